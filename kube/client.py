@@ -7,7 +7,7 @@ client adds types: it fills in apiVersion and kind, encodes Structs, decodes ans
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -182,19 +182,17 @@ class Client:
     async def each(self, path: str, shape: type[R], *, accept: str = JSON) -> AsyncIterator[R]:
         """Yield every object of a collection's path, of each what `shape` has: the rest is passed over.
 
-        Requests a page after the other, which all show one state; raises StatusError 410 where that is no longer kept.
+        Requests a page after the other, which all show one state; raises StatusError 410 where that is no longer kept, and
+        502 where an answer has another shape: other servers serve resources too.
         """
         token, limit, time_slice = "", FIRST_PAGE, _TimeSlice()
         while True:
             query = _query(limit=limit, **{"continue": token})
             data = await self.call("GET", path, query=query, accept=accept)
-            envelope = serialize.decode(data, _ListEnvelope)
+            envelope = answered(data, _ListEnvelope, path)
             items = envelope.items or ()
-            for raw in items:
-                body = bytes(raw)
-                if time_slice.over(len(body)):
-                    await time_slice.yield_to_loop(len(body))
-                yield serialize.decode(body, shape)
+            async for item in decoded(items, shape, path, time_slice):
+                yield item
             token = envelope.metadata.continue_
             if not token:
                 return
@@ -329,6 +327,26 @@ class Client:
         if response.status >= 300:
             raise error_of(response.status, response.body)
         return response.body
+
+
+def answered(data: bytes, shape: type[R], path: str) -> R:
+    """Return of an answer what `shape` has; raises StatusError 502 for one that does not fit it."""
+    try:
+        return serialize.decode(data, shape)
+    except msgspec.MsgspecError as error:
+        raise StatusError(502, "", f"the answer to GET {path} cannot be read: {error}") from error
+
+
+async def decoded(
+    items: Iterable[msgspec.Raw], shape: type[R], path: str, time_slice: _TimeSlice | None = None
+) -> AsyncIterator[R]:
+    """Yield of each item of a list what `shape` has, and yield to the event loop; raises StatusError 502 as `answered`."""
+    time_slice = time_slice or _TimeSlice()
+    for raw in items:
+        body = bytes(raw)
+        if time_slice.over(len(body)):
+            await time_slice.yield_to_loop(len(body))
+        yield answered(body, shape, path)
 
 
 def error_of(status: int, body: bytes) -> StatusError:

@@ -15,6 +15,8 @@ from kube.client import Client
 from kube.resources import segment
 
 _ACCEPT = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+ONE_OBJECT_BYTES = 4 << 20
+"""The longest answer that has one object: extension servers may send more."""
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 """Accept of a list of which the metadata alone are wanted, where the server has that form."""
 
