@@ -1,9 +1,7 @@
 """The client transport of what runs in the server's own process: the same pipeline, without a socket.
 
 A caller is a user it is given, so authentication is skipped; authorization, admission, storage and the watch path are
-those of everybody. This server's own answers are whole, but for watches. Other answers in chunks are those of servers behind a
-proxy, above all of extension API servers: they are read up to a limit of bytes and of values, since controllers decode them in
-this process.
+those of everybody. Answers of other servers, behind a proxy, are read up to a limit (answer_limits.py).
 """
 
 from __future__ import annotations
@@ -18,19 +16,13 @@ from control.auth.user import Credentials, UserInfo
 from control.http.exchange import Answer, Request, Stream
 from control.http.exchange import Response as Answered
 from control.http.pieces import whole
+from control.server.answer_limits import LONGEST_ANSWER, joined, limited
 from control.server.pipeline import Pipeline
 from kube.client import Response, error_of
-from kube.errors import StatusError, bad_request, long_answer
+from kube.errors import bad_request
 from kube.errors import timeout as timed_out
-from kube.value_count import marks
 
 NOBODY = Credentials()
-LONGEST_ANSWER = 32 << 20
-"""Bytes of an answer of another server, unless the caller wants fewer."""
-BYTES_PER_VALUE = 16
-"""Length of a value of JSON on average, at least: usual objects have twice as many bytes for each comma or bracket."""
-LONGEST_EVENT = 8 << 20
-"""Bytes of one event of a watch. Objects of this server have 1.5 MiB."""
 
 
 class InProcessTransport:
@@ -77,8 +69,9 @@ class InProcessTransport:
                 answer = await self._answer(method, path, query, headers, body)
                 if isinstance(answer, Stream):
                     async with _closing(answer.chunks) as chunks:
-                        joined = await _joined(chunks, f"the answer to {method} {path}", most_bytes or LONGEST_ANSWER)
-                        return Response(answer.status, _headers(answer), joined)
+                        what = f"the answer to {method} {path}"
+                        body = await joined(chunks, what, most_bytes or LONGEST_ANSWER)
+                        return Response(answer.status, _headers(answer), body)
         except TimeoutError:
             raise timed_out(f"no answer to {method} {path} within {timeout} seconds") from None
         assert isinstance(answer, Answered)
@@ -91,8 +84,8 @@ class InProcessTransport:
         if isinstance(answer, Answered):
             raise error_of(answer.status, whole(answer.body))
         assert isinstance(answer, Stream)
-        async with _closing(answer.chunks) as chunks, _closing(_limited(chunks, f"an event of {path}")) as limited:
-            yield limited
+        async with _closing(answer.chunks) as chunks, _closing(limited(chunks, f"an event of {path}")) as whole_lines:
+            yield whole_lines
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -106,31 +99,6 @@ async def _closing(chunks: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
-
-
-async def _joined(chunks: AsyncIterator[bytes], what: str, most_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    size, values, most_values = 0, 0, most_bytes // BYTES_PER_VALUE
-    async for chunk in chunks:
-        parts.append(chunk)
-        size += len(chunk)
-        values += marks(chunk)
-        if size > most_bytes:
-            raise long_answer(what, most_bytes)
-        if values > most_values:
-            raise StatusError(502, "", f"{what} has more than {most_values} values")
-    return b"".join(parts)
-
-
-async def _limited(chunks: AsyncIterator[bytes], what: str) -> AsyncIterator[bytes]:
-    """Pass a stream on; raises StatusError 502 where a line of it is longer than LONGEST_EVENT."""
-    size = 0
-    async for chunk in chunks:
-        end = chunk.rfind(b"\n")
-        size = size + len(chunk) if end < 0 else len(chunk) - end - 1
-        if size > LONGEST_EVENT:
-            raise long_answer(what, LONGEST_EVENT)
-        yield chunk
 
 
 def _headers(answer: Answered | Stream) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 
 from control.auth.user import UserInfo
 from control.http.exchange import Answer, Request, Response, Stream
-from control.server import inprocess
+from control.server import answer_limits
 from control.server.inprocess import InProcessTransport
 from control.server.pipeline import Pipeline
 from kube.client import Client, lines
@@ -51,7 +52,7 @@ async def test_an_answer_is_read_up_to_the_limit(most: int | None, limit: int) -
 
 
 async def test_an_answer_of_too_many_values_is_refused() -> None:
-    pipeline = ProxyingPipeline([b"[" + b"{}," * (inprocess.LONGEST_ANSWER // 16), b"{}]"])
+    pipeline = ProxyingPipeline([b"[" + b"{}," * (answer_limits.LONGEST_ANSWER // 16), b"{}]"])
     with pytest.raises(StatusError, match="has more than 2097152 values"):
         await transport(pipeline).request("GET", "/apis/g/v1/x")
 
@@ -75,6 +76,26 @@ async def test_a_watch_whose_line_does_not_end_is_given_up() -> None:
         async with transport(pipeline).stream("/apis/g/v1/x") as chunks:
             assert [line async for line in lines(chunks)] == []
     assert (pipeline.read, pipeline.closed) == (9 * MIB, 1)
+
+
+async def test_incomplete_events_of_all_watches_have_a_limit_together() -> None:
+    event = [b"A" * MIB] * 7 + [b"\n"]
+    async with contextlib.AsyncExitStack() as stack:
+        watches = [
+            aiter(await stack.enter_async_context(transport(ProxyingPipeline(event)).stream("/apis/g/v1/x")))
+            for _ in range(12)
+        ]
+        for watch in watches[:9]:
+            for _ in range(7):
+                await anext(watch)
+        assert answer_limits._incomplete.size == 63 * MIB
+        await anext(watches[9])
+        with pytest.raises(StatusError, match="an event of /apis/g/v1/x and others have more than 67108864 bytes"):
+            await anext(watches[9])
+        assert await anext(watches[0]) == b"\n", "a complete event takes nothing"
+        for _ in range(7):
+            await anext(watches[10])
+    assert answer_limits._incomplete.size == 0
 
 
 async def test_the_lines_of_a_watch_may_be_longer_together() -> None:
