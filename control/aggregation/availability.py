@@ -47,7 +47,8 @@ async def check(remote: Remote, lookup: Objects) -> Verdict:
         status, body = await remote.fetch(lookup, path, discovery_document.LIMIT)
         if not 200 <= status < 300:
             return _failed(shown, f"bad status from {shown}: {status}")
-        remote.resources, remote.digest = await offload.apart(remote.owner, discovery_document.read, body)
+        found = await offload.run(remote.owner, len(body), discovery_document.read, body)
+        remote.resources, remote.digest = found
         before = remote.openapi
         remote.openapi = await _openapi(remote, lookup)
         if remote.part is None or not remote.openapi or remote.openapi != before:
@@ -103,7 +104,7 @@ async def _openapi(remote: Remote, lookup: Objects) -> str:
     """Return where the extension has its OpenAPI v3 document, "" where it has none."""
     try:
         status, body = await remote.fetch(lookup, "/openapi/v3", INDEX_LIMIT)
-        index = await offload.apart(remote.owner, _indexes.decode, body if status == 200 else b"{}")
+        index = await offload.run(remote.owner, len(body), _indexes.decode, body if status == 200 else b"{}")
         found = index.paths["apis/" + "/".join(remote.place)].serverRelativeURL
     except Exception:  # no document that can be used is none: the extension serves its resources all the same
         return ""
