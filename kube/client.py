@@ -7,7 +7,7 @@ client adds types: it fills in apiVersion and kind, encodes Structs, decodes ans
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -54,8 +54,12 @@ class Transport(Protocol):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
-        """Send a request and return the whole answer, whatever its status."""
+        """Send a request and return the whole answer, whatever its status.
+
+        Raises StatusError 502 for an answer of another server (aggregation) that is longer than `most_bytes`.
+        """
         ...
 
     def stream(
@@ -95,9 +99,14 @@ class _Named(msgspec.Struct):
     metadata: meta_v1.ObjectMeta
 
 
+class _ListMeta(msgspec.Struct):
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
 class _ListEnvelope(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
-    metadata: dict[str, Any] = {}
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
 class _TimeSlice:
@@ -168,25 +177,23 @@ class Client:
                     raise
                 unreadable(serialize.decode(body, _Named).metadata, str(error))
         metadata = envelope.metadata
-        return ListResult(items, metadata.get("resourceVersion", ""), metadata.get("continue", ""))
+        return ListResult(items, metadata.resourceVersion, metadata.continue_)
 
     async def each(self, path: str, shape: type[R], *, accept: str = JSON) -> AsyncIterator[R]:
         """Yield every object of a collection's path, of each what `shape` has: the rest is passed over.
 
-        Requests a page after the other, which all show one state; raises StatusError 410 where that is no longer kept.
+        Requests a page after the other, which all show one state; raises StatusError 410 where that is no longer kept, and
+        502 where an answer has another shape: other servers serve resources too.
         """
         token, limit, time_slice = "", FIRST_PAGE, _TimeSlice()
         while True:
             query = _query(limit=limit, **{"continue": token})
             data = await self.call("GET", path, query=query, accept=accept)
-            envelope = serialize.decode(data, _ListEnvelope)
+            envelope = answered(data, _ListEnvelope, path)
             items = envelope.items or ()
-            for raw in items:
-                body = bytes(raw)
-                if time_slice.over(len(body)):
-                    await time_slice.yield_to_loop(len(body))
-                yield serialize.decode(body, shape)
-            token = envelope.metadata.get("continue", "")
+            async for item in decoded(items, shape, path, time_slice):
+                yield item
+            token = envelope.metadata.continue_
             if not token:
                 return
             limit = max(1, min(2 * limit, MOST_OF_A_PAGE, PAGE_BYTES * len(items) // len(data)))
@@ -309,15 +316,37 @@ class Client:
         body: bytes = b"",
         content_type: str = JSON,
         accept: str = JSON,
+        most_bytes: int | None = None,
     ) -> bytes:
         """Send any request; return the body of a 2xx answer and raise StatusError for every other."""
         headers = {"Accept": accept}
         if body:
             headers["Content-Type"] = content_type
-        response = await self.transport.request(method, path, query=query, headers=headers, body=body)
+        options = {} if most_bytes is None else {"most_bytes": most_bytes}
+        response = await self.transport.request(method, path, query=query, headers=headers, body=body, **options)
         if response.status >= 300:
             raise error_of(response.status, response.body)
         return response.body
+
+
+def answered(data: bytes, shape: type[R], path: str) -> R:
+    """Return of an answer what `shape` has; raises StatusError 502 for one that does not fit it."""
+    try:
+        return serialize.decode(data, shape)
+    except msgspec.MsgspecError as error:
+        raise StatusError(502, "", f"the answer to GET {path} cannot be read: {error}") from error
+
+
+async def decoded(
+    items: Iterable[msgspec.Raw], shape: type[R], path: str, time_slice: _TimeSlice | None = None
+) -> AsyncIterator[R]:
+    """Yield of each item of a list what `shape` has, and yield to the event loop; raises StatusError 502 as `answered`."""
+    time_slice = time_slice or _TimeSlice()
+    for raw in items:
+        body = bytes(raw)
+        if time_slice.over(len(body)):
+            await time_slice.yield_to_loop(len(body))
+        yield answered(body, shape, path)
 
 
 def error_of(status: int, body: bytes) -> StatusError:
@@ -343,9 +372,14 @@ def _query(**options: Any) -> dict[str, str]:
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    rest = b""
+    """Yield the lines of a stream without empty ones; what comes after the last line break is dropped."""
+    parts: list[bytes] = []
     async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            whole[0] = b"".join((*parts, whole[0]))
+            parts.clear()
+        parts.append(rest)
         for line in whole:
             if line:
                 yield line

@@ -32,10 +32,11 @@ class Heartbeats:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = None,
+        most_bytes: int | None = None,
     ) -> Response:
         seconds = min(self._seconds, timeout or self._seconds)
         return await self._transport.request(
-            method, path, query=query, headers=headers, body=body, timeout=seconds, places=PLACES
+            method, path, query=query, headers=headers, body=body, timeout=seconds, places=PLACES, most_bytes=most_bytes
         )
 
     def stream(

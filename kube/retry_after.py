@@ -35,9 +35,12 @@ class RetryAfterTransport:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
         for left in reversed(range(TIMES + 1)):
-            answer = await self._inner.request(method, path, query=query, headers=headers, body=body, timeout=timeout)
+            answer = await self._inner.request(
+                method, path, query=query, headers=headers, body=body, timeout=timeout, most_bytes=most_bytes
+            )
             pause = answer.headers.get("Retry-After", "")
             if not left or not pause.isdecimal() or (answer.status != 429 and answer.status < 500):
                 return answer

@@ -24,7 +24,7 @@ from kube import servers as known
 from kube.client import Response, error_of
 from kube.clock import SYSTEM, Clock
 from kube.connections import ERRORS, REQUESTS, Connections
-from kube.errors import StatusError
+from kube.errors import StatusError, long_answer
 from kube.kubeconfig import Access
 from kube.loops import Loops
 from kube.servers import Servers
@@ -74,6 +74,7 @@ class HttpsTransport:
         body: bytes = b"",
         timeout: float | None = 60,
         places: int = REQUESTS,
+        most_bytes: int | None = None,
     ) -> Response:
         """Send a request; with other `places` it waits for none of the rest, and its timeout says nothing of the server."""
         for last in (False, True):
@@ -92,6 +93,8 @@ class HttpsTransport:
                 continue
             if sent[0] < 500:
                 self._last_response = self._clock.monotonic()
+            if most_bytes is not None and len(sent[2]) > most_bytes:
+                raise long_answer(f"the answer to {method} {path}", most_bytes)
             return Response(*sent)
         raise AssertionError("the second attempt returns or raises")
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from urllib.parse import quote
 
 import msgspec
 
+from control import offload
 from control.aggregation import documents
+from control.aggregation.merged_discovery import MergedDiscovery
 from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
 from control.http import encodings, query
 from control.http.exchange import Answer, Handler, Request, Response, headers_of, indented
-from control.http.negotiate import aggregated_version, negotiate
+from control.http.negotiate import negotiate
 from control.http.pieces import whole
 from control.http.proxy_request import proxy_request
 from control.interfaces.lookup import Objects
 from kube import errors
-from kube.json_object import Object
 
 JSON = b"application/json"
 _VIA = b"1.1 " + secrets.token_hex(8).encode()
@@ -48,7 +49,7 @@ class Aggregator:
         self.lookup = lookup
         self._resources, self._finite = resources, finite
         self.extensions = extensions
-        self._whole = WholeDocument(finite)
+        self._whole, self._discovery = WholeDocument(finite), MergedDiscovery(finite)
 
     def resources(self, request: Request) -> Awaitable[Answer]:
         """Return the work of a request for a resource."""
@@ -65,7 +66,9 @@ class Aggregator:
             return await self._pass_on(remote, request)
         answer = await self._local(request)
         if request.pretty and isinstance(answer, Response) and request.path.startswith("/api"):
-            answer.body = indented(whole(answer.body), answer.content_type, pretty=True)
+            body = whole(answer.body)
+            kind, user = answer.content_type, request.user.name
+            answer.body = await offload.run(user, len(body), indented, body, kind, pretty=True)
         return answer
 
     def _remote_of_document(self, request: Request) -> Remote | None:
@@ -85,46 +88,20 @@ class Aggregator:
         if parts == ["openapi", "v2"]:
             return await self._whole.answer(request, [r.part for r in remotes if r.part is not None])
         if parts == ["openapi", "v3"]:
-            return await self._completed(request, lambda found: documents.openapi(found, remotes))
+            return await self._index(request, remotes)
         if parts == ["apis"]:
-            version = aggregated_version(request.header(b"accept"))
-            complete = documents.aggregated if version else documents.groups
-            return await self._completed(request, lambda found: complete(found, remotes))
+            return await self._discovery.answer(request, remotes)
         if len(parts) == 2 and parts[0] == "apis" and any(r.place[0] == parts[1] for r in remotes):
             return await self._group(request, parts[1], remotes)
         return await self._finite(request)
 
-    async def _completed(self, request: Request, complete: Callable[[Object], Object]) -> Answer:
-        accept = request.headers.get(b"accept", b"")
-        version = aggregated_version(request.header(b"accept"))
-        if version:
-            request.headers[b"accept"] = (
-                f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList".encode()
-            )
-        elif request.path.startswith("/apis"):
-            wanted = negotiate(request.header(b"accept"), transform=False)
-            request.headers[b"accept"] = JSON
-        kept = request.headers.pop(b"if-none-match", None)
-        try:
-            answer = await self._finite(request)
-        finally:
-            request.headers[b"accept"] = accept
-            if kept is not None:
-                request.headers[b"if-none-match"] = kept
+    async def _index(self, request: Request, remotes: list[Remote]) -> Answer:
+        """Complete the index of OpenAPI v3 documents."""
+        answer = await self._finite(request)
         if not isinstance(answer, Response) or answer.status != 200:
             return answer
-        # The local document's ETag says nothing of the extensions' part.
-        headers = [(name, value) for name, value in answer.headers if name.lower() != b"etag"]
-        found = complete(msgspec.json.decode(whole(answer.body)))
-        if version:
-            wanted = negotiate(version.media)
-            body = encodings.write(found, wanted, f"apidiscovery_{version}", "APIGroupDiscoveryList")
-            kind = f"{version.media};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList".encode()
-            return Response(200, body, kind, headers)
-        if request.path.startswith("/apis"):
-            body = encodings.write(found, wanted, "meta_v1", found.get("kind", "APIGroupList"))
-            return Response(200, body, wanted.content_type, headers)
-        return Response(200, msgspec.json.encode(found), answer.content_type, headers)
+        found = documents.openapi(msgspec.json.decode(whole(answer.body)), remotes)
+        return Response(200, msgspec.json.encode(found), answer.content_type, answer.headers)
 
     async def _group(self, request: Request, name: str, remotes: list[Remote]) -> Answer:
         local = await self._finite(request)

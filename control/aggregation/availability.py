@@ -1,15 +1,18 @@
-"""Checks that an extension server is available: its Service, its endpoints, its discovery document; with upstream's reasons."""
+"""Checks that an extension server is available: its Service, its endpoints, its discovery document; with upstream's reasons.
+
+What it answers is limited before it is decoded and after: it is kept, and shown to all clients. The OpenAPI document, which is
+large, is read by the helper process.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import Any
 
 import msgspec
 
-from control.aggregation.discovery_document import DiscoveryDocument
-from control.aggregation.openapi_v2 import Part
+from control import offload
+from control.aggregation import discovery_document, openapi_v2
+from control.aggregation.openapi_v2 import Part, Unusable
 from control.aggregation.remote import Remote
 from control.interfaces.lookup import Objects
 from control.service_backend import SLICES, backend
@@ -17,6 +20,12 @@ from kube.errors import StatusError
 from kube.json_object import Object
 
 log = logging.getLogger(__name__)
+INDEX_LIMIT = 1 << 20
+"""Bytes of an index of OpenAPI v3 documents."""
+URL_LIMIT = 4096
+"""Characters of a document's URL in it, which this server's index names in turn."""
+OPENAPI_LIMIT = 8 << 20
+"""Bytes of an OpenAPI v2 document."""
 Verdict = tuple[bool, str, str]
 PASSED: Verdict = (True, "Passed", "all checks passed")
 LOCAL: Verdict = (True, "Local", "Local APIServices are always available")
@@ -35,17 +44,17 @@ async def check(remote: Remote, lookup: Objects) -> Verdict:
     where = remote.spec["service"]
     shown = f"https://{remote.host}:{where.get('port') or 443}{path}"
     try:
-        status, body = await remote.fetch(lookup, path)
+        status, body = await remote.fetch(lookup, path, discovery_document.LIMIT)
         if not 200 <= status < 300:
             return _failed(shown, f"bad status from {shown}: {status}")
-        document = msgspec.json.decode(body, type=DiscoveryDocument)
-        remote.resources = [entry for entry in document.resources or () if entry.name]
+        found = await offload.run(remote.owner, len(body), discovery_document.read, body)
+        remote.resources, remote.digest = found
         before = remote.openapi
         remote.openapi = await _openapi(remote, lookup)
         if remote.part is None or not remote.openapi or remote.openapi != before:
             # The index says by its hash whether the schemas changed.
             remote.part = await _part(remote, lookup)
-    except (StatusError, TimeoutError, OSError, msgspec.DecodeError) as error:
+    except (StatusError, TimeoutError, OSError, ValueError) as error:
         return _failed(shown, f'Get "{shown}": {str(error) or "context deadline exceeded"}')
     except Exception as error:
         log.exception("the discovery document of %s cannot be used", shown)
@@ -80,25 +89,43 @@ async def _unreachable(remote: Remote, lookup: Objects) -> Verdict | None:
     return None
 
 
+class _Place(msgspec.Struct):
+    serverRelativeURL: str = ""
+
+
+class _Index(msgspec.Struct):
+    paths: dict[str, _Place]
+
+
+_indexes = msgspec.json.Decoder(_Index)
+
+
 async def _openapi(remote: Remote, lookup: Objects) -> str:
     """Return where the extension has its OpenAPI v3 document, "" where it has none."""
     try:
-        status, body = await remote.fetch(lookup, "/openapi/v3")
-        index: Any = msgspec.json.decode(body) if status == 200 else {}
-        found = index["paths"]["apis/" + "/".join(remote.place)]["serverRelativeURL"]
+        status, body = await remote.fetch(lookup, "/openapi/v3", INDEX_LIMIT)
+        index = await offload.run(remote.owner, len(body), _indexes.decode, body if status == 200 else b"{}")
+        found = index.paths["apis/" + "/".join(remote.place)].serverRelativeURL
     except Exception:  # no document that can be used is none: the extension serves its resources all the same
         return ""
-    return found if isinstance(found, str) and found.startswith("/openapi/v3/") else ""
+    return found if found.startswith("/openapi/v3/") and len(found) <= URL_LIMIT else ""
 
 
 async def _part(remote: Remote, lookup: Objects) -> Part | None:
     """Return the extension's part of the OpenAPI v2 document, None if it has none."""
     try:
-        status, body = await remote.fetch(lookup, "/openapi/v2")
+        status, body = await remote.fetch(lookup, "/openapi/v2", OPENAPI_LIMIT)
         if status != 200:
             return None
-        return await asyncio.to_thread(lambda: Part.of(msgspec.json.decode(body), *remote.place))
-    except Exception:
+        place = remote.place
+        made, problem = await offload.by_helper(
+            remote.owner, "openapi_part", body, *place, instead=lambda: (openapi_v2.build(body, *place), "")
+        )
+        if problem:
+            raise Unusable(problem)
+        return Part(*made) if made is not None else None
+    except Exception as error:
+        log.info("/openapi/v2 contains nothing of %s: %s", remote.host, error)
         return None
 
 

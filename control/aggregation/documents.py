@@ -6,12 +6,29 @@ The local documents are generated elsewhere; here they are decoded, completed an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from control.aggregation.discovery_document import Resource
 from control.aggregation.remote import Remote
 from kube.json_object import Object
 
 
-def groups(document: Object, remotes: Sequence[Remote]) -> Object:
+@dataclass(frozen=True, slots=True)
+class ServedVersion:
+    """State of an extension as discovery shows it, at the time of a request: documents are built in a thread."""
+
+    place: tuple[str, str]
+    available: bool
+    resources: Sequence[Resource]
+    digest: str
+    """Digest of the document that the resources are from."""
+
+    @classmethod
+    def of(cls, remote: Remote) -> ServedVersion:
+        return cls(remote.place, remote.available, remote.resources, remote.digest)
+
+
+def groups(document: Object, remotes: Sequence[ServedVersion]) -> Object:
     """Complete an APIGroupList. Extensions' groups follow the local ones, their versions the local versions."""
     found = {group["name"]: group for group in document.get("groups") or ()}
     for remote in remotes:
@@ -26,11 +43,11 @@ def groups(document: Object, remotes: Sequence[Remote]) -> Object:
 def group(document: Object | None, name: str, remotes: Sequence[Remote]) -> Object | None:
     """Complete or create an APIGroup; None if no server serves it."""
     local = [document] if document is not None else []
-    shown = groups({"groups": local}, [r for r in remotes if r.place[0] == name])["groups"]
+    shown = groups({"groups": local}, [ServedVersion.of(r) for r in remotes if r.place[0] == name])["groups"]
     return {"kind": "APIGroup", "apiVersion": "v1", **shown[0]} if shown else None
 
 
-def aggregated(document: Object, remotes: Sequence[Remote]) -> Object:
+def aggregated(document: Object, remotes: Sequence[ServedVersion]) -> Object:
     """Complete an APIGroupDiscoveryList from the extensions' last discovery documents."""
     items = {item["metadata"].get("name", ""): item for item in document.get("items") or ()}
     for remote in remotes:
@@ -46,7 +63,7 @@ def aggregated(document: Object, remotes: Sequence[Remote]) -> Object:
     return {**document, "items": list(items.values())}
 
 
-def discovered(remote: Remote) -> list[Object]:
+def discovered(remote: ServedVersion) -> list[Object]:
     """Return an APIResourceList's entries in the form of aggregated discovery."""
     group_name, version = remote.place
     found: dict[str, Object] = {}

@@ -24,10 +24,10 @@ from control.node_dialer import check_address
 from control.service_backend import backend
 from kube import ca_bundles, client_handshakes, errors
 from kube.json_object import Object
+from kube.owners import ACCOUNTS
 from kube.tls_files import TlsFiles
 
 DIAL_SECONDS = 5.0
-DOCUMENT_LIMIT = 8 * 1024 * 1024
 AGGREGATOR = UserInfo("system:kube-aggregator", groups=(SYSTEM_MASTERS,))
 
 
@@ -50,6 +50,8 @@ class Remote:
     reason: str = ""
     resources: list[Resource] = field(default_factory=list)
     """Resources of its discovery document."""
+    digest: str = ""
+    """Digest of that document."""
     openapi: str = ""
     """Path of its OpenAPI v3 document, below its own root."""
     part: Part | None = None
@@ -68,7 +70,13 @@ class Remote:
     def inherit(self, before: Remote) -> None:
         """Take over what was found out of the same server before its APIService changed, until it is checked again."""
         self.available, self.reason = before.available, before.reason
-        self.resources, self.openapi, self.part = before.resources, before.openapi, before.part
+        self.resources, self.digest = before.resources, before.digest
+        self.openapi, self.part = before.openapi, before.part
+
+    @property
+    def owner(self) -> str:
+        """The owner of work on its answers: those who may answer for a Service are one for its namespace."""
+        return f"{ACCOUNTS}{self.spec['service']['namespace']}:extensions"
 
     @property
     def host(self) -> str:
@@ -117,17 +125,20 @@ class Remote:
             why = str(error) or "context deadline exceeded"
             raise errors.unavailable(f"error trying to reach service: dial tcp {address}:{port}: {why}") from error
 
-    async def fetch(self, lookup: Objects, path: str) -> tuple[int, bytes]:
-        """Return status and body of a GET that the aggregator itself makes."""
+    async def fetch(self, lookup: Objects, path: str, limit: int) -> tuple[int, bytes]:
+        """Return status and body of a GET that the aggregator itself makes; raises 502 for more than `limit` bytes."""
         headers: list[Header] = [(b"accept", b"application/json"), *identity(AGGREGATOR)]
         reader, writer = await self.dial(lookup)
         try:
             writer.write(http1.request_head("GET", path, self.host, [headers[0]], upgrade=False, added=headers[1:]))
             async with asyncio.timeout(DIAL_SECONDS):
                 head = await http1.read_head(reader)
-                return head.status, await http1.whole(head, reader, writer, DOCUMENT_LIMIT)
+                body = await http1.whole(head, reader, writer, limit + 1)
         finally:
             writer.close()
+        if len(body) > limit:
+            raise errors.StatusError(502, "", f"{path} is longer than {limit} bytes")
+        return head.status, body
 
 
 def identity(user: UserInfo) -> list[Header]:

@@ -7,14 +7,15 @@ the one that the server prefers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from kube.client import Client
+from kube.client import Client, answered, decoded
 from kube.resources import segment
 
 _ACCEPT = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+ONE_OBJECT_BYTES = 4 << 20
+"""The longest answer that has one object: extension servers may send more."""
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 """Accept of a list of which the metadata alone are wanted, where the server has that form."""
 
@@ -49,28 +50,55 @@ class DiscoveredResource:
         return f"{self.root}{place}/{self.plural}" + (f"/{segment(name)}" if name else "")
 
 
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    resource: str
+    response_kind: _Kind | None = None
+    scope: str = ""
+    verbs: list[str] | None = None
+
+
+class _Version(msgspec.Struct):
+    version: str
+    resources: list[_Resource] | None = None
+    freshness: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+
+
+class _Group(msgspec.Struct):
+    metadata: _Metadata | None = None
+    versions: list[_Version] | None = None
+
+
+class _Groups(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
 async def served(client: Client) -> tuple[list[DiscoveredResource], list[str]]:
-    """Return the resources of the server, and the group versions whose discovery failed (stale)."""
+    """Return the resources of the server, and the group versions whose discovery failed (stale); raises StatusError."""
     found: dict[tuple[str, str], DiscoveredResource] = {}
     stale: list[str] = []
     for root in ("/api", "/apis"):
-        listing: dict[str, Any] = msgspec.json.decode(await client.call("GET", root, accept=_ACCEPT))
-        for item in listing.get("items") or ():
-            group = item.get("metadata", {}).get("name", "")
-            for version in item.get("versions") or ():
-                if version.get("freshness") == "Stale":
-                    stale.append(f"{group}/{version['version']}")
-                for resource in version.get("resources") or ():
-                    kind = resource.get("responseKind", {}).get("kind", "")
-                    found.setdefault(
-                        (group, resource["resource"]),
-                        DiscoveredResource(
-                            group,
-                            version["version"],
-                            resource["resource"],
-                            kind,
-                            resource.get("scope") == "Namespaced",
-                            frozenset(resource.get("verbs") or ()),
-                        ),
-                    )
+        groups = answered(await client.call("GET", root, accept=_ACCEPT), _Groups, root)
+        async for each in decoded(groups.items or (), _Group, root):
+            group = each.metadata.name if each.metadata is not None else ""
+            for version in each.versions or ():
+                if version.freshness == "Stale":
+                    stale.append(f"{group}/{version.version}")
+                for resource in version.resources or ():
+                    key = group, resource.resource
+                    if key not in found:
+                        found[key] = _discovered(group, version.version, resource)
     return list(found.values()), stale
+
+
+def _discovered(group: str, version: str, found: _Resource) -> DiscoveredResource:
+    kind = found.response_kind.kind if found.response_kind is not None else ""
+    verbs = frozenset(found.verbs or ())
+    return DiscoveredResource(group, version, found.resource, kind, found.scope == "Namespaced", verbs)

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from control.controllers.context import Context
-from control.controllers.discovery import METADATA_LIST, DiscoveredResource, served
+from control.controllers.discovery import METADATA_LIST, ONE_OBJECT_BYTES, DiscoveredResource, served
 from kube import step_limit
 from kube.api import core_v1
-from kube.client import JSON, Client
+from kube.client import JSON, Client, answered
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
@@ -27,6 +27,10 @@ from kube.informer import Change
 FINALIZER = "kubernetes"
 LOOK_AGAIN_SECONDS = 5.0
 """For content that is not followed (events, resources that cannot be watched), or that was refused to be deleted."""
+AT_ONCE = 4
+"""Resources of a group version that are requested at a time: an extension server may serve it, and answer with megabytes."""
+VERSION_SECONDS = 120.0
+"""Seconds for all resources of a group version; what is left is deleted the next time."""
 _BACKGROUND = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
 
 
@@ -176,7 +180,10 @@ async def delete_content(client: Client, namespace: str, terminating_seconds: fl
     if remains.objects or remains.failures:
         return remains
     others = [resource for resource in contents if resource not in pods]
-    work = (_delete_resource(client, namespace, r, remains, terminating_seconds) for r in others)
+    versions: dict[str, list[DiscoveredResource]] = {}
+    for resource in others:
+        versions.setdefault(resource.api_version, []).append(resource)
+    work = (_delete_version(client, namespace, v, r, remains, terminating_seconds) for v, r in versions.items())
     await asyncio.gather(*map(step_limit.inherited, work))
     return remains
 
@@ -210,6 +217,28 @@ class _Pod(_Partial):
         if self.spec is None or (self.status is not None and self.status.phase in ("Succeeded", "Failed")):
             return 0
         return self.spec.termination_grace_period_seconds or 0
+
+
+async def _delete_version(
+    client: Client,
+    namespace: str,
+    version: str,
+    resources: list[DiscoveredResource],
+    remains: Remains,
+    terminating_seconds: float,
+) -> None:
+    """Delete the objects of a group version's resources, which one server serves, a few resources at a time."""
+    left = iter(resources)
+
+    async def work() -> None:
+        for resource in left:
+            await _delete_resource(client, namespace, resource, remains, terminating_seconds)
+
+    try:
+        async with asyncio.timeout(VERSION_SECONDS):
+            await asyncio.gather(*(step_limit.inherited(work()) for _ in range(min(AT_ONCE, len(resources)))))
+    except TimeoutError:
+        remains.failures.append(f"{version}: its objects were not deleted within {VERSION_SECONDS:g} seconds")
 
 
 async def _delete_resource(
@@ -253,9 +282,12 @@ async def _delete_each(client: Client, namespace: str, resource: DiscoveredResou
                 raise
 
 
+class _Page(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
 async def _any(client: Client, namespace: str, resource: DiscoveredResource) -> bool:
     """Return whether a namespace has objects of a resource."""
-    path = resource.path(namespace)
-    return bool(
-        msgspec.json.decode(await client.call("GET", path, query={"limit": "1"}, accept=METADATA_LIST)).get("items")
-    )
+    path, one = resource.path(namespace), {"limit": "1"}
+    data = await client.call("GET", path, query=one, accept=METADATA_LIST, most_bytes=ONE_OBJECT_BYTES)
+    return bool(answered(data, _Page, path).items)

@@ -9,6 +9,7 @@ Upstream: pkg/controller/resourcequota.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from decimal import Decimal
 from typing import Any
@@ -19,15 +20,15 @@ from control.admission import quota as quotas
 from control.admission.quota_claims import DEVICES_OF_CLASS, attributes_classes
 from control.controllers.batch_delay import BatchDelay
 from control.controllers.context import Context
-from control.controllers.discovery import METADATA_LIST, DiscoveredResource, served
+from control.controllers.discovery import METADATA_LIST, ONE_OBJECT_BYTES, DiscoveredResource, served
 from control.controllers.quota_totals import Totals
 from control.controllers.step_counter import StepCounter
 from control.pacing import TimeSlice
 from kube import quantity, resources
 from kube.api import core_v1, resource_v1
-from kube.client import Client
+from kube.client import Client, answered
 from kube.controller import Controller
-from kube.errors import StatusError
+from kube.errors import StatusError, timeout
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer
 from kube.pod_requests import is_infeasible
@@ -38,6 +39,8 @@ SETTLE_SECONDS = 2.0
 """Seconds from a change to a further count of its namespace (`_settle`)."""
 PAGE = 100
 """Objects listed at a time."""
+COUNT_SECONDS = 60.0
+"""Seconds for counting the objects of a resource: an extension server's list may have no end."""
 _BARE_COUNTS = {"configmaps", "secrets", "replicationcontrollers", "resourcequotas"}
 """Object counts that are named by the plural alone."""
 
@@ -271,7 +274,11 @@ async def count_objects(
     for counted in set(wanted.values()):
         resource = by_name.get(counted)
         try:
-            numbers[counted] = Decimal(await _number(client, resource, namespace) if resource is not None else 0)
+            async with asyncio.timeout(COUNT_SECONDS):
+                numbers[counted] = Decimal(await _number(client, resource, namespace) if resource is not None else 0)
+        except TimeoutError:
+            late = timeout(f"{'.'.join(counted)} could not be counted within {COUNT_SECONDS:g} seconds")
+            failures |= {name: late for name, place in wanted.items() if place == counted}
         except StatusError as error:
             failures |= {name: error for name, place in wanted.items() if place == counted}
     return {name: numbers[counted] for name, counted in wanted.items() if counted in numbers}
@@ -279,12 +286,12 @@ async def count_objects(
 
 async def _number(client: Client, resource: DiscoveredResource, namespace: str) -> int:
     """Request one object and the remaining count; if the server omits it, list metadata in pages."""
-    found, query = 0, {"limit": "1"}
+    found, query, path = 0, {"limit": "1"}, resource.path(namespace)
+    limit: int | None = ONE_OBJECT_BYTES
     while True:
         try:
-            page = msgspec.json.decode(
-                await client.call("GET", resource.path(namespace), query=query, accept=METADATA_LIST), type=_Number
-            )
+            data = await client.call("GET", path, query=query, accept=METADATA_LIST, most_bytes=limit)
+            page = answered(data, _Number, path)
         except StatusError as error:
             if error.not_found:
                 return 0
@@ -294,4 +301,4 @@ async def _number(client: Client, resource: DiscoveredResource, namespace: str) 
             return found
         if page.metadata.remaining_item_count is not None:
             return found + page.metadata.remaining_item_count
-        query = {"limit": str(PAGE), "continue": page.metadata.continue_}
+        query, limit = {"limit": str(PAGE), "continue": page.metadata.continue_}, None

@@ -22,20 +22,22 @@ def document(doc: dict[str, Any]) -> bytes:
     info = _text(1, doc["info"]["title"]) + _text(2, doc["info"]["version"])
     paths = b"".join(_named(2, path, _path_item(item)) for path, item in doc["paths"].items())
     definitions = b"".join(_named(1, name, _schema(schema)) for name, schema in doc["definitions"].items())
-    return _text(1, doc["swagger"]) + _bytes(2, info) + _bytes(8, paths) + _bytes(9, definitions)
+    out = _text(1, doc["swagger"]) + _bytes(2, info) + _bytes(8, paths) + _bytes(9, definitions)
+    shared = b"".join(_named(1, name, _parameter(p)) for name, p in doc.get("parameters", {}).items())
+    return out + (_bytes(10, shared) if shared else b"")
 
 
 def _path_item(item: dict[str, Any]) -> bytes:
     fields = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
     out = b"".join(_bytes(fields[method], _operation(item[method])) for method in fields if method in item)
-    return out + b"".join(_bytes(9, _bytes(1, _parameter(p))) for p in item.get("parameters", ()))
+    return out + b"".join(_bytes(9, _item(p)) for p in item.get("parameters", ()))
 
 
 def _operation(operation: dict[str, Any]) -> bytes:
     out = _texts(1, operation.get("tags", ())) + _text(3, operation.get("description", ""))
     out += _text(5, operation.get("operationId", ""))
     out += _texts(6, operation.get("produces", ())) + _texts(7, operation.get("consumes", ()))
-    out += b"".join(_bytes(8, _bytes(1, _parameter(p))) for p in operation.get("parameters", ()))
+    out += b"".join(_bytes(8, _item(p)) for p in operation.get("parameters", ()))
     answers = b"".join(_named(1, code, _bytes(1, _response(r))) for code, r in operation.get("responses", {}).items())
     out += _bytes(9, answers) + _texts(10, operation.get("schemes", ()))
     return out + _extensions(13, operation)
@@ -44,6 +46,11 @@ def _operation(operation: dict[str, Any]) -> bytes:
 def _response(response: dict[str, Any]) -> bytes:
     out = _text(1, response.get("description", ""))
     return out + _bytes(2, _bytes(1, _schema(response["schema"]))) if "schema" in response else out
+
+
+def _item(parameter: dict[str, Any]) -> bytes:
+    """openapi.v2.ParametersItem: a parameter, or a reference (2) to one that is shared."""
+    return _bytes(2, _text(1, parameter["$ref"])) if "$ref" in parameter else _bytes(1, _parameter(parameter))
 
 
 def _parameter(parameter: dict[str, Any]) -> bytes:

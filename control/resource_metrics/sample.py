@@ -2,7 +2,8 @@
 
 The text is Prometheus' exposition format; only the families for the resource metrics API are parsed, with the kubelet's
 names (pkg/kubelet/metrics/collectors/resource_metrics.go). A sample has the time at which the agent measured it, which may
-be earlier than the scrape. Values that no machine has are left out: metrics of all nodes are in one list.
+be earlier than the scrape. Values that no machine has, and times far from this server's clock, are left out: metrics of all
+nodes are in one list, and clients written in Go cannot read a window beyond 64 bits of nanoseconds.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ LONGEST_LINE = 4096
 MOST_CONTAINERS = 8192
 LARGEST = float(1 << 53)
 """Of values: core-seconds, bytes, seconds since the epoch."""
-LATEST = 1 << 35
-"""Of timestamps, in seconds: the year 3058."""
+FARTHEST = 3600.0
+"""Seconds by which a timestamp may differ from the clock of this server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _line(line: str, now: float) -> tuple[str, dict[str, str], float, float] | N
         time = int(words[1]) / 1000 if len(words) > 1 else now
     except (IndexError, ValueError, OverflowError):
         return None
-    if not (0 <= value <= LARGEST and 0 <= time <= LATEST):  # neither is not a number
+    if not (0 <= value <= LARGEST and abs(time - now) <= FARTHEST):  # neither is not a number
         return None
     return head.strip(), labels, value, time
 

@@ -1,7 +1,7 @@
 """The client transport of what runs in the server's own process: the same pipeline, without a socket.
 
 A caller is a user it is given, so authentication is skipped; authorization, admission, storage and the watch path are
-those of everybody.
+those of everybody. Answers of other servers, behind a proxy, are read up to a limit (answer_limits.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from control.auth.user import Credentials, UserInfo
 from control.http.exchange import Answer, Request, Stream
 from control.http.exchange import Response as Answered
 from control.http.pieces import whole
+from control.server.answer_limits import LONGEST_ANSWER, joined, limited
 from control.server.pipeline import Pipeline
 from kube.client import Response, error_of
 from kube.errors import bad_request
@@ -54,8 +55,12 @@ class InProcessTransport:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
-        """Send a request and return the whole answer; raises StatusError after `timeout` seconds, also for proxies."""
+        """Send a request and return the whole answer; raises StatusError after `timeout` seconds, also for proxies.
+
+        Raises StatusError 502 for another server's answer of more than `most_bytes`.
+        """
         path, _, more = path.partition("?")
         if more:
             query = {**dict(part.partition("=")[::2] for part in more.split("&")), **(query or {})}
@@ -63,8 +68,10 @@ class InProcessTransport:
             async with asyncio.timeout(timeout):
                 answer = await self._answer(method, path, query, headers, body)
                 if isinstance(answer, Stream):
-                    async with _closing(answer) as chunks:
-                        return Response(answer.status, _headers(answer), b"".join([chunk async for chunk in chunks]))
+                    async with _closing(answer.chunks) as chunks:
+                        what = f"the answer to {method} {path}"
+                        body = await joined(chunks, what, most_bytes or LONGEST_ANSWER)
+                        return Response(answer.status, _headers(answer), body)
         except TimeoutError:
             raise timed_out(f"no answer to {method} {path} within {timeout} seconds") from None
         assert isinstance(answer, Answered)
@@ -77,19 +84,19 @@ class InProcessTransport:
         if isinstance(answer, Answered):
             raise error_of(answer.status, whole(answer.body))
         assert isinstance(answer, Stream)
-        async with _closing(answer) as chunks:
-            yield chunks
+        async with _closing(answer.chunks) as chunks, _closing(limited(chunks, f"an event of {path}")) as whole_lines:
+            yield whole_lines
 
     async def close(self) -> None:
         """Nothing is held."""
 
 
 @contextlib.asynccontextmanager
-async def _closing(answer: Stream) -> AsyncIterator[AsyncIterator[bytes]]:
+async def _closing(chunks: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[bytes]]:
     try:
-        yield answer.chunks
+        yield chunks
     finally:
-        close = getattr(answer.chunks, "aclose", None)
+        close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
 

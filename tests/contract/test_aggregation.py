@@ -216,7 +216,9 @@ async def test_the_extensions_part_of_openapi_v2_is_merged_with_an_etag_of_all(s
     document = whole.json
     assert "/api/v1/namespaces/{namespace}/pods" in document["paths"] and "/healthz" not in document["paths"]
     get = document["paths"][LISTED]["get"]
-    assert get["parameters"] == [{"name": "pretty", "in": "query", "type": "string", "uniqueItems": True}]
+    assert get["parameters"] == [{"$ref": "#/parameters/pretty"}]
+    shared = {"name": "pretty", "in": "query", "type": "string", "uniqueItems": True}
+    assert document["parameters"] == {"pretty": shared}
     name = get["responses"]["200"]["schema"]["$ref"].removeprefix("#/definitions/")
     fish = document["definitions"][name]
     assert fish["properties"]["side"] == {"description": "Where the eyes are.", "type": "string"}
@@ -277,14 +279,25 @@ async def test_an_extension_that_fails_is_unavailable_until_it_answers_again(sta
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"resources": 5}', b'{"resources": [{"name": 5}]}', b"[]", b"[" * 100_000 + b"]" * 100_000]
+    ("body", "why"),
+    [
+        (b'{"resources": 5}', "Expected"),
+        (b'{"resources": [{"name": 5}]}', "Expected"),
+        (b"[]", "Expected"),
+        (b"[" * 100_000 + b"]" * 100_000, ""),
+        (b'{"resources": [' + b"{}," * 2000 + b"{}]}", "more than 2000 resources"),
+        (b'{"resources": [], "x": "' + b"A" * (1 << 20) + b'"}', f"{ROOT} is longer than 1048576 bytes"),
+    ],
+    ids=["a number", "a name that is a number", "a list", "nested deeply", "too many resources", "too long"],
 )
-async def test_an_extension_whose_discovery_document_is_none_is_unavailable(started: Started, body: bytes) -> None:
+async def test_an_extension_whose_discovery_document_is_none_is_unavailable(
+    started: Started, body: bytes, why: str
+) -> None:
     server, behind = started
     behind.answers = {ROOT: body}
     try:
         await touch(server)
-        await condition(server, "False", "FailedDiscoveryCheck")
+        assert why in (await condition(server, "False", "FailedDiscoveryCheck"))["message"]
         assert (await server.request("GET", "/apis", headers=AGGREGATED)).status == 200
     finally:
         behind.answers = {}
@@ -301,8 +314,22 @@ def nested(levels: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "part",
-    [{"definitions": ["a"]}, {"parameters": 5}, {"definitions": {"a": 5}}, {"definitions": {"a": nested(150)}}],
-    ids=["definitions are a list", "parameters are a number", "a definition is a number", "nested deeply"],
+    [
+        {"definitions": ["a"]},
+        {"parameters": 5},
+        {"definitions": {"a": 5}},
+        {"definitions": {"a": nested(150)}},
+        {"parameters": {"a": {"name": "a", "in": "query", "description": "A" * (4 << 20)}}},
+        {"x": "A" * (8 << 20)},
+    ],
+    ids=[
+        "definitions are a list",
+        "parameters are a number",
+        "a definition is a number",
+        "nested deeply",
+        "a part that is too long",
+        "too long",
+    ],
 )
 async def test_an_extension_whose_openapi_document_is_none_is_available_without_it(
     started: Started, part: dict[str, Any]

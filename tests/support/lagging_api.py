@@ -54,6 +54,7 @@ class LaggingAPI(MemoryAPI):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
         self.requests.append((method, path))
         await asyncio.sleep(0)

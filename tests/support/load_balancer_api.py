@@ -40,6 +40,7 @@ class LoadBalancerAPI(LaggingAPI):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
         if method == "POST" and path.endswith("/events"):
             event = msgspec.json.decode(body, type=core_v1.Event)

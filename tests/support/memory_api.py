@@ -77,6 +77,7 @@ class MemoryAPI:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
         if self.away:
             raise StatusError(503, "ServiceUnavailable", "connection refused")

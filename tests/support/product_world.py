@@ -227,6 +227,7 @@ class World(MemoryAPI):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
         if path in ("/api", "/apis"):
             return Response(200, {}, _discovery(path == "/api"))

@@ -1,34 +1,39 @@
 """Client of the metrics APIs: metrics.k8s.io for CPU and memory, custom.metrics.k8s.io and external.metrics.k8s.io for the
 rest.
 
-The latter two are served by adapters that users install behind an APIService. Amounts come back in thousandths.
+The latter two are served by adapters that users install behind an APIService, as metrics.k8s.io may be. What they answer is
+limited, and what is no metric is a failure of its API. Amounts come back in thousandths.
 Upstream: pkg/controller/podautoscaler/metrics/client.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from control.controllers.autoscaling.replicas import MetricsError, PodMetric
 from kube import duration
 from kube.api import autoscaling_v2
-from kube.client import Client
+from kube.client import Client, answered, decoded
 from kube.clock import Clock, parse_time
 from kube.errors import StatusError
 from kube.quantity import milli
 from kube.resources import segment
 from kube.selectors import from_label_selector
 
+T = TypeVar("T")
 RESOURCE_ROOT = "/apis/metrics.k8s.io/v1beta1"
 CUSTOM_ROOTS = ("/apis/custom.metrics.k8s.io/v1beta2", "/apis/custom.metrics.k8s.io/v1beta1")
 EXTERNAL_ROOT = "/apis/external.metrics.k8s.io/v1beta1"
 DEFAULT_WINDOW = 60.0
 """Default window of a custom metric, in seconds."""
+ANSWER_BYTES = 8 << 20
+"""The longest answer: usage of the pods of a namespace, of which ten thousand take 5 MiB."""
 
 Identifier = autoscaling_v2.MetricIdentifier
 
@@ -38,12 +43,55 @@ def selector_text(metric: Identifier) -> str:
     return str(from_label_selector(metric.selector)) if metric.selector is not None else ""
 
 
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Reference(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Value(msgspec.Struct, rename="camel"):
+    """A value of a custom or external metric."""
+
+    value: str | int | float = 0
+    described_object: _Reference = msgspec.field(default_factory=_Reference)
+    timestamp: str | None = None
+    window_seconds: int | None = None
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    usage: dict[str, str | int | float] = {}
+
+
+class _PodUsage(msgspec.Struct):
+    """PodMetrics."""
+
+    metadata: _Reference
+    timestamp: str | None = None
+    window: str | None = None
+    containers: list[_Container] | None = None
+
+
 @dataclass(slots=True)
 class ListedUsage:
     """The pods' usage as listed once for all resource metrics of an autoscaler, or the failure; None if it was not listed."""
 
-    items: list[dict[str, Any]] | None = None
+    items: Sequence[_PodUsage] | None = None
     failure: str = ""
+
+
+@contextmanager
+def _failures_of(api: str) -> Iterator[None]:
+    """Raise what cannot be requested or read as MetricsError."""
+    try:
+        yield
+    except StatusError as error:
+        raise MetricsError(f"unable to fetch metrics from {api} metrics API: {error.message}") from error
+    except (ValueError, OverflowError) as error:
+        raise MetricsError(f"unable to fetch metrics from {api} metrics API: {error}") from error
 
 
 class MetricsClient:
@@ -63,44 +111,44 @@ class MetricsClient:
         if listed.failure:
             raise MetricsError(listed.failure)
         usages: dict[str, PodMetric] = {}
-        for item in listed.items or ():
-            total = self._total(item, name, container)
-            if total is not None:
-                window = duration.parse(item.get("window") or "0")
-                usages[item["metadata"]["name"]] = PodMetric(total, self._time(item), window)
+        with _failures_of("resource"):
+            for item in listed.items or ():
+                total = self._total(item, name, container)
+                if total is not None:
+                    window = duration.parse(item.window or "0")
+                    usages[item.metadata.name] = PodMetric(total, self._time(item.timestamp), window)
         return usages
 
     async def _list(self, listed: ListedUsage, namespace: str, selector: str) -> None:
+        path, query = f"{RESOURCE_ROOT}/namespaces/{namespace}/pods", {"labelSelector": selector}
         try:
-            found = await self._get(f"{RESOURCE_ROOT}/namespaces/{namespace}/pods", {"labelSelector": selector})
-        except StatusError as error:
-            listed.items = []
-            listed.failure = f"unable to fetch metrics from resource metrics API: {error.message}"
+            with _failures_of("resource"):
+                listed.items = await self._get(path, query, _PodUsage)
+        except MetricsError as error:
+            listed.items, listed.failure = (), str(error)
             return
-        listed.items = found.get("items") or []
         if not listed.items:
             listed.failure = "no metrics returned from resource metrics API"
 
-    def _total(self, item: dict[str, Any], resource: str, container: str) -> int | None:
-        chosen = [c for c in item.get("containers") or () if container in ("", c.get("name"))]
+    def _total(self, item: _PodUsage, resource: str, container: str) -> int | None:
+        chosen = [c for c in item.containers or () if container in ("", c.name)]
         if container and not chosen:
-            meta = item["metadata"]
-            raise MetricsError(
-                f"container {container} not present in metrics for pod {meta.get('namespace')}/{meta.get('name')}"
-            )
-        values = [c.get("usage", {}).get(resource) for c in chosen]
-        return None if any(value is None for value in values) else sum(milli(value) for value in values)
+            pod = f"{item.metadata.namespace}/{item.metadata.name}"
+            raise MetricsError(f"container {container} not present in metrics for pod {pod}")
+        values = [c.usage[resource] for c in chosen if resource in c.usage]
+        return None if len(values) < len(chosen) else sum(map(milli, values))
 
     async def pods(self, metric: Identifier, namespace: str, selector: str) -> dict[str, PodMetric]:
         """Return a custom metric of each pod."""
         query = {"labelSelector": selector, "metricLabelSelector": selector_text(metric)}
         items = await self._custom(f"/namespaces/{namespace}/pods/*/{segment(metric.name)}", query)
-        return {
-            item.get("describedObject", {}).get("name", ""): PodMetric(
-                milli(item.get("value", 0)), self._time(item), float(item.get("windowSeconds") or DEFAULT_WINDOW)
-            )
-            for item in items
-        }
+        with _failures_of("custom"):
+            return {
+                item.described_object.name: PodMetric(
+                    milli(item.value), self._time(item.timestamp), float(item.window_seconds or DEFAULT_WINDOW)
+                )
+                for item in items
+            }
 
     async def object(self, metric: Identifier, namespace: str, resource: str, name: str) -> int:
         """Return a custom metric of one object in a namespace, or of that namespace; `resource` is plural and group."""
@@ -108,19 +156,19 @@ class MetricsClient:
         if resource == "namespaces":  # its own one, whatever the name: references lead out of no namespace
             path = f"/namespaces/{namespace}/metrics/{segment(metric.name)}"
         items = await self._custom(path, {"metricLabelSelector": selector_text(metric)})
-        return milli(items[0].get("value", 0))
+        with _failures_of("custom"):
+            return milli(items[0].value)
 
-    async def _custom(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+    async def _custom(self, path: str, query: Mapping[str, str]) -> Sequence[_Value]:
         why = "no custom metrics API (custom.metrics.k8s.io) registered"
         for root in CUSTOM_ROOTS:
             try:
-                found = await self._get(root + path, query)
+                items = await self._get(root + path, query, _Value)
             except StatusError as error:
                 if error.not_found and "could not find the requested resource" in error.message:
                     continue  # that version is not served
                 why = error.message
                 break
-            items: list[dict[str, Any]] = found.get("items") or []
             if not items:
                 raise MetricsError("no metrics returned from custom metrics API")
             return items
@@ -129,20 +177,16 @@ class MetricsClient:
     async def external(self, metric: Identifier, namespace: str) -> int:
         """Return the sum of an external metric's values."""
         path = f"{EXTERNAL_ROOT}/namespaces/{namespace}/{segment(metric.name)}"
-        try:
-            found = await self._get(path, {"labelSelector": selector_text(metric)})
-        except StatusError as error:
-            raise MetricsError(f"unable to fetch metrics from external metrics API: {error.message}") from error
-        items = found.get("items") or []
-        if not items:
-            raise MetricsError("no metrics returned from external metrics API")
-        return sum(milli(item.get("value", 0)) for item in items)
+        with _failures_of("external"):
+            items = await self._get(path, {"labelSelector": selector_text(metric)}, _Value)
+            if not items:
+                raise MetricsError("no metrics returned from external metrics API")
+            return sum(milli(item.value) for item in items)
 
-    async def _get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-        body = await self._client.call("GET", path, query={key: value for key, value in query.items() if value})
-        found: dict[str, Any] = msgspec.json.decode(body)
-        return found
+    async def _get(self, path: str, query: Mapping[str, str], shape: type[T]) -> Sequence[T]:
+        given = {key: value for key, value in query.items() if value}
+        found = answered(await self._client.call("GET", path, query=given, most_bytes=ANSWER_BYTES), _List, path)
+        return [item async for item in decoded(found.items or (), shape, path)]
 
-    def _time(self, item: Mapping[str, Any]) -> datetime:
-        stamp = item.get("timestamp")
+    def _time(self, stamp: str | None) -> datetime:
         return parse_time(stamp) if stamp else self._clock.now()

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from control.controllers.discovery import DiscoveredResource, served
-from kube import serialize
+from control.controllers.discovery import ONE_OBJECT_BYTES, DiscoveredResource, served
 from kube.api import autoscaling_v1, autoscaling_v2
-from kube.client import Client
+from kube.client import Client, answered
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.resources import RESOURCES
@@ -63,8 +62,9 @@ class Targets:
         """
         if not resource.namespaced or not namespace:
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
-        data = await self._client.call("GET", resource.path(namespace, name) + "/scale")
-        return serialize.decode(data, autoscaling_v1.Scale)
+        path = resource.path(namespace, name) + "/scale"
+        data = await self._client.call("GET", path, most_bytes=ONE_OBJECT_BYTES)
+        return answered(data, autoscaling_v1.Scale, path)
 
     async def rescale(
         self, resource: DiscoveredResource, namespace: str, scale: autoscaling_v1.Scale, replicas: int

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from control.controllers.discovery import DiscoveredResource
+from control.controllers.discovery import ONE_OBJECT_BYTES, DiscoveredResource
 from control.controllers.garbage.graph import Item
 from control.controllers.garbage.metadata import Owner, Partial
-from kube.client import MERGE, Client
+from kube.client import MERGE, Client, answered
 from kube.errors import StatusError
 
 
@@ -26,12 +26,13 @@ class ItemRequests:
     async def find(self, resource: DiscoveredResource, namespace: str, name: str) -> Partial | None:
         """Request an object; return None if it is not found."""
         try:
-            data = await self._client.call("GET", resource.path(namespace, name))
+            path = resource.path(namespace, name)
+            data = await self._client.call("GET", path, most_bytes=ONE_OBJECT_BYTES)
         except StatusError as error:
             if error.not_found:
                 return None
             raise
-        return msgspec.json.decode(data, type=Partial)
+        return answered(data, Partial, path)
 
     async def live(self, item: Item) -> Partial | None:
         """Return the object as it is now; None if it is gone or another has its name."""

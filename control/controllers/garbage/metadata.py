@@ -1,10 +1,12 @@
 """Informers of metadata alone, for any resource that the server has, custom ones included.
 
-An object is decoded into the few fields that ownership needs; the rest of its JSON is skipped over.
+An object is decoded into the few fields that ownership needs; the rest of its JSON is skipped over. The lists of a group
+version, which one extension server may serve, are requested a few at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +14,7 @@ import msgspec
 
 from control.controllers.discovery import DiscoveredResource
 from kube import serialize
-from kube.client import Client, ListResult, WatchEvent, lines
+from kube.client import Client, ListResult, WatchEvent, answered, decoded, lines
 from kube.errors import StatusError
 
 
@@ -52,22 +54,29 @@ class _Decoded(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
 class _List(msgspec.Struct):
-    items: list[Partial] | None = None
-    metadata: dict[str, Any] = {}
+    items: list[msgspec.Raw] | None = None
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
 
 
 class MetadataClient(Client):
     """A client whose list and watch bring the metadata of one resource."""
 
-    def __init__(self, client: Client, resource: DiscoveredResource) -> None:
+    def __init__(self, client: Client, resource: DiscoveredResource, places: asyncio.Semaphore) -> None:
+        """Share `places` among the lists of a group version."""
         super().__init__(client.transport)
-        self._resource = resource
+        self._resource, self._places = resource, places
 
     async def list(self, kind: Any, namespace: str = "", **options: Any) -> ListResult[Any]:
-        data = await self.call("GET", self._resource.path(namespace))
-        found = serialize.decode(data, _List)
-        return ListResult(found.items or [], found.metadata.get("resourceVersion", ""))
+        path = self._resource.path(namespace)
+        async with self._places:
+            found = answered(await self.call("GET", path), _List, path)
+            items = [item async for item in decoded(found.items or (), Partial, path)]
+        return ListResult(items, found.metadata.resource_version)
 
     async def watch(
         self, kind: Any, namespace: str = "", *, resource_version: str = "", **options: Any

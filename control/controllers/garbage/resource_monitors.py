@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from kube.informer import Change, Informer
 log = logging.getLogger(__name__)
 
 IGNORED = {("", "events"), ("events.k8s.io", "events")}
+LISTS_AT_ONCE = 4
+"""Lists of a group version that are under way: each is in memory as a whole."""
 FAILED_SECONDS = 30.0
 """Time before a resource is followed again after an unexpected error."""
 
@@ -39,6 +42,7 @@ class ResourceMonitors:
         """The followed resources by group and kind."""
         self.monitored: dict[tuple[str, str], asyncio.Task[None] | None] = {}
         """The tasks of the collector's own informers, by group and plural; None for an informer of another controller."""
+        self._listing: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
         self.rediscover = asyncio.Event()
         """Set when discovery has to be read again at once."""
 
@@ -69,13 +73,19 @@ class ResourceMonitors:
         known = resources.by_path(resource.group, resource.version, resource.plural)
         informer = self._context.informers.existing(known.type) if known is not None else None
         if informer is None:
-            informer = Informer(MetadataClient(self._client, resource), Partial, clock=self._clock)
+            informer = Informer(
+                MetadataClient(self._client, resource, self._places(resource)), Partial, clock=self._clock
+            )
             task = group.create_task(self._follow(informer, resource), name=f"metadata of {resource.target}")
             self.monitored[key] = task
         else:
             self.monitored[key] = None
         informer.subscribe(lambda change: self._changed(resource, change))
         return informer
+
+    def _places(self, resource: DiscoveredResource) -> asyncio.Semaphore:
+        """Return what the lists of a group version share."""
+        return self._listing.setdefault(resource.api_version, asyncio.Semaphore(LISTS_AT_ONCE))
 
     async def _follow(self, informer: Informer[Any], resource: DiscoveredResource) -> None:
         """Follow a resource until cancelled; an unexpected error concerns this resource alone."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from control.aggregation import openapi_v2
 from control.decoding.decode import FieldValidation
 from control.http.negotiate import MediaTypeOptions
 from control.registry import encoded, metadata, updating
@@ -89,10 +90,19 @@ def show_items(
     return Form(MediaTypeOptions(**wanted), strategy, include, SYSTEM, pretty=pretty).items(entries)
 
 
+def openapi_part(body: bytes, group: str, version: str) -> tuple[tuple[bytes, str] | None, str]:
+    """Return an extension's part of the OpenAPI v2 document, None without one, and why it cannot be used."""
+    try:
+        return openapi_v2.build(body, group, version), ""
+    except openapi_v2.Unusable as error:
+        return None, str(error)
+
+
 JOBS: dict[str, Callable[..., Any]] = {
     "begin_create": begin_create,
     "decode_update": decode_update,
     "finish_create": finish_create,
     "validate_update": validate_update,
     "show_items": show_items,
+    "openapi_part": openapi_part,
 }

@@ -46,6 +46,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
         await asyncio.sleep(0)
         namespace = path.split("/")[4]

@@ -57,6 +57,7 @@ class FakeAPI:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Response:
         sent = json.loads(body) if body else None
         self.requests.append((method, path, dict(query or {}), sent))

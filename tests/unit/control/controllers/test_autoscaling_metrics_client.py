@@ -31,10 +31,11 @@ class Adapter:
     """A transport that answers some paths and does not know the others."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers, self.received = answers, []  # type: ignore[var-annotated]
+        self.answers, self.received, self.limits = answers, [], []  # type: ignore[var-annotated]
 
     async def request(self, method: str, path: str, *, query: Any = None, **options: Any) -> Response:
         self.received.append((path, dict(query or {})))
+        self.limits.append(options.get("most_bytes"))
         if path in self.answers:
             return Response(200, {}, json.dumps({"items": self.answers[path]}).encode())
         raise StatusError(404, "NotFound", "the server could not find the requested resource")
@@ -103,6 +104,64 @@ async def test_usage_is_of_all_containers_or_of_one() -> None:
     with pytest.raises(MetricsError, match=r"^container x not present in metrics for pod default/a$"):
         await metrics.resource("cpu", "default", "", "x")
     assert await metrics.resource("memory", "default", "") == {}
+
+
+def usage(**more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "a"}, "containers": [{"name": "c", "usage": {"cpu": "100m"}}], **more}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        usage(window="9544371h46m7s"),
+        usage(window="soon"),
+        usage(window=5),
+        usage(timestamp="yesterday"),
+        usage(timestamp="2026-01-01T11:59:55"),
+        usage(metadata=None),
+        usage(containers=[{"name": "c", "usage": {"cpu": "much"}}]),
+        usage(containers=[5]),
+        5,
+    ],
+    ids=repr,
+)
+async def test_usage_that_cannot_be_read_is_a_failure_of_its_api(item: Any) -> None:
+    with pytest.raises(MetricsError, match=r"^unable to fetch metrics from resource metrics API: "):
+        await Adapter({RESOURCE: [item]}).metrics().resource("cpu", "default", "")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        value("a", "much"),
+        value("a", "1", windowSeconds=10**400),
+        value("a", "1", windowSeconds="long"),
+        {**value("a", "1"), "timestamp": "yesterday"},
+        {"describedObject": 5},
+        [],
+    ],
+    ids=lambda item: str(item)[:80],
+)
+async def test_a_custom_metric_that_cannot_be_read_is_a_failure_of_its_api(item: Any) -> None:
+    metrics = Adapter({f"{CUSTOM}/v1beta2/namespaces/default/pods/*/hits": [item]}).metrics()
+    with pytest.raises(MetricsError, match=r"^unable to fetch metrics from custom metrics API: "):
+        await metrics.pods(PLAIN, "default", "")
+
+
+async def test_a_value_that_cannot_be_read_is_a_failure_of_its_api() -> None:
+    answers = {INGRESS_PATH: [value("main", "much")], f"{EXTERNAL}/namespaces/default/hits": [{"value": "much"}]}
+    metrics = Adapter(answers).metrics()
+    with pytest.raises(MetricsError, match=r"^unable to fetch metrics from custom metrics API: "):
+        await metrics.object(PLAIN, "default", "ingresses.networking.k8s.io", "main")
+    with pytest.raises(MetricsError, match=r"^unable to fetch metrics from external metrics API: "):
+        await metrics.external(PLAIN, "default")
+
+
+async def test_no_more_of_an_answer_is_read_than_the_limit() -> None:
+    adapter = Adapter({RESOURCE: [usage()], INGRESS_PATH: [value("main", "1")]})
+    await adapter.metrics().resource("cpu", "default", "")
+    await adapter.metrics().object(PLAIN, "default", "ingresses.networking.k8s.io", "main")
+    assert adapter.limits == [8 << 20] * 2
 
 
 # -- metrics as an autoscaler names them ------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from control.controllers.discovery import DiscoveredResource
+from control.controllers.discovery import DiscoveredResource, served
+from kube.client import Client, Response
 from kube.errors import StatusError
 
 SERVED = DiscoveredResource("example.com", "v1", "fleets", "Fleet", True, frozenset())
@@ -25,3 +28,38 @@ def test_a_name_that_no_path_can_contain_is_refused(name: str) -> None:
     with pytest.raises(StatusError, match="invalid resource name") as raised:
         SERVED.path("default", name)
     assert raised.value.code == 400
+
+
+class Documents:
+    """Answers discovery with documents."""
+
+    def __init__(self, **documents: object) -> None:
+        self._documents = documents
+
+    async def request(self, method: str, path: str, **options: object) -> Response:
+        return Response(200, {}, json.dumps(self._documents[path.strip("/")]).encode())
+
+
+def version(name: str, **more: object) -> dict[str, object]:
+    entry = {"resource": "fleets", "responseKind": {"kind": "Fleet"}, "scope": "Namespaced", "verbs": ["get", "list"]}
+    return {"version": name, "resources": [entry], **more}
+
+
+async def test_each_resource_is_found_in_the_first_version_of_its_group() -> None:
+    group = {"metadata": {"name": "example.com"}, "versions": [version("v1"), version("v1beta1", freshness="Stale")]}
+    core = {"metadata": {}, "versions": [version("v1")]}
+    client = Client(Documents(api={"items": [core]}, apis={"items": [group]}))  # type: ignore[arg-type]
+    found, stale = await served(client)
+    assert [(each.api_version, each.kind, each.namespaced) for each in found] == [
+        ("v1", "Fleet", True),
+        ("example.com/v1", "Fleet", True),
+    ]
+    assert found[1].verbs == {"get", "list"} and stale == ["example.com/v1beta1"]
+
+
+@pytest.mark.parametrize(
+    "document", [[], {"items": 5}, {"items": [{"versions": [{"version": "v1", "resources": [5]}]}]}]
+)
+async def test_a_document_that_is_none_is_an_error_of_the_server(document: object) -> None:
+    with pytest.raises(StatusError, match=r"the answer to GET /apis? cannot be read"):
+        await served(Client(Documents(api=document, apis=document)))  # type: ignore[arg-type]

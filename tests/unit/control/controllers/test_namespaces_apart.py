@@ -51,6 +51,7 @@ class Recording(World):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        most_bytes: int | None = None,
     ) -> Any:
         if method != "GET" and f"/namespaces/{NAMESPACE}/" in path and "/events" not in path:
             sent = msgspec.json.encode(steady(msgspec.json.decode(body)), order="sorted").decode() if body else ""

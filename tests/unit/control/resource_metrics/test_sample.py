@@ -11,8 +11,10 @@ from control.resource_metrics import sample as sample_module
 from control.resource_metrics.objects import node_metrics, pod_metrics
 from control.resource_metrics.sample import NodeSample, Point, parse
 from control.resource_metrics.usage import between
+from kube import duration
 
 KEY = ("default", "web", "c")
+NOW = 1700000099.0
 
 TEXT = """# HELP container_cpu_usage_seconds_total Cumulative cpu time
 # TYPE container_cpu_usage_seconds_total counter
@@ -28,7 +30,7 @@ scrape_error 0
 
 
 async def test_a_scrape_is_read_into_points_with_their_own_times() -> None:
-    sample = await parse(TEXT, now=1700000099.0)
+    sample = await parse(TEXT, now=NOW)
     assert sample.node == Point(1700000012.0, 100.25, 1073741824.0)
     assert dict(sample.containers) == {KEY: Point(1700000010.0, 4.5, 2097152.0, 1.69999999e09)}
 
@@ -42,7 +44,7 @@ async def test_escaped_label_values_and_broken_lines_are_read_as_far_as_they_mak
 
 
 NUMBERS = ("nan", "inf", "-inf", "-1", "1e300", "1e18", "9007199254740992", "0", "0x10", "1_0", "", "٣", "1" * 400)
-TIMES = ("0", "-1", "1", str(10**15), str(10**30), str(2**63), "1e3", "nan", "9" * 5000)
+TIMES = ("0", "-1", "1", str((2**35 - 1) * 1000), str(10**15), str(10**30), str(2**63), "1e3", "nan", "9" * 5000)
 
 
 @pytest.mark.parametrize("time", TIMES)
@@ -62,11 +64,21 @@ async def test_whatever_a_node_reports_the_metrics_of_all_nodes_can_be_listed(nu
         "status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]},
     }
     samples = [await parse(text, 1700000000.0) for text in (strange, usual, strange)]
+    shown = []
     for older, newer in pairwise([None, *samples]):
         usage = between(older, newer)
         if usage.node is not None:
-            node_metrics({"metadata": {"name": "n"}}, usage.node, now)
-        pod_metrics(pod, usage.containers, now)
+            shown.append(node_metrics({"metadata": {"name": "n"}}, usage.node, now))
+        shown.append(pod_metrics(pod, usage.containers, now))
+    for found in shown:
+        assert found is None or duration.parse(found["window"]) < 2**63 / 1e9, "what Go's time.Duration holds"
+
+
+@pytest.mark.parametrize(("seconds", "read"), [(-3601, False), (-3599, True), (3599, True), (3601, False)])
+async def test_points_whose_time_is_far_from_the_servers_clock_are_left_out(seconds: int, read: bool) -> None:
+    stamp = (1700000000 + seconds) * 1000
+    text = f"node_cpu_usage_seconds_total 1 {stamp}\nnode_memory_working_set_bytes 1 {stamp}\n"
+    assert ((await parse(text, 1700000000.0)).node is not None) == read
 
 
 async def test_others_have_their_turns_while_a_long_scrape_is_read() -> None:
@@ -81,7 +93,7 @@ async def test_others_have_their_turns_while_a_long_scrape_is_read() -> None:
 
 async def test_lines_and_containers_beyond_all_measure_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'node_cpu_usage_seconds_total{a="' + "x" * 5000 + '"} 1\n' + TEXT
-    assert (await parse(text, 1.0)).node == (await parse(TEXT, 1.0)).node
+    assert (await parse(text, NOW)).node == (await parse(TEXT, NOW)).node
     monkeypatch.setattr(sample_module, "MOST_CONTAINERS", 3)
     lines = (
         f'container_{family}{{container="c{number}",namespace="n",pod="p"}} 1\n'
