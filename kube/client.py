@@ -100,8 +100,8 @@ class _Named(msgspec.Struct):
 
 
 class _ListMeta(msgspec.Struct):
-    resourceVersion: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
+    resourceVersion: str | None = None
+    continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class _ListEnvelope(msgspec.Struct):
@@ -177,7 +177,7 @@ class Client:
                     raise
                 unreadable(serialize.decode(body, _Named).metadata, str(error))
         metadata = envelope.metadata
-        return ListResult(items, metadata.resourceVersion, metadata.continue_)
+        return ListResult(items, metadata.resourceVersion or "", metadata.continue_ or "")
 
     async def each(self, path: str, shape: type[R], *, accept: str = JSON) -> AsyncIterator[R]:
         """Yield every object of a collection's path, of each what `shape` has: the rest is passed over.
@@ -193,7 +193,7 @@ class Client:
             items = envelope.items or ()
             async for item in decoded(items, shape, path, time_slice):
                 yield item
-            token = envelope.metadata.continue_
+            token = envelope.metadata.continue_ or ""
             if not token:
                 return
             limit = max(1, min(2 * limit, MOST_OF_A_PAGE, PAGE_BYTES * len(items) // len(data)))

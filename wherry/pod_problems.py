@@ -1,4 +1,4 @@
-"""Reasons for which pods are not Ready, counted: what `kubectl get pods` shows as their status."""
+"""Counts of reasons for which pods are not Ready, in the words in which `kubectl get pods` shows them."""
 
 from __future__ import annotations
 
