@@ -23,6 +23,8 @@ from agent.images.names import with_registry, without_tag
 from agent.images.pull_intents import PullIntents
 from agent.images.pull_record_files import (
     API_VERSION,
+    MOST,
+    MOST_NAMES,
     PulledRecord,
     Pullers,
     account,
@@ -129,6 +131,8 @@ class ImageAccess:
             return
         if who is not None:
             name = without_tag(image)
+            if name not in record.credential_mapping and len(record.credential_mapping) >= MOST_NAMES:
+                return  # pods that use this name pull again
             merged = merge(record.credential_mapping.get(name), who)
             if merged == record.credential_mapping.get(name) and record.last_updated_time:
                 return
@@ -195,7 +199,7 @@ class ImageAccess:
                 continue
             mine = secret(credential)
             if (mine.uid, mine.namespace, mine.name) in places or mine.credential_hash in hashes:
-                if mine not in who.kubernetes_secrets:
+                if mine not in who.kubernetes_secrets and len(who.kubernetes_secrets) < MOST:
                     self._write(image, image_ref, Pullers(kubernetes_secrets=[mine]))
                 return True
         return False

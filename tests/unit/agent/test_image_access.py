@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.images import pull_intents
+from agent.images import pull_intents, pull_record_files
 from agent.images.garbage_collection import ImageGC
 from agent.images.image_access import ImageAccess
 from agent.images.manager import ImageError, Images
@@ -86,6 +86,30 @@ def test_the_same_secret_or_the_same_password_will_do(tmp_path: Path) -> None:
     assert not records.allows(IMAGE, ID, [by_secret("b", "other")])
     assert not records.allows(IMAGE, ID, [])
     assert not records.allows("r.test/elsewhere:1", ID, [by_secret("a")])
+
+
+def test_records_of_many_secrets_accounts_and_names_stay_small(tmp_path: Path) -> None:
+    """Copies of a secret in many namespaces match the record of the first; every one that was added was written again."""
+    records, most = made(tmp_path), pull_record_files.MOST
+    pull(records, by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    for number in range(2 * most):
+        assert records.allows(IMAGE, ID, [by_secret(f"copy-{number}")])
+        assert records.allows(IMAGE, ID, [by_secret("a", f"changed-{number}"), by_secret("a")])
+    (mapping,) = json.loads(file.read_text())["credentialMapping"].values()
+    assert len(mapping["kubernetesSecrets"]) == most
+    for number in range(most + 1):
+        pull(records, by_secret(f"pulled-{number}", f"p-{number}"))
+        pull(records, by_account(f"pulled-{number}"))
+    (mapping,) = json.loads(file.read_text())["credentialMapping"].values()
+    assert len(mapping["kubernetesSecrets"]) == len(mapping["kubernetesServiceAccounts"]) == most
+    assert not records.allows(IMAGE, ID, [by_account("pulled-0")]) and records.allows(IMAGE, ID, [by_account("pulled-1")])
+    names = [f"r.test/app-{number}" for number in range(pull_record_files.MOST_NAMES + 1)]
+    for name in names:
+        pull(records, by_secret("a"), name)
+    assert len(json.loads(file.read_text())["credentialMapping"]) == pull_record_files.MOST_NAMES
+    assert records.allows(names[0], ID, [by_secret("a")])
+    assert not records.allows(names[-1], ID, [by_secret("a")]) and not records.open_to_all(names[-1], ID)
 
 
 def test_an_account_is_known_by_its_coordinates(tmp_path: Path) -> None:
