@@ -1,4 +1,4 @@
-"""How often routes are reconciled while nodes change all the time."""
+"""The rate of reconciliations of routes while nodes change all the time."""
 
 from __future__ import annotations
 
