@@ -11,8 +11,8 @@ from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 MOST, MOST_NAMES = 100, 500
-"""Secrets and service accounts that are recorded for a name of an image, the newest of each, and names for an image. Secrets that
-match a record are added only below the first (upstream's writeRecordWhileMatchingLimit)."""
+"""Secrets and service accounts that are recorded for a name of an image, the last of each, and names for an image. Below the
+first number, a secret that matches a record is added to it (upstream's writeRecordWhileMatchingLimit)."""
 
 
 class _Base(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
