@@ -1,0 +1,44 @@
+"""Images of long names make the runtime's list of images larger than a message may be: everything else goes on."""
+
+from __future__ import annotations
+
+from cri.fake import FakeRuntime
+from cri.messages import Image
+from kube.api import core_v1
+from tests.support.fake_node import calls, container, create
+from tests.support.node import NodeUnderTest, eventually
+
+IMAGE = "docker.io/library/other:"
+PERIODS = 4
+
+
+def fill(runtime: FakeRuntime) -> None:
+    """Let the list of images be too large, by the names of one."""
+    names = [f"registry.example/{'a' * 200}{number:06}:1" for number in range(100)]
+    runtime.images.local["long"] = Image(id="sha256:" + "1" * 64, repo_tags=names, size=1000)
+    runtime.send_bytes = 16 << 10
+
+
+async def test_the_node_stays_ready_and_pulls_images_also_after_a_restart(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    async def listed() -> bool:
+        return len(calls(runtime, "ListImages")) >= before + PERIODS
+
+    await create(node, "before")
+    await node.ready("before")
+    reported = (await node.client.get(core_v1.Node, node.config.node_name)).status.images
+    fill(runtime)
+    for restarts in range(2):
+        runtime.images.publish(f"{IMAGE}{restarts}")
+        await create(node, f"pull-{restarts}", container(image=f"{IMAGE}{restarts}"))
+        await node.ready(f"pull-{restarts}")
+        before = len(calls(runtime, "ListImages"))
+        await eventually(listed, "node statuses list images")
+        found = await node.client.get(core_v1.Node, node.config.node_name)
+        ready = next(each for each in found.status.conditions if each.type == "Ready")
+        assert ready.status == "True", ready
+        if not restarts:
+            assert reported and found.status.images == reported, "the last list is still reported"
+            await node.stop()
+            await node.start()
