@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agent.runtime import Runtime
+from cri.client import Client
 from cri.fake import FakeRuntime
 from cri.messages import Image
 from kube.api import core_v1
@@ -42,3 +44,20 @@ async def test_the_node_stays_ready_and_pulls_images_also_after_a_restart(
             assert reported and found.status.images == reported, "the last list is still reported"
             await node.stop()
             await node.start()
+
+
+async def test_a_pod_that_is_too_large_to_be_listed_keeps_its_records_and_others_are_listed(
+    runtime: FakeRuntime, node: NodeUnderTest
+) -> None:
+    for name in ("large", "small"):
+        await create(node, name, *(container(name=f"c{n}") for n in range(8 if name == "large" else 1)))
+        await node.ready(name)
+    await node.stop()
+    async with Client(runtime.endpoint) as client:
+        before = {uid: pod.runtime for uid, pod in (await Runtime(client).pods()).items()}
+        large = max(before, key=lambda uid: len(before[uid].containers))
+        sizes = [each.ByteSize() for each in await client.runtime.list_containers()]
+        runtime.send_bytes = 4 * max(sizes)
+        found = await Runtime(client).pods(before)
+        assert {uid: pod.runtime for uid, pod in found.items()} == before
+        assert large not in await Runtime(client, folders=lambda: list(before)).pods()
