@@ -1,8 +1,13 @@
-"""containerd's own services beside CRI, on the same socket: the containers, snapshots and leases of CRI's namespace."""
+"""containerd's own services beside CRI, on the same socket: containers, snapshots and leases of CRI's namespace.
+
+Containers are received one by one, because each comes with its OCI specification, which holds its environment: a list of a few
+containers may be larger than a message.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from google.protobuf.empty_pb2 import Empty
@@ -51,25 +56,27 @@ class ContainerdService:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    async def containers(self) -> list[ContainerRecord]:
-        """List the containers, those of sandboxes included. Raise CRIError."""
-        answer = await self._channel.unary(
-            "/containerd.services.containers.v1.Containers/List",
-            containerd_containers.ListContainersRequest(),
-            containerd_containers.ListContainersResponse,
+    async def containers(self, known: Iterable[str] = ()) -> list[ContainerRecord]:
+        """List the containers, those of sandboxes included, without those of the IDs in `known`. Raise CRIError."""
+        return await self._containers(",".join(f'id!="{id}"' for id in known))
+
+    async def container(self, id: str) -> ContainerRecord | None:
+        """Return one container, None if there is none of the ID. Raise CRIError."""
+        return next(iter(await self._containers(f'id=="{id}"')), None)
+
+    async def containers_of_others(self) -> list[ContainerRecord]:
+        """List the containers that CRI did not create. Raise CRIError."""
+        return await self._containers(",".join(f'labels."{_KIND}"!={kind}' for kind in ("container", "sandbox")))
+
+    async def _containers(self, selected: str) -> list[ContainerRecord]:
+        answers = self._channel.stream(
+            "/containerd.services.containers.v1.Containers/ListStream",
+            containerd_containers.ListContainersRequest(filters=[selected] if selected else []),
+            containerd_containers.ListContainerMessage,
             _SECONDS,
             _METADATA,
         )
-        return [
-            ContainerRecord(
-                each.id,
-                each.created_at.ToNanoseconds() / 1e9,
-                _KIND in each.labels,
-                each.snapshotter,
-                each.snapshot_key,
-            )
-            for each in answer.containers
-        ]
+        return [_record(answer.container) async for answer in answers]
 
     async def delete_container(self, container: ContainerRecord) -> None:
         """Delete a container and its snapshot, if there are any. Raise CRIError."""
@@ -104,3 +111,13 @@ class ContainerdService:
         """Delete a lease; returns once containerd has collected what only the lease kept. Raise CRIError."""
         request = containerd_leases.DeleteRequest(id=lease_id, sync=True)
         await self._channel.unary("/containerd.services.leases.v1.Leases/Delete", request, Empty, _SECONDS, _METADATA)
+
+
+def _record(container: containerd_containers.Container) -> ContainerRecord:
+    return ContainerRecord(
+        container.id,
+        container.created_at.ToNanoseconds() / 1e9,
+        _KIND in container.labels,
+        container.snapshotter,
+        container.snapshot_key,
+    )
