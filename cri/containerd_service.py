@@ -1,4 +1,4 @@
-"""containerd's own services beside CRI, on the same socket: containers, snapshots and leases of CRI's namespace.
+"""containerd's own services beside CRI, on the same socket: containers, snapshots, leases and image names of CRI's namespace.
 
 Containers are received one by one, because each comes with its OCI specification, which holds its environment: a list of a few
 containers may be larger than a message.
@@ -14,8 +14,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
 from cri.channel import Channel
-from cri.errors import NotFoundError
-from cri.messages import containerd_containers, containerd_leases, containerd_snapshots
+from cri.errors import MessageTooLargeError, NotFoundError
+from cri.messages import containerd_containers, containerd_images, containerd_leases, containerd_snapshots
 
 NAMESPACE = "k8s.io"
 """CRI's containers and sandboxes live in this containerd namespace."""
@@ -24,6 +24,9 @@ _SECONDS = 30.0
 _EXPIRES = "containerd.io/gc.expire"
 _KIND = "io.cri-containerd.kind"
 """Label of the containers that CRI creates, of sandboxes, too."""
+_IMAGE_ID, _HEX = "sha256:", "0123456789abcdef"
+"""Start of the IDs of images, which are names of them too, and the digits that follow."""
+_PINNED = "io.cri-containerd.pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,18 @@ class ContainerRecord:
     """True if CRI created it; others are those of `ctr` and of other clients."""
     snapshotter: str
     snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageName:
+    """A name of an image, or its ID."""
+
+    name: str
+    target: str
+    """Digest of the manifest that it means: other names of an image have the same."""
+    created: float
+    """By the wall clock, in seconds since 1970."""
+    pinned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,43 @@ class ContainerdService:
         request = containerd_leases.DeleteRequest(id=lease_id, sync=True)
         await self._channel.unary("/containerd.services.leases.v1.Leases/Delete", request, Empty, _SECONDS, _METADATA)
 
+    async def image_ids(self, start: str = _IMAGE_ID) -> list[ImageName]:
+        """List the IDs of all images, in parts if they are too large for a message. Raise CRIError."""
+        try:
+            return await self.image_names(start)
+        except MessageTooLargeError:
+            return [image for digit in _HEX for image in await self.image_ids(start + digit)]
+
+    async def image_names(self, start: str) -> list[ImageName]:
+        """List the names of images that begin with a text of letters, digits, colons, slashes and dots. Raise CRIError."""
+        answer = await self._channel.unary(
+            "/containerd.services.images.v1.Images/List",
+            containerd_images.ListImagesRequest(filters=[f'name~="^{start.replace(".", "[.]")}"']),
+            containerd_images.ListImagesResponse,
+            _SECONDS,
+            _METADATA,
+        )
+        return [_image_name(each) for each in answer.images]
+
+    async def image_name(self, name: str) -> ImageName | None:
+        """Return what a name of an image means, None if there is none. Raise CRIError."""
+        try:
+            answer = await self._channel.unary(
+                "/containerd.services.images.v1.Images/Get",
+                containerd_images.GetImageRequest(name=name),
+                containerd_images.GetImageResponse,
+                _SECONDS,
+                _METADATA,
+            )
+        except NotFoundError:
+            return None
+        return _image_name(answer.image)
+
+    async def delete_image_name(self, name: str) -> None:
+        """Delete a name of an image, which stays under its others. Raise CRIError."""
+        path = "/containerd.services.images.v1.Images/Delete"
+        await self._delete(path, containerd_images.DeleteImageRequest(name=name))
+
 
 def _record(container: containerd_containers.Container) -> ContainerRecord:
     return ContainerRecord(
@@ -121,3 +173,8 @@ def _record(container: containerd_containers.Container) -> ContainerRecord:
         container.snapshotter,
         container.snapshot_key,
     )
+
+
+def _image_name(image: containerd_images.Image) -> ImageName:
+    created = image.created_at.ToNanoseconds() / 1e9
+    return ImageName(image.name, image.target.digest, created, _PINNED in image.labels)
