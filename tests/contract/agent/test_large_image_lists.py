@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from agent import complete_lists
 from agent.runtime import Runtime
 from cri.client import Client
+from cri.errors import MessageTooLargeError
 from cri.fake import FakeRuntime
 from cri.messages import Image
 from kube.api import core_v1
@@ -61,3 +65,22 @@ async def test_a_pod_that_is_too_large_to_be_listed_keeps_its_records_and_others
         found = await Runtime(client).pods(before)
         assert {uid: pod.runtime for uid, pod in found.items()} == before
         assert large not in await Runtime(client, folders=lambda: list(before)).pods()
+
+
+async def test_lists_that_are_too_large_are_read_in_parts(runtime: FakeRuntime, node: NodeUnderTest) -> None:
+    for name in ("one", "two", "ended"):
+        await create(node, name, *(container(name=f"c{n}") for n in range(4)))
+        await node.ready(name)
+    await node.stop()
+    async with Client(runtime.endpoint) as client:
+        sandboxes, containers = await complete_lists.everything(client.runtime)
+        await client.runtime.stop_pod_sandbox(sandboxes[0].id)
+        runtime.send_bytes = max(3 * sandboxes[0].ByteSize() - 1, 4 * max(each.ByteSize() for each in containers) + 64)
+        with pytest.raises(MessageTooLargeError):
+            await client.runtime.list_containers()
+        found = await complete_lists.everything(client.runtime)
+        assert {each.id for each in found[0]} == {each.id for each in sandboxes}
+        assert {each.id for each in found[1]} == {each.id for each in containers}
+        runtime.send_bytes = 16
+        with pytest.raises(MessageTooLargeError):
+            await complete_lists.everything(client.runtime)
