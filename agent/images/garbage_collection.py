@@ -161,7 +161,8 @@ class ImageGC:
 
     async def _shorten_list(self) -> None:
         """Remove unused images, and names of others, if the runtime's list of images is too large."""
-        now, unused = self._clock.monotonic(), await self._detect_images()
+        unused = await self._detect_images()
+        now = self._clock.monotonic()
         removable = [i for i in unused if now - self._seen[i].first >= self._minimum_age]
         last_used = {image_id: (self._seen[image_id].used, self._seen[image_id].first) for image_id in removable}
         surplus = await asyncio.to_thread(list_limit.surplus, self._images, last_used)
