@@ -241,13 +241,13 @@ async def test_the_newest_unused_images_are_removed_until_the_list_can_be_receiv
     }
     if not containerd:
         runtime.names = None
-        del runtime.have["i198"]
     runtime.used = [Container(image=ImageSpec(image="i197"))]
     runtime.largest = 18_000
     await images.collect()
     assert 0 < len(runtime.removed) <= 75
-    assert not {"i197", "i198", "i199"} & set(runtime.removed)
+    assert not {"i197", "i199"} & set(runtime.removed)
     if containerd:
+        assert "i198" not in runtime.removed
         oldest = 197 - len(runtime.removed)
         assert sorted(runtime.removed) == sorted(f"i{n}" for n in range(oldest, 197))
     assert sum(image.ByteSize() for image in runtime.have.values()) <= runtime.largest
