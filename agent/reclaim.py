@@ -9,8 +9,10 @@ from agent.eviction import Eviction, signals
 from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.thresholds import ThresholdTracker
 from agent.images.garbage_collection import ImageGC
+from agent.interfaces import PodView
 from agent.node.housekeeping import Housekeeping
 from agent.pods.assembly import Pods
+from agent.podspec.security import AnyContainer
 from agent.tasks import Tasks
 from agent.usage import cgroup
 from agent.usage.collector import Collector
@@ -52,6 +54,7 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         clock,
         seen=pods.image_access.prune,
         mounted=lambda: [id for view in manager.views() for c in view.containers for id in c.mounted_images],
+        specified=lambda: [name for view in manager.views() for name in _specified_images(view)],
         high=config.image_gc_high_percent,
         low=config.image_gc_low_percent,
         minimum_age=config.image_minimum_age,
@@ -88,3 +91,10 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         metrics=base.metrics,
     )
     return Reclaim(collector, image_gc, eviction, housekeeping)
+
+
+def _specified_images(view: PodView) -> list[str]:
+    """Return the image names of a pod's containers that have been created."""
+    spec, created = view.pod.spec, {record.name for record in view.containers}
+    containers: tuple[AnyContainer, ...] = (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)
+    return [container.image or "" for container in containers if container.name in created]

@@ -140,7 +140,7 @@ class Runtime:
     async def pods(self, known: dict[str, PodRuntime] | None = None) -> dict[str, RuntimePod]:
         """List everything, by pod UID; the status of what has the same state as in `known` is not read again."""
         before, nothing = known or {}, PodRuntime()
-        sandboxes, containers = await self._listed(before)
+        sandboxes, containers, unlisted = await self._listed(before)
         self.sandbox_list.listed(sandboxes)
         self.container_list.listed(containers)
         found: dict[str, _ListedPod] = {}
@@ -175,21 +175,33 @@ class Runtime:
                 seen = await self.container(container.id, container.pod_sandbox_id)
             if seen is not None:
                 owner.containers.append(seen)
-        return {uid: each.whole() for uid, each in found.items()}
+        kept = {uid: RuntimePod(uid, "", "", before[uid]) for uid in unlisted if uid in before}
+        return {uid: each.whole() for uid, each in found.items()} | kept
 
-    async def _listed(self, known: Iterable[str]) -> tuple[list[PodSandbox], list[Container]]:
-        """List everything; if it is too large for a message, pod by pod: those of the UIDs, and those with folders."""
+    async def _listed(self, known: Iterable[str]) -> tuple[list[PodSandbox], list[Container], list[str]]:
+        """List everything; if it is too large for a message, pod by pod: those of the UIDs, and those with folders.
+
+        The last are UIDs of pods that are too large by themselves.
+        """
         runtime = self.client.runtime
         try:
-            return await asyncio.gather(runtime.list_pod_sandboxes(), runtime.list_containers())
+            return *await asyncio.gather(runtime.list_pod_sandboxes(), runtime.list_containers()), []
         except MessageTooLargeError as error:
             log.warning("the runtime's list is too large, each pod is listed: %s", error)
-        sandboxes, containers = list[PodSandbox](), list[Container]()
+        sandboxes, containers, unlisted = list[PodSandbox](), list[Container](), list[str]()
         for uid in {*known, *await asyncio.to_thread(self._folders)}:
             labels = {runtime_records.POD_UID: uid}
-            sandboxes += await runtime.list_pod_sandboxes(labels=labels)
-            containers += await runtime.list_containers(labels=labels)
-        return sandboxes, containers
+            try:
+                some = await asyncio.gather(
+                    runtime.list_pod_sandboxes(labels=labels), runtime.list_containers(labels=labels)
+                )
+            except MessageTooLargeError as error:
+                log.error("pod %s is too large to be listed, its records stay as they are: %s", uid, error)
+                unlisted.append(uid)
+                continue
+            sandboxes += some[0]
+            containers += some[1]
+        return sandboxes, containers, unlisted
 
 
 async def whole(call: Coroutine[Any, Any, T]) -> T:

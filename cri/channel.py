@@ -25,6 +25,8 @@ from google.protobuf.message import Message
 from cri import errors
 
 MESSAGE_BYTES = 16 << 20  # upstream's limit in both directions; ExecSync answers come close to it
+LIST_BYTES = 2 * MESSAGE_BYTES
+"""Largest answer that a channel of lists receives; containerd sends more than 16 MiB only if its configuration says so."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -45,6 +47,8 @@ TURN_SECONDS = 10.0
 FIXED_WINDOW = [("grpc.http2.bdp_probe", 0)]
 """Options of a channel whose streams have a window of 64 KiB until their messages are read: gRPC estimates no larger one."""
 
+LARGE_LISTS = [("grpc.max_receive_message_length", LIST_BYTES)]
+
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 Options = Sequence[tuple[str, Any]]
@@ -59,7 +63,9 @@ class Channel:
     def __init__(self, endpoint: str, observe: Observe | None = None, options: Options = ()) -> None:
         self.endpoint = endpoint
         self._observe = observe
-        self._channel = grpc.aio.insecure_channel(_target(endpoint), options=[*_OPTIONS, *options])
+        self._channel = grpc.aio.insecure_channel(
+            _target(endpoint), options=list({**dict(_OPTIONS), **dict(options)}.items())
+        )
         self._calls: dict[str, Any] = {}
 
     async def unary(
@@ -126,12 +132,14 @@ class Channel:
             self._observe(rpc, time.monotonic() - began, "")
         return result
 
-    async def stream(self, path: str, request: Message, answer: type[R], deadline: float | None) -> AsyncIterator[R]:
+    async def stream(
+        self, path: str, request: Message, answer: type[R], deadline: float | None, metadata: Metadata = ()
+    ) -> AsyncIterator[R]:
         """Make one call that answers with many messages; closing the iterator cancels it. Raise CRIError."""
         rpc = path.rpartition("/")[2]
         begin = self._channel.unary_stream(path, request_serializer=_serialize, response_deserializer=answer.FromString)
         try:
-            call = begin(request, timeout=deadline)
+            call = begin(request, timeout=deadline, metadata=metadata)
         except _FAILURES as error:
             raise _translate(error, rpc) from error
         try:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 
 from cri import events
-from cri.channel import FIXED_WINDOW, Channel, Observe
+from cri.channel import FIXED_WINDOW, LARGE_LISTS, Channel, Observe
 from cri.containerd_service import ContainerdService
 from cri.image_service import ImageService
 from cri.runtime_service import RuntimeService
@@ -29,9 +29,9 @@ class Client:
 
         `observe` is called after every call.
         """
-        self._channel = Channel(endpoint, observe)
+        self._channel = Channel(endpoint, observe, LARGE_LISTS)
         separate = image_endpoint and image_endpoint != endpoint
-        self._image_channel = Channel(image_endpoint, observe) if separate else self._channel
+        self._image_channel = Channel(image_endpoint, observe, LARGE_LISTS) if separate else self._channel
         self._commands = Channel(endpoint, observe, FIXED_WINDOW)
         self.runtime = RuntimeService(self._channel, request_timeout, self._commands)
         self.images = ImageService(self._image_channel, request_timeout)

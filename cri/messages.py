@@ -7,6 +7,7 @@ enum: `ContainerState.CONTAINER_RUNNING`.
 
 from cri.containerd import containers_pb2 as containerd_containers
 from cri.containerd import events_pb2 as containerd_events
+from cri.containerd import images_pb2 as containerd_images
 from cri.containerd import leases_pb2 as containerd_leases
 from cri.containerd import snapshots_pb2 as containerd_snapshots
 from cri.runtime.v1 import api_pb2 as api
@@ -199,6 +200,7 @@ __all__ = [
     "api",
     "containerd_containers",
     "containerd_events",
+    "containerd_images",
     "containerd_leases",
     "containerd_snapshots",
 ]

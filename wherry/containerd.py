@@ -20,6 +20,8 @@ from wherry.units import uses_systemd
 
 CAP_SYS_RESOURCE = 24
 NAMESPACE = "k8s.io"
+LIST_BYTES = 32 << 20
+"""Largest list that containerd sends, as large as the agent receives (cri/channel.py); by default it is half of that."""
 # Snapshotters and leases for them that no pod here uses; each costs start-up time.
 UNUSED = (
     "internal.v1.opt",
@@ -54,6 +56,7 @@ disabled_plugins = {disabled}
 
 [grpc]
   address = "{layout.containerd_socket}"
+  max_send_message_size = {LIST_BYTES}
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{settings.sandbox_image or pause.IMAGE}"

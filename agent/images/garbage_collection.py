@@ -2,7 +2,7 @@
 and images that were unused for the maximum age.
 
 Least recently used first, none younger than the minimum age, never one that is pinned (the sandbox image) or that a container
-still has (pkg/kubelet/images/image_gc_manager.go).
+still has (pkg/kubelet/images/image_gc_manager.go). The runtime's list of images has a limit, too (list_limit.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.images.names import BUILT_IN
+from agent import complete_lists
+from agent.images import list_limit
+from agent.images.names import BUILT_IN, with_registry
 from agent.usage.kubelet_metrics import KubeletMetrics
 from cri.client import Client
-from cri.errors import CRIError
+from cri.errors import CRIError, MessageTooLargeError
 from cri.messages import Image
 from kube.clock import Clock
 
@@ -48,7 +50,10 @@ class ImageDisk:
 
 
 class ImageGC:
-    """Frees the images' disk. `mounted` returns the IDs of images that containers have as volumes, which no list shows."""
+    """Frees the images' disk. `mounted` returns the IDs of images that containers have as volumes, which no list shows.
+
+    `specified` returns the names by which pods specify the images of their containers.
+    """
 
     def __init__(
         self,
@@ -62,15 +67,17 @@ class ImageGC:
         disk: Callable[[str], ImageDisk] | None = None,
         seen: Callable[[Iterable[tuple[str, Sequence[str]]], float], None] | None = None,
         mounted: Callable[[], Iterable[str]] = tuple,
+        specified: Callable[[], Iterable[str]] = tuple,
         metrics: KubeletMetrics | None = None,
     ) -> None:
         """`seen` is called with the IDs and names of all images, as listed after a moment of `time.monotonic`; it may block."""
         self._metrics = metrics or KubeletMetrics()
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
         self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
-        self._mounted = mounted
+        self._mounted, self._specified = mounted, specified
         self._seen_images = seen or (lambda present, listed_at: None)
         self._seen: dict[str, _Seen] = {}
+        self._images: list[Image] = []
         self._collecting = asyncio.Lock()
         """One collection at a time: the period's and the eviction's would count the same images twice."""
 
@@ -90,7 +97,7 @@ class ImageGC:
             return await self._collect()
 
     async def _collect(self) -> int:
-        await self._detect_images()
+        await self._shorten_list()
         systems = await self._runtime.images.image_fs_info()
         if not systems:
             return 0
@@ -130,29 +137,86 @@ class ImageGC:
         return freed
 
     async def _remove(self, image_ids: Iterable[str], reason: str) -> int:
-        freed = 0
-        for image_id in image_ids:
-            try:
-                await self._runtime.images.remove_image(image_id)
-            except CRIError as error:
-                log.warning("removing image %s: %s", image_id, error)
-                continue
-            self._metrics.images_collected.inc(reason)
-            freed += self._seen.pop(image_id).size
-        return freed
+        return sum([await self._remove_one(image_id, reason) or 0 for image_id in image_ids])
+
+    async def _remove_one(self, image_id: str, reason: str) -> int | None:
+        """Remove an image; return its size as listed, None if it cannot be removed."""
+        try:
+            await self._runtime.images.remove_image(image_id)
+        except CRIError as error:
+            log.warning("removing image %s: %s", image_id, error)
+            return None
+        self._metrics.images_collected.inc(reason)
+        seen = self._seen.pop(image_id, None)
+        return seen.size if seen is not None else 0
+
+    async def _remove_together(self, image_ids: Sequence[str]) -> int:
+        """Remove images because of the list, several at a time; return the number of those that were removed."""
+        removed = 0
+        for start in range(0, len(image_ids), list_limit.AT_ONCE):
+            some = image_ids[start : start + list_limit.AT_ONCE]
+            found = await asyncio.gather(*(self._remove_one(image_id, "list") for image_id in some))
+            removed += sum(size is not None for size in found)
+        return removed
+
+    async def _shorten_list(self) -> None:
+        """Remove unused images, and names of others, if the runtime's list of images is too large."""
+        unused = await self._detect_images()
+        now = self._clock.monotonic()
+        removable = [i for i in unused if now - self._seen[i].first >= self._minimum_age]
+        last_used = {image_id: (self._seen[image_id].used, self._seen[image_id].first) for image_id in removable}
+        surplus = await asyncio.to_thread(list_limit.surplus, self._images, last_used)
+        if surplus:
+            log.warning("the runtime's list of images is too large: removing %d unused images", len(surplus))
+            await self._remove_together(surplus)
+            await self._detect_images()
+        names = list_limit.surplus_names(self._images, {with_registry(name) for name in self._specified()})
+        if names:
+            await list_limit.delete_names(self._runtime, names)
+        self._images = []
+
+    async def _remove_unlisted(self) -> None:
+        """Remove unused images, the newest first, until the runtime's list of images can be received. Raise CRIError."""
+        unused = await list_limit.unlisted_images(self._runtime, await self._names_in_use(), list(self._seen))
+        now, wall = self._clock.monotonic(), self._clock.now().timestamp()
+        removable = [
+            image.id
+            for image in unused
+            if (now - self._seen[image.id].first if image.id in self._seen else wall - (image.created or wall))
+            >= self._minimum_age
+        ]
+        step = max(list_limit.AT_ONCE, len(removable) // 8)
+        for start in range(0, len(removable), step):
+            removed = await self._remove_together(removable[start : start + step])
+            log.warning("the runtime's list of images cannot be received: removed %d unused images", removed)
+            if await list_limit.is_listed(self._runtime):
+                return
+
+    async def _names_in_use(self) -> set[str]:
+        """Return the IDs, tags and digests of images that containers have, and of the sandbox image. Raise CRIError."""
+        containers, status = await asyncio.gather(
+            complete_lists.containers(self._runtime.runtime), self._runtime.runtime.status(verbose=True)
+        )
+        named = {name for c in containers for name in (c.image.image, c.image_ref, c.image_id)}
+        return {*named, *self._mounted(), sandbox_image(status.info)} - {""}
 
     async def _detect_images(self) -> set[str]:
         """Record all images and which are used; return the IDs of unused ones."""
+        try:
+            return await self._detect_listed()
+        except MessageTooLargeError as error:
+            if error.method != "ListImages":
+                raise
+        await self._remove_unlisted()
+        return await self._detect_listed()
+
+    async def _detect_listed(self) -> set[str]:
         now, listed_at = self._clock.monotonic(), time.monotonic()
-        images, containers, status = await asyncio.gather(
-            self._runtime.images.list_images(),
-            self._runtime.runtime.list_containers(),
-            self._runtime.runtime.status(verbose=True),
-        )
-        named = [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)]
-        used = used_images(images, [*named, *self._mounted(), sandbox_image(status.info)])
+        images, named = await asyncio.gather(self._runtime.images.list_images(), self._names_in_use())
+        used = await asyncio.to_thread(used_images, images, named)
+        self._images = images
         present = {image.id for image in images}
-        names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
+        names = ((image.id, [*image.repo_tags, *image.repo_digests]) for image in images)
         await asyncio.to_thread(self._seen_images, names, listed_at)
         for image in images:
             seen = self._seen.setdefault(image.id, _Seen(now, now, image.size))

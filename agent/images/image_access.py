@@ -23,6 +23,8 @@ from agent.images.names import with_registry, without_tag
 from agent.images.pull_intents import PullIntents
 from agent.images.pull_record_files import (
     API_VERSION,
+    MOST,
+    MOST_NAMES,
     PulledRecord,
     Pullers,
     account,
@@ -55,6 +57,8 @@ class ImageAccess:
         self._now, self._policy, self._allowlist = now, policy, allowlist
         self._records: dict[str, PulledRecord] = {}
         self._intents = PullIntents(folder / "pulling")
+        self._listed: frozenset[str] = frozenset()
+        """IDs of the images that were on the node when they were listed last."""
         self._noted: dict[str, float] = {}
         """By image: when its record was written last, by `time.monotonic`."""
         self._changing = threading.RLock()
@@ -76,6 +80,8 @@ class ImageAccess:
 
     def load_finished_pulls(self, present: Iterable[tuple[str, Sequence[str]]]) -> None:
         """Turn the last agent's intents into records where the image is present: (ID, its names)."""
+        present = list(present)
+        self._listed = frozenset(image_ref for image_ref, _ in present)
         self._complete(self._intents.ended(present, even_recent=True))
 
     def _complete(self, pulls: Iterable[tuple[str, str]]) -> None:
@@ -86,12 +92,9 @@ class ImageAccess:
             self._intents.remove(image)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
-    def begin(self, image: str, before: str = "", present: Iterable[str] = ()) -> None:
-        """Write an intent: an image is being pulled. `before` is the ID that the node has of its name, "" for none.
-
-        `present` are the IDs of all images on the node.
-        """
-        self._intents.begin(image, before if self._is_preloaded(before) else "", frozenset(present))
+    def begin(self, image: str, before: str = "") -> None:
+        """Write an intent: an image is being pulled. `before` is the ID that the node has of its name, "" for none."""
+        self._intents.begin(image, before if self._is_preloaded(before) else "", self._listed)
 
     def failed(self, image: str) -> None:
         """Remove the intent of a pull that has ended without the image."""
@@ -101,16 +104,16 @@ class ImageAccess:
         """Keep the intent of a pull that was abandoned: should the image be pulled all the same, it is not open to all."""
         self._intents.abandon(image)
 
-    def pulled(
-        self, image: str, image_ref: str, credential: Credential | None, names_before: Iterable[str] = ()
-    ) -> None:
+    def pulled(self, image: str, image_ref: str, credential: Credential | None, names: Iterable[str] = ()) -> None:
         """Record the credentials that pulled an image; None is without credentials.
 
-        Under the names that a preloaded image had before, it stays open to all: anybody could pull it under another name.
+        `names` are those that the runtime lists for it after the pull. Under the names that a preloaded image had before, it
+        stays open to all: anybody could pull it under another name.
         """
         if self._is_preloaded(image_ref):
-            for name in names_before:
-                self._write(name, image_ref, Pullers(node_pods_accessible=True))
+            for name in names:
+                if not self._intents.brought(name, image_ref):
+                    self._write(name, image_ref, Pullers(node_pods_accessible=True))
         self._write(image, image_ref, pullers(credential))
         self._intents.end(image)
 
@@ -129,6 +132,8 @@ class ImageAccess:
             return
         if who is not None:
             name = without_tag(image)
+            if name not in record.credential_mapping and len(record.credential_mapping) >= MOST_NAMES:
+                return  # pods that use this name pull again
             merged = merge(record.credential_mapping.get(name), who)
             if merged == record.credential_mapping.get(name) and record.last_updated_time:
                 return
@@ -145,11 +150,12 @@ class ImageAccess:
         PruneUnknownRecords).
         """
         present = list(present)
+        self._listed = frozenset(image_ref for image_ref, _ in present)
         self._complete(self._intents.ended(present))
         with self._changing:
-            self._prune({image_ref for image_ref, _ in present}, listed_at)
+            self._prune(self._listed, listed_at)
 
-    def _prune(self, kept: set[str], listed_at: float) -> None:
+    def _prune(self, kept: frozenset[str], listed_at: float) -> None:
         for image_ref in [ref for ref in self._records if ref not in kept]:
             if self._noted.get(image_ref, float("-inf")) >= listed_at:
                 continue
@@ -195,7 +201,7 @@ class ImageAccess:
                 continue
             mine = secret(credential)
             if (mine.uid, mine.namespace, mine.name) in places or mine.credential_hash in hashes:
-                if mine not in who.kubernetes_secrets:
+                if mine not in who.kubernetes_secrets and len(who.kubernetes_secrets) < MOST:
                     self._write(image, image_ref, Pullers(kubernetes_secrets=[mine]))
                 return True
         return False

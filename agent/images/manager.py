@@ -168,8 +168,7 @@ class Images:
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
     ) -> Image:
         """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
-        names = await self._names_by_id()
-        await asyncio.to_thread(self._access.begin, full, before, names)
+        await asyncio.to_thread(self._access.begin, full, before)
         without_image = False
         try:
             try:
@@ -186,12 +185,9 @@ class Images:
             else:  # the image is present, or the runtime may finish the pull
                 self._access.abandoned(full)
             raise
-        await asyncio.to_thread(self._access.pulled, full, found.id, credential, names.get(found.id, ()))
+        names = [*found.repo_tags, *found.repo_digests]
+        await asyncio.to_thread(self._access.pulled, full, found.id, credential, names)
         return found
-
-    async def _names_by_id(self) -> dict[str, list[str]]:
-        """Return the names of the images that are on the node. Raise CRIError."""
-        return {image.id: [*image.repo_tags, *image.repo_digests] for image in await self._images.list_images()}
 
     async def _may_have_come(self, full: str, before: str, error: CRIError) -> bool:
         """Return whether a pull that failed may have brought the image, or may still."""

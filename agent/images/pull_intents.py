@@ -33,7 +33,7 @@ class _Intent:
     preloaded: str
     """ID of the image without a pull record that the node had before, "" for none."""
     present: frozenset[str] | None = None
-    """IDs of the images that the node had before; None for the last agent's pulls."""
+    """IDs of images that the node had before; None for the last agent's pulls."""
     pulls: int = 0
     """Pulls that are under way."""
     abandoned_at: float = float("-inf")
@@ -61,7 +61,7 @@ class PullIntents:
     def begin(self, image: str, preloaded: str = "", present: frozenset[str] = frozenset()) -> None:
         """Write the intent of a pull; `preloaded` is the ID of the image without a pull record that the node has of its name.
 
-        `present` are the IDs of all its images.
+        `present` are the IDs of its images, as far as they are known.
         """
         with self._changing:
             found = self._intents.get(image)
@@ -100,6 +100,22 @@ class PullIntents:
                 image_ref not in intent.present and image_ref != intent.preloaded
                 for other, intent in self._intents.items()
                 if with_registry(without_tag(other)) == name and intent.present is not None
+            )
+
+    def brought(self, name: str, image_ref: str) -> bool:
+        """Return whether an image may have a name, as the runtime lists it, from a pull that has an intent.
+
+        A pull brings the tag and the digest of its repository.
+        """
+        with self._changing:
+            return any(
+                intent.preloaded != image_ref
+                and (
+                    without_tag(with_registry(image)) == without_tag(name)
+                    if "@" in name
+                    else with_registry(image.partition("@")[0]) == name
+                )
+                for image, intent in self._intents.items()
             )
 
     def ended(

@@ -10,6 +10,9 @@ import msgspec
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
+MOST, MOST_NAMES = 100, 500
+"""Secrets and service accounts that are recorded for a name of an image, the last of each, and names for an image. Below the
+first number, a secret that matches a record is added to it (upstream's writeRecordWhileMatchingLimit)."""
 
 
 class _Base(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
@@ -82,8 +85,8 @@ def merge(old: Pullers | None, new: Pullers) -> Pullers:
     kept = [s for s in old.kubernetes_secrets if (s.uid, s.namespace, s.name) not in where]
     accounts = [a for a in old.kubernetes_service_accounts if a not in new.kubernetes_service_accounts]
     return Pullers(
-        kubernetes_secrets=kept + new.kubernetes_secrets,
-        kubernetes_service_accounts=accounts + new.kubernetes_service_accounts,
+        kubernetes_secrets=(kept + new.kubernetes_secrets)[-MOST:],
+        kubernetes_service_accounts=(accounts + new.kubernetes_service_accounts)[-MOST:],
     )
 
 

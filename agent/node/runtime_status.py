@@ -2,12 +2,14 @@
 
 Part of it is reported in the node's status, part is used to create pods (NodeState). It is read again for each node status,
 because the runtime may have been replaced at a restart. A short absence, such as a restart, is not reported as a failure. A
-runtime that accepts calls and does not answer counts as absent: a node status does not wait for the calls' deadlines.
+runtime that accepts calls and does not answer counts as absent: a node status does not wait for the calls' deadlines. Images
+are listed apart: a list that fails or takes long, for example one that is larger than a message, leaves the last one reported.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 
 from agent.devices import cdi
@@ -18,6 +20,8 @@ from cri.errors import CRIError
 from cri.messages import StatusResponse
 from kube.api import core_v1
 from kube.clock import Clock
+
+log = logging.getLogger(__name__)
 
 DOWN_SECONDS = 30.0
 """Time that the runtime may be away before the node reports it (upstream's runtime state threshold)."""
@@ -38,6 +42,8 @@ class RuntimeStatus:
         self.facts = RuntimeFacts()
         self._cdi = False
         self._reading: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[None] | None = None
+        self._list_problem = ""
 
     def looks_up_cdi(self) -> bool:
         """Return whether the runtime resolves CDI device names."""
@@ -47,14 +53,22 @@ class RuntimeStatus:
         """Update `facts` and the node's state; waits `ANSWER_SECONDS` at most."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read(), name="runtime status")
+        if self._listing is None:
+            self._listing = asyncio.create_task(self._list_images(), name="image list of the node status")
         waiting = asyncio.create_task(self._clock.sleep(ANSWER_SECONDS), name="runtime status deadline")
+        both = asyncio.create_task(asyncio.wait((self._reading, self._listing)), name="runtime status and image list")
         try:
-            await asyncio.wait((self._reading, waiting), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((both, waiting), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._reading.cancel()
+            self._listing.cancel()
             raise
         finally:
             waiting.cancel()
+            both.cancel()
+        if self._listing.done():
+            finished, self._listing = self._listing, None
+            finished.result()
         if not self._reading.done():
             self._away("no answer")
             return
@@ -69,7 +83,6 @@ class RuntimeStatus:
         try:
             status = await self._runtime.runtime.status(verbose=True)
             about = await self._runtime.runtime.version()
-            images = await self._images()
         except CRIError as error:
             self._away(error.message)
             return
@@ -81,15 +94,24 @@ class RuntimeStatus:
         self._state.recursive_read_only = {handler: f.recursive_read_only_mounts for handler, f in can.items()}
         self._state.user_namespaces = {handler: f.user_namespaces for handler, f in can.items()}
         self._state.supplemental_groups_policy = status.features.supplemental_groups_policy
+        images = self.facts.images
         self.facts = RuntimeFacts(name, version, _problems(status), _handlers(status), _features(status), images)
 
-    async def _images(self) -> tuple[core_v1.ContainerImage, ...]:
-        found = sorted(await self._runtime.images.list_images(), key=lambda image: image.size, reverse=True)
-        return tuple(
+    async def _list_images(self) -> None:
+        try:
+            found = sorted(await self._runtime.images.list_images(), key=lambda image: image.size, reverse=True)
+        except CRIError as error:
+            if self._list_problem != error.code:
+                log.warning("images cannot be listed for the node status: %s", error)
+            self._list_problem = error.code
+            return
+        self._list_problem = ""
+        images = tuple(
             core_v1.ContainerImage(names=[*image.repo_digests, *image.repo_tags][:5], size_bytes=image.size)
             for image in (found if self._most_images < 0 else found[: self._most_images])
             if image.repo_digests or image.repo_tags
         )
+        self.facts = replace(self.facts, images=images)
 
 
 def _problems(status: StatusResponse) -> str:

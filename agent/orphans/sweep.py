@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from agent import complete_lists
 from agent.orphans import OwnContainerd, cni, machine, removal, rules
 from agent.orphans.machine import ADDRESS, BUNDLE, CONTAINER, LEASE, NETNS, SHIM, Daemon, Item
 from agent.orphans.rules import Owners
 from agent.usage.counters import Counter
 from cri.client import Client
-from cri.errors import CRIError, NotFoundError
+from cri.containerd_service import ContainerRecord
+from cri.errors import CRIError, MessageTooLargeError, NotFoundError
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ class Sweep:
         """Remove the orphans found now. Raises CRIError, OSError if resources or owners cannot be read."""
         by = await asyncio.to_thread(machine.daemon, self._of.socket)
         items = await asyncio.to_thread(machine.scan, self._of, by)
-        leases, containers = await self._client.containerd.leases(), await self._client.containerd.containers()
+        leases, containers = await self._client.containerd.leases(), await self._unknown_containers()
         items += [Item(LEASE, lease.id, lease.created) for lease in leases if lease.expires]
         items += [Item(CONTAINER, each.id, each.created, each.id) for each in containers if each.by_cri]
         others = {each.id for each in containers if not each.by_cri}
@@ -62,9 +64,18 @@ class Sweep:
         for item in sorted(found, key=lambda item: _ORDER.index(item.kind)):
             await self._remove(item, by)
 
+    async def _unknown_containers(self) -> list[ContainerRecord]:
+        """List the containers in containerd that CRI does not list, those of other clients included."""
+        sandboxes, containers = await complete_lists.everything(self._client.runtime)
+        known = {sandbox.id for sandbox in sandboxes} | {container.id for container in containers}
+        try:
+            return await self._client.containerd.containers(known)
+        except MessageTooLargeError as error:
+            log.warning("leftover containers of containerd are not removed, one is too large: %s", error)
+            return await self._client.containerd.containers_of_others()
+
     async def _owners(self, items: list[Item], others: set[str]) -> Owners:
-        runtime = self._client.runtime
-        sandboxes, containers = await runtime.list_pod_sandboxes(), await runtime.list_containers()
+        sandboxes, containers = await complete_lists.everything(self._client.runtime)
         ids = others | {sandbox.id for sandbox in sandboxes}
         ids |= {id for container in containers for id in (container.id, container.pod_sandbox_id)}
         empty = [item.name for item in items if item.kind == NETNS]
@@ -101,8 +112,8 @@ class Sweep:
             case machine.ADDRESS:
                 await cni.delete(of, item.owner)
             case machine.CONTAINER:
-                for each in await self._client.containerd.containers():
-                    if each.id == item.name and each.created == item.born:
-                        await self._client.containerd.delete_container(each)
+                found = await self._client.containerd.container(item.name)
+                if found is not None and found.created == item.born:
+                    await self._client.containerd.delete_container(found)
             case machine.LEASE:
                 await self._client.containerd.delete_lease(item.name)

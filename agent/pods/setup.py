@@ -18,6 +18,7 @@ from agent.cgroups import swap, tree
 from agent.cgroups.cgroupfs import Limits
 from agent.images.manager import PresentImage
 from agent.lifecycle import Kind, Start
+from agent.pods import hosts_file
 from agent.pods import termination_messages as messages
 from agent.pods.container_environment import make_environment
 from agent.pods.dependencies import PodDependencies
@@ -30,7 +31,6 @@ from agent.volumes.mounted_volume import MountedVolume
 from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
 from kube.api import core_v1
 from kube.events import WARNING
-from kube.files import write_file
 
 log = logging.getLogger(__name__)
 NAME_MAX = 255
@@ -210,8 +210,7 @@ def _managed_mounts(
         path = folder / "etc-hosts"
         text = hosts.hosts_file(pod, pod_ips, deps.config.cluster_domain, deps.node.host_file)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        # Never in place: containers that run have the file mounted, and would lose its content on a full disk.
-        write_file(path, text.encode(), 0o644)
+        hosts_file.write(path, text.encode(), 0o644)
         result.append(Mount(container_path="/etc/hosts", host_path=str(path)))
     message_path = container.termination_message_path or containers.DEFAULT_MESSAGE_PATH
     if message_path.rstrip("/") not in own:

@@ -7,6 +7,7 @@ volumes and logs are walked at most once a minute, as upstream's volumeStatsAggP
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,13 @@ from agent.usage import cgroup, machine
 from agent.usage.model import CPU, ContainerUse, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
 from agent.usage.pod_disk import PodDiskUse, PodDiskWalker
 from cri.client import Client
-from cri.errors import CRIError
+from cri.errors import CRIError, MessageTooLargeError
 from cri.messages import CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats
 from kube.api import core_v1
 from kube.clock import Clock, parse_time
 from kube.quantity import value
+
+log = logging.getLogger(__name__)
 
 _ADDED_UP = ("working_set", "usage", "rss", "page_faults", "major_page_faults")
 _FRESH_SECONDS = 1.0
@@ -100,7 +103,11 @@ class Collector:
         except CRIError:
             stats = PodSandboxStats()
             stats.attributes.id = sandbox_id
-            containers = await self._client.runtime.list_container_stats(sandbox_id=sandbox_id)
+            try:
+                containers = await self._client.runtime.list_container_stats(sandbox_id=sandbox_id)
+            except MessageTooLargeError as error:
+                log.warning("containers of sandbox %s have no statistics: %s", sandbox_id, error)
+                return stats
             stats.linux.containers.extend(containers)
             return stats
 

@@ -105,8 +105,9 @@ def read(pod: core_v1.Pod, folder: Path, logs_dir: Path, moment: float) -> PodDi
     """Walk over a pod's files. Blocks for as long as they are many."""
     metadata = pod.metadata
     logs_of_pod = logs_dir / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    logs = {container.name: machine.disk_use(logs_of_pod / container.name) for container in containers}
+    spec = pod.spec
+    names = [c.name for c in (*spec.containers, *spec.init_containers)] + [c.name for c in spec.ephemeral_containers]
+    logs = {name: machine.disk_use(logs_of_pod / name) for name in names}
     volumes = []
     for path in (path for plugin in _below(folder / "volumes") for path in _below(plugin)):
         if path.parent.name in _ELSEWHERE:

@@ -26,7 +26,7 @@ from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ri/containerd/containers.proto\x12!containerd.services.containers.v1\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n\x15ListContainersRequest\x12\x0f\n\x07\x66ilters\x18\x01 \x03(\t\"Z\n\x16ListContainersResponse\x12@\n\ncontainers\x18\x01 \x03(\x0b\x32,.containerd.services.containers.v1.Container\"\xeb\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12H\n\x06labels\x18\x02 \x03(\x0b\x32\x38.containerd.services.containers.v1.Container.LabelsEntry\x12\x13\n\x0bsnapshotter\x18\x06 \x01(\t\x12\x14\n\x0csnapshot_key\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"$\n\x16\x44\x65leteContainerRequest\x12\n\n\x02id\x18\x01 \x01(\t2\xe6\x01\n\nContainers\x12{\n\x04List\x12\x38.containerd.services.containers.v1.ListContainersRequest\x1a\x39.containerd.services.containers.v1.ListContainersResponse\x12[\n\x06\x44\x65lete\x12\x39.containerd.services.containers.v1.DeleteContainerRequest\x1a\x16.google.protobuf.Emptyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ri/containerd/containers.proto\x12!containerd.services.containers.v1\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n\x15ListContainersRequest\x12\x0f\n\x07\x66ilters\x18\x01 \x03(\t\"W\n\x14ListContainerMessage\x12?\n\tcontainer\x18\x01 \x01(\x0b\x32,.containerd.services.containers.v1.Container\"\xeb\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12H\n\x06labels\x18\x02 \x03(\x0b\x32\x38.containerd.services.containers.v1.Container.LabelsEntry\x12\x13\n\x0bsnapshotter\x18\x06 \x01(\t\x12\x14\n\x0csnapshot_key\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"$\n\x16\x44\x65leteContainerRequest\x12\n\n\x02id\x18\x01 \x01(\t2\xed\x01\n\nContainers\x12\x81\x01\n\nListStream\x12\x38.containerd.services.containers.v1.ListContainersRequest\x1a\x37.containerd.services.containers.v1.ListContainerMessage0\x01\x12[\n\x06\x44\x65lete\x12\x39.containerd.services.containers.v1.DeleteContainerRequest\x1a\x16.google.protobuf.Emptyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTAINER_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_LISTCONTAINERSREQUEST']._serialized_start=132
   _globals['_LISTCONTAINERSREQUEST']._serialized_end=172
-  _globals['_LISTCONTAINERSRESPONSE']._serialized_start=174
-  _globals['_LISTCONTAINERSRESPONSE']._serialized_end=264
-  _globals['_CONTAINER']._serialized_start=267
-  _globals['_CONTAINER']._serialized_end=502
-  _globals['_CONTAINER_LABELSENTRY']._serialized_start=457
-  _globals['_CONTAINER_LABELSENTRY']._serialized_end=502
-  _globals['_DELETECONTAINERREQUEST']._serialized_start=504
-  _globals['_DELETECONTAINERREQUEST']._serialized_end=540
-  _globals['_CONTAINERS']._serialized_start=543
-  _globals['_CONTAINERS']._serialized_end=773
+  _globals['_LISTCONTAINERMESSAGE']._serialized_start=174
+  _globals['_LISTCONTAINERMESSAGE']._serialized_end=261
+  _globals['_CONTAINER']._serialized_start=264
+  _globals['_CONTAINER']._serialized_end=499
+  _globals['_CONTAINER_LABELSENTRY']._serialized_start=454
+  _globals['_CONTAINER_LABELSENTRY']._serialized_end=499
+  _globals['_DELETECONTAINERREQUEST']._serialized_start=501
+  _globals['_DELETECONTAINERREQUEST']._serialized_end=537
+  _globals['_CONTAINERS']._serialized_start=540
+  _globals['_CONTAINERS']._serialized_end=777
 # @@protoc_insertion_point(module_scope)

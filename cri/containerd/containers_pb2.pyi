@@ -13,11 +13,11 @@ class ListContainersRequest(_message.Message):
     filters: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, filters: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class ListContainersResponse(_message.Message):
-    __slots__ = ("containers",)
-    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
-    containers: _containers.RepeatedCompositeFieldContainer[Container]
-    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ...) -> None: ...
+class ListContainerMessage(_message.Message):
+    __slots__ = ("container",)
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    container: Container
+    def __init__(self, container: _Optional[_Union[Container, _Mapping]] = ...) -> None: ...
 
 class Container(_message.Message):
     __slots__ = ("id", "labels", "snapshotter", "snapshot_key", "created_at")

@@ -34,6 +34,7 @@ class FakeRuntime:
         self.images = FakeImages()
         self.containers = FakeContainers(self.images, sleep, now)
         self.failures = Failures()
+        self.send_bytes = 16 << 20  # containerd's limit of an answer
         self.calls: list[tuple[str, Any]] = []  # rpc name and request, in order of arrival
         self._sleep = sleep
         self._server: grpc.aio.Server | None = None
@@ -90,7 +91,11 @@ class FakeRuntime:
             try:
                 if (failure := self.failures.take(rpc)) is not None:
                     raise failure
-                return await implementation(request)
+                answer = await implementation(request)
+                if (size := answer.ByteSize()) > self.send_bytes:
+                    message = f"trying to send message larger than max ({size} vs. {self.send_bytes})"
+                    raise RPCError(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+                return answer
             except RPCError as error:
                 await context.abort(error.code, error.message)
 

@@ -29,6 +29,9 @@ CHECK_PERIOD = 30.0
 RETRY = 2.0
 PAUSE = 0.05
 """Seconds after a notice: what changes together is settled together."""
+PERIOD = 0.5
+"""Least seconds from one reconciliation to the next: all nodes plan all routes for each change, so a node whose address changes
+all the time would cost every other one CPU time."""
 
 
 class RouteController:
@@ -101,6 +104,7 @@ class RouteController:
                 log.error("routes to other nodes cannot be written yet: %s", error)
                 self._notified(links=True)
                 await self._clock.sleep(RETRY)
+            await self._clock.sleep(PERIOD)
             await self._wake.wait()
             await (self._clock.sleep(PAUSE) if self._suspect else asyncio.sleep(0))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from agent.config import AgentConfig
 from agent.images.credentials import configuration
@@ -12,9 +13,12 @@ from agent.images.image_access import ImageAccess
 from agent.kubelet_configuration import ConfigError
 from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
+from cri.errors import CRIError
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock
+
+log = logging.getLogger(__name__)
 
 
 def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
@@ -37,7 +41,14 @@ def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
 
 
 async def load_finished_pulls(access: ImageAccess, runtime: RuntimeClient) -> None:
-    """Complete the records of the last agent's finished pulls. Raise CRIError."""
-    images = await runtime.images.list_images()
+    """Complete the records of the last agent's finished pulls.
+
+    If images cannot be listed, image garbage collection completes them; until then these images require credentials.
+    """
+    try:
+        images = await runtime.images.list_images()
+    except CRIError as error:
+        log.error("images cannot be listed, those that were being pulled require credentials: %s", error)
+        return
     names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
     await asyncio.to_thread(access.load_finished_pulls, names)

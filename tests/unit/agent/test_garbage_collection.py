@@ -7,10 +7,12 @@ from typing import cast
 
 import pytest
 
+from agent.images import list_limit
 from agent.images.garbage_collection import ImageDisk, ImageGC
 from cri.client import Client
-from cri.errors import UnavailableError
-from cri.messages import Image
+from cri.containerd_service import ImageName
+from cri.errors import MessageTooLargeError, UnavailableError, UnimplementedError
+from cri.messages import Container, Image, ImageSpec
 from kube.clock import FakeClock, settle
 
 
@@ -21,13 +23,39 @@ class Runtime:
         self.have = {f"i{n}": Image(id=f"i{n}", size=100) for n in range(5)}
         self.removed: list[str] = []
         self.info = dict[str, str]()
-        self.images = self.runtime = self
+        self.images = self.runtime = self.containerd = self
+        self.largest = 1 << 30
+        self.names: dict[str, ImageName] | None = None
+        """Names and IDs of images in containerd; None for other runtimes."""
+        self.used = list[Container]()
+        self.deleted = list[str]()
 
     async def list_images(self) -> list[Image]:
+        if sum(image.ByteSize() for image in self.have.values()) > self.largest:
+            raise MessageTooLargeError("larger than max", code="RESOURCE_EXHAUSTED", method="ListImages")
         return list(self.have.values())
 
-    async def list_containers(self) -> list[object]:
-        return []
+    async def image_status(self, name: str) -> Image | None:
+        return next((image for image in self.have.values() if name in (image.id, *image.repo_tags)), None)
+
+    async def image_ids(self) -> list[ImageName]:
+        if self.names is None:
+            raise UnimplementedError("unknown service")
+        return [ImageName(image, f"t-{image}", float(image[1:]), pinned=False) for image in self.have]
+
+    async def image_names(self, start: str) -> list[ImageName]:
+        return [found for name, found in (self.names or {}).items() if name.startswith(start)]
+
+    async def image_name(self, name: str) -> ImageName | None:
+        return (self.names or {}).get(name)
+
+    async def delete_image_name(self, name: str) -> None:
+        if self.names is None:
+            raise UnimplementedError("unknown service")
+        self.deleted.append(name)
+
+    async def list_containers(self) -> list[Container]:
+        return self.used
 
     async def status(self, *, verbose: bool) -> SimpleNamespace:
         return SimpleNamespace(info=self.info if verbose else {})
@@ -136,3 +164,99 @@ async def test_images_do_not_age_by_a_step_of_the_wall_clock(step: float) -> Non
     assert await images.free(200) == 200
     await clock.advance(3600)
     assert await images.remove_old() == 300
+
+
+EMPTY = ImageDisk(1000, 1000)
+
+
+def tagged(runtime: Runtime, sizes: list[int]) -> None:
+    """Have images with so many bytes of names each."""
+    runtime.have = {f"i{n}": Image(id=f"i{n}", size=1, repo_tags=["a" * size]) for n, size in enumerate(sizes)}
+
+
+async def test_unused_images_are_removed_if_the_list_is_long_though_the_disk_is_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime, clock = Runtime(), FakeClock()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 3000)
+    images = collection(runtime, clock, EMPTY)
+    tagged(runtime, [500] * 5)
+    assert await images.collect() == 0 and runtime.removed == []
+    tagged(runtime, [500] * 5 + [9000, 500, 500])
+    runtime.used = [Container(image=ImageSpec(image="i0"))]
+    await clock.advance(60)
+    await images.collect()
+    assert runtime.removed[0] == "i5", "the image of many names is removed before those that were used longer ago"
+    assert len(runtime.removed) == 3 and set(runtime.removed) <= {"i1", "i2", "i3", "i4", "i5"}
+
+
+async def test_images_younger_than_the_minimum_age_are_kept_in_a_long_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, clock = Runtime(), FakeClock()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 3000)
+    images = ImageGC(cast(Client, runtime), clock, high=85, low=80, minimum_age=120, disk=lambda path: EMPTY)
+    tagged(runtime, [500] * 8)
+    await images.collect()
+    assert runtime.removed == []
+    await clock.advance(120)
+    await images.collect()
+    assert len(runtime.removed) == 3
+
+
+@pytest.mark.parametrize("containerd", [False, True])
+async def test_surplus_names_of_images_in_use_are_deleted_in_containerd(
+    monkeypatch: pytest.MonkeyPatch, *, containerd: bool
+) -> None:
+    runtime = Runtime()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 3000)
+    monkeypatch.setattr(list_limit, "MOST_NAMES", 3)
+    names = [f"r.test/{n}:{'t' * 500}" for n in range(9)]
+    runtime.have = {"i0": Image(id="i0", repo_tags=names), "i1": Image(id="i1", repo_tags=["r.test/app:1"])}
+    runtime.names = {} if containerd else None
+    runtime.used = [Container(image=ImageSpec(image=f"i{n}")) for n in range(2)]
+    images = ImageGC(
+        cast(Client, runtime),
+        FakeClock(),
+        high=85,
+        low=80,
+        minimum_age=0,
+        disk=lambda path: EMPTY,
+        specified=lambda: [names[0]],
+    )
+    await images.collect()
+    assert runtime.deleted == (names[1:7] if containerd else []) and runtime.removed == []
+
+
+@pytest.mark.parametrize("containerd", [False, True])
+async def test_the_newest_unused_images_are_removed_until_the_list_can_be_received(*, containerd: bool) -> None:
+    runtime, clock = Runtime(), FakeClock()
+    images = collection(runtime, clock, EMPTY)
+    tagged(runtime, [100] * 200)
+    await images.collect()
+    runtime.info = {"config": '{"sandboxImage": "r.test/pause:1"}'}
+    runtime.have["i199"].repo_tags[0] = "r.test/pause:1"
+    runtime.have["i198"].repo_tags[0] = "wherry.local/pause:2"
+    runtime.names = {
+        "r.test/pause:1": ImageName("r.test/pause:1", "t-i199", 0.0, pinned=False),
+        "wherry.local/pause:2": ImageName("wherry.local/pause:2", "t-i198", 0.0, pinned=False),
+    }
+    if not containerd:
+        runtime.names = None
+    runtime.used = [Container(image=ImageSpec(image="i197"))]
+    runtime.largest = 18_000
+    await images.collect()
+    assert 0 < len(runtime.removed) <= 75
+    assert not {"i197", "i199"} & set(runtime.removed)
+    if containerd:
+        assert "i198" not in runtime.removed
+        oldest = 197 - len(runtime.removed)
+        assert sorted(runtime.removed) == sorted(f"i{n}" for n in range(oldest, 197))
+    assert sum(image.ByteSize() for image in runtime.have.values()) <= runtime.largest
+
+
+async def test_a_list_that_stays_too_large_fails_the_collection() -> None:
+    runtime = Runtime()
+    runtime.names, runtime.largest = {}, 10
+    runtime.used = [Container(image=ImageSpec(image=image)) for image in runtime.have]
+    with pytest.raises(MessageTooLargeError):
+        await collection(runtime, FakeClock(), EMPTY).collect()
+    assert runtime.removed == []

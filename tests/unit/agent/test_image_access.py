@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.images import pull_intents
+from agent.images import pull_intents, pull_record_files
 from agent.images.garbage_collection import ImageGC
 from agent.images.image_access import ImageAccess
 from agent.images.manager import ImageError, Images
@@ -86,6 +86,32 @@ def test_the_same_secret_or_the_same_password_will_do(tmp_path: Path) -> None:
     assert not records.allows(IMAGE, ID, [by_secret("b", "other")])
     assert not records.allows(IMAGE, ID, [])
     assert not records.allows("r.test/elsewhere:1", ID, [by_secret("a")])
+
+
+def test_records_of_many_secrets_accounts_and_names_stay_small(tmp_path: Path) -> None:
+    """Copies of a secret in many namespaces match the record of the first; every one that was added was written again."""
+    records, most = made(tmp_path), pull_record_files.MOST
+    pull(records, by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    for number in range(2 * most):
+        assert records.allows(IMAGE, ID, [by_secret(f"copy-{number}")])
+        assert records.allows(IMAGE, ID, [by_secret("a", f"changed-{number}"), by_secret("a")])
+    (mapping,) = json.loads(file.read_text())["credentialMapping"].values()
+    assert len(mapping["kubernetesSecrets"]) == most
+    for number in range(most + 1):
+        pull(records, by_secret(f"pulled-{number}", f"p-{number}"))
+        pull(records, by_account(f"pulled-{number}"))
+    (mapping,) = json.loads(file.read_text())["credentialMapping"].values()
+    assert len(mapping["kubernetesSecrets"]) == len(mapping["kubernetesServiceAccounts"]) == most
+    assert not records.allows(IMAGE, ID, [by_account("pulled-0")]) and records.allows(
+        IMAGE, ID, [by_account("pulled-1")]
+    )
+    names = [f"r.test/app-{number}" for number in range(pull_record_files.MOST_NAMES + 1)]
+    for name in names:
+        pull(records, by_secret("a"), name)
+    assert len(json.loads(file.read_text())["credentialMapping"]) == pull_record_files.MOST_NAMES
+    assert records.allows(names[0], ID, [by_secret("a")])
+    assert not records.allows(names[-1], ID, [by_secret("a")]) and not records.open_to_all(names[-1], ID)
 
 
 def test_an_account_is_known_by_its_coordinates(tmp_path: Path) -> None:
@@ -165,13 +191,49 @@ def test_a_preloaded_image_stays_open_under_its_names_when_it_is_pulled_under_an
     assert not records.open_to_all("private.test/app:1", ID), "it has a record: it is no preloaded image any more"
 
 
+@pytest.mark.parametrize("own", ["app:1", "app@sha256:00", "app:1@sha256:00"])
+@pytest.mark.parametrize(
+    ("name", "is_open"),
+    [
+        ("docker.io/library/old:1", True),
+        ("docker.io/library/app:0", True),  # the image had this name of the repository before
+        ("docker.io/library/app:1", False),
+        ("docker.io/library/app@sha256:00", False),
+        ("r.test/other:1", False),
+        ("r.test/other@sha256:00", False),
+    ],
+)
+def test_only_names_that_no_pull_has_brought_stay_open(tmp_path: Path, own: str, name: str, *, is_open: bool) -> None:
+    """Two pulls bring the same image, and the runtime lists the names of both when the first one ends."""
+    records = made(tmp_path)
+    records.begin(own)
+    records.begin("r.test/other:1")
+    is_open = is_open or (name.endswith("app:1") and own == "app@sha256:00")  # a pull by digest brings no tag
+    records.pulled(own, ID, by_secret("a"), [name])
+    assert records.open_to_all(name, ID) is is_open
+    assert records.allows(own, ID, [by_secret("a")])
+    records.pulled("r.test/other:1", ID, by_secret("b"), [name])
+    assert records.open_to_all(name, ID) is is_open
+
+
+def test_a_preloaded_image_stays_open_that_is_pulled_again_under_its_name(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    records.begin(IMAGE, ID)
+    records.pulled(IMAGE, ID, by_secret("a"), [IMAGE, "r.test/app@sha256:00"])
+    assert records.open_to_all(IMAGE, ID)
+    records.begin("r.test/new:1", ID)
+    records.pulled("r.test/new:1", "sha256:newer", by_secret("a"), ["r.test/new:1", "r.test/new@sha256:00"])
+    assert not records.open_to_all("r.test/new:1", "sha256:newer")
+
+
 @pytest.mark.parametrize("used", ["r.test/app:2", "r.test/app@sha256:00", "r.test/app"])
 @pytest.mark.parametrize("had", [(), ("sha256:other",)])
 def test_an_image_of_an_abandoned_pull_is_open_under_no_name_of_its_repository(
     tmp_path: Path, used: str, had: tuple[str, ...]
 ) -> None:
     records = made(tmp_path)
-    records.begin("r.test/app:1", "", had)
+    records.load_finished_pulls([(image_ref, []) for image_ref in had])
+    records.begin("r.test/app:1")
     records.abandoned("r.test/app:1")
     assert not records.open_to_all(used, ID)
     assert all(records.open_to_all(used, image_ref) for image_ref in had), "these were there before"
@@ -365,7 +427,7 @@ async def _none() -> list[object]:
 
 
 class Pulls:
-    """A runtime that pulls or fails; `present` is the ID that it then has of the image."""
+    """A runtime that pulls or fails; `present` is the ID that it then has of the image. Pulls list no images."""
 
     def __init__(self, pull: CRIError | None, present: str | CRIError | None) -> None:
         self.pull, self.present = pull, present
@@ -373,9 +435,6 @@ class Pulls:
     async def pull_image(self, *_: Any, **__: Any) -> None:
         if self.pull is not None:
             raise self.pull
-
-    async def list_images(self) -> list[Image]:
-        return []
 
     async def image_status(self, name: str) -> Image | None:
         if isinstance(self.present, CRIError):

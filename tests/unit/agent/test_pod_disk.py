@@ -108,3 +108,15 @@ def test_files_of_persistent_volumes_are_no_use_of_the_pods(tmp_path: Path) -> N
         (tmp_path / "pod/volumes" / kind / kind[14:]).mkdir(parents=True)
     found = pod_disk.read(pod("pod"), tmp_path / "pod", tmp_path, 0.0)
     assert [name for name, _ in found.volumes] == ["empty-dir"]
+
+
+def test_logs_of_all_kinds_of_containers_count(tmp_path: Path) -> None:
+    made = pod("u")
+    made.spec.containers = [core_v1.Container(name="main")]
+    made.spec.init_containers = [core_v1.Container(name="init")]
+    made.spec.ephemeral_containers = [core_v1.EphemeralContainer(name="debug")]
+    for name in ("main", "init", "debug"):
+        (tmp_path / "logs/n_u_u" / name).mkdir(parents=True)
+        (tmp_path / "logs/n_u_u" / name / "0.log").write_bytes(bytes(1 << 16))
+    found = pod_disk.read(made, tmp_path, tmp_path / "logs", 0.0)
+    assert found.logs.keys() == {"main", "init", "debug"} and all(size >= 1 << 16 for size, _ in found.logs.values())

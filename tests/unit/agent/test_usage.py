@@ -1,12 +1,15 @@
 """Usage of a pod if the runtime reports it for containers only, and rates from two samples."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from agent.usage.collector import Collector, _sum_cpu, _sum_memory
 from agent.usage.model import CPU, ContainerUse, Memory
+from cri.errors import MessageTooLargeError
+from cri.messages import PodSandboxAttributes, PodSandboxStats
 from kube.clock import FakeClock
 
 
@@ -42,3 +45,23 @@ def test_a_step_of_the_clock_spoils_one_rate(step: float) -> None:
         collector._cpu = found
     assert rates[:2] == [None, 500_000_000]
     assert rates[3:] == [800_000_000, 800_000_000]
+
+
+async def test_a_pod_whose_statistics_are_too_large_leaves_those_of_others() -> None:
+    class Runtime:
+        async def list_pod_sandbox_stats(self) -> None:
+            raise MessageTooLargeError("larger than max", code="RESOURCE_EXHAUSTED")
+
+        async def pod_sandbox_stats(self, sandbox_id: str) -> PodSandboxStats:
+            if sandbox_id == "small":
+                return PodSandboxStats(attributes=PodSandboxAttributes(id=sandbox_id))
+            raise MessageTooLargeError("larger than max", code="RESOURCE_EXHAUSTED")
+
+        async def list_container_stats(self, *, sandbox_id: str) -> None:
+            raise MessageTooLargeError("larger than max", code="RESOURCE_EXHAUSTED")
+
+    nowhere, client = Path("/nowhere"), cast(Any, SimpleNamespace(runtime=Runtime()))
+    collector = Collector(
+        client, cast(Any, None), FakeClock(), node_name="n", root_dir=nowhere, pods_dir=nowhere, logs_dir=nowhere
+    )
+    assert [each.attributes.id for each in await collector._sandboxes(["large", "small"])] == ["large", "small"]

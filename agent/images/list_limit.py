@@ -1,0 +1,117 @@
+"""Keeps the runtime's list of images small enough for one message, and removes images if it is too large for one.
+
+A list has all names of all images, and pods choose them: tiny images under long names fill no disk, so that the thresholds of
+image garbage collection never act, but the list becomes too large to be received (containerd sends at most 16 MiB), and CRI
+has no parts of lists. So unused images are removed as soon as the list has `LIST_BYTES`, and surplus names of images in use.
+If it cannot be received at all, containerd's own service lists the IDs of images, and the newest unused ones are removed until
+the list can be received again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.images.names import BUILT_IN, with_registry
+from cri.channel import MESSAGE_BYTES
+from cri.client import Client
+from cri.errors import CRIError, MessageTooLargeError, UnimplementedError
+from cri.messages import Image
+
+log = logging.getLogger(__name__)
+
+LIST_BYTES = MESSAGE_BYTES // 2
+"""Bytes of the list above which unused images are removed."""
+LARGE_BYTES = 4096
+"""Bytes of an image in the list from which it counts as large: large ones are removed first, the others by their last use."""
+MOST_NAMES = 1000
+"""Names of an image in use that are kept if the list is too large all the same."""
+AT_ONCE = 16
+"""Images that are removed at a time: containerd collects its garbage once for all that are removed together."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistedImage:
+    """An image of a list that cannot be received."""
+
+    id: str
+    created: float | None
+    """By the wall clock, in seconds since 1970; None if it is not known."""
+
+
+def surplus(images: Iterable[Image], last_used: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the IDs of images to remove, of those in `last_used`, so that the list has at most `LIST_BYTES`.
+
+    `last_used` has times by ID: of the last use, and of the first list with the image.
+    """
+    sizes = {image.id: image.ByteSize() for image in images}
+    over = sum(sizes.values()) - LIST_BYTES
+    found: list[str] = []
+    if over > 0:
+        for image_id in sorted(last_used, key=lambda i: (-(sizes[i] // LARGE_BYTES), last_used[i])):
+            if over <= 0:
+                break
+            found.append(image_id)
+            over -= sizes[image_id]
+    return found
+
+
+def surplus_names(images: Sequence[Image], used: Collection[str]) -> list[str]:
+    """Return the names to delete, none of those used, if a list is too large whose unused images have been removed."""
+    if sum(image.ByteSize() for image in images) <= LIST_BYTES:
+        return []
+    found: list[str] = []
+    for image in images:
+        names = [*image.repo_tags, *image.repo_digests]
+        spare = [name for name in names if name not in used and not name.startswith(BUILT_IN)]
+        found += spare[: max(0, len(names) - MOST_NAMES)]
+    return found
+
+
+async def delete_names(runtime: Client, names: Sequence[str]) -> None:
+    """Delete names of images, as far as the runtime is containerd: CRI removes an image with all its names."""
+    try:
+        for name in names:
+            await runtime.containerd.delete_image_name(name)
+    except CRIError as error:
+        log.warning("names of images cannot be deleted: %s", error)
+        return
+    log.warning("the runtime's list of images is too large: deleted %d names of images in use", len(names))
+
+
+async def unlisted_images(runtime: Client, names: Iterable[str], known: Iterable[str]) -> list[UnlistedImage]:
+    """Return the images that none of the names (IDs, tags or digests) means, the newest first. Raise CRIError.
+
+    `known` are the IDs of images that were listed before, for runtimes other than containerd.
+    """
+    wanted = {name for name in names if name}
+    try:
+        found = await runtime.containerd.image_ids()
+    except UnimplementedError:
+        ids = set(known)
+        used = {await _id_of(runtime, name) for name in wanted - ids} | wanted
+        return [UnlistedImage(image_id, None) for image_id in ids - used]
+    targets = {name.target for name in await runtime.containerd.image_names(BUILT_IN)}
+    for name in wanted - {image.name for image in found}:
+        meant = await runtime.containerd.image_name(with_registry(name))
+        if meant is not None:
+            targets.add(meant.target)
+        else:
+            wanted.add(await _id_of(runtime, name))
+    unused = (i for i in found if not i.pinned and i.target not in targets and i.name not in wanted)
+    return [UnlistedImage(i.name, i.created) for i in sorted(unused, key=lambda i: i.created, reverse=True)]
+
+
+async def _id_of(runtime: Client, name: str) -> str:
+    found = await runtime.images.image_status(name)
+    return found.id if found is not None else ""
+
+
+async def is_listed(runtime: Client) -> bool:
+    """Return whether the list of images can be received. Raise CRIError."""
+    try:
+        await runtime.images.list_images()
+    except MessageTooLargeError:
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""The rate of reconciliations of routes while nodes change all the time."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kube.clock import FakeClock, settle
+from kube.informer import Change
+from netproxy.config import ProxyConfig
+from netproxy.podnet import route_controller
+from netproxy.podnet.rtnetlink import RouteMonitor
+from tests.support.services import node
+
+
+class Nodes:
+    """Changes of nodes, sent by the test."""
+
+    send: Any
+
+    def subscribe(self, subscriber: Any) -> None:
+        self.send = subscriber
+
+    async def wait_synced(self) -> None:
+        pass
+
+
+async def test_a_node_whose_address_changes_all_the_time_is_reconciled_twice_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, nodes, syncs = FakeClock(), Nodes(), list[float]()
+    monkeypatch.setattr(RouteMonitor, "start", lambda self: None)
+    settings = cast(ProxyConfig, SimpleNamespace(cluster_cidrs=("10.244.0.0/16",)))
+    controller = route_controller.RouteController(settings, "own", cast(Any, nodes), clock)
+
+    async def sync() -> int:
+        syncs.append(clock.monotonic())
+        controller._suspect = False
+        return 0
+
+    monkeypatch.setattr(controller, "sync", sync)
+    task = asyncio.create_task(controller.run())
+    await settle()
+    await clock.advance(5)
+    assert len(syncs) == 1
+    began = clock.monotonic()
+
+    def changed(number: int) -> Change[Any]:
+        made = node("flapping", "10.244.3.0/24", f"192.0.2.{number % 250 + 1}")
+        return Change("MODIFIED", made, made)
+
+    for number in range(300):
+        nodes.send(changed(number))
+        await settle()
+        await clock.advance(1 / 30)
+    assert syncs[1] == began, "the first change is not delayed"
+    assert 15 <= len(syncs) - 1 <= 21
+    await clock.advance(5)
+    nodes.send(changed(1))
+    await settle()
+    assert syncs[-1] == clock.monotonic()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
