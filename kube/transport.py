@@ -74,13 +74,17 @@ class HttpsTransport:
         body: bytes = b"",
         timeout: float | None = 60,
         places: int = REQUESTS,
+        limit: int | None = None,
     ) -> Response:
-        """Send a request; with other `places` it waits for none of the rest, and its timeout says nothing of the server."""
+        """Send a request; with other `places` it waits for none of the rest, and its timeout says nothing of the server.
+
+        An answer of more than `limit` bytes is an error (503). Without a limit the server is one that is trusted.
+        """
         for last in (False, True):
             connections = self._to(self.server)
             try:
                 sent = await connections.request(
-                    method, path, query or {}, self._headers(headers), body, timeout, places
+                    method, path, query or {}, self._headers(headers), body, timeout, places, limit
                 )
             except ERRORS as error:
                 if places != REQUESTS and isinstance(error, TimeoutError):
