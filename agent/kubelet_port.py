@@ -19,6 +19,7 @@ from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.listeners import Listener, serve_health
 from agent.server.listeners import serve as serve_tls
+from agent.server.reviews import client_for_reviews, places
 from agent.usage.endpoints import UsageEndpoints
 from agent.volumes.local_path import LocalPathVolumes
 from kube import certificates, pki
@@ -60,20 +61,23 @@ async def serve(agent: Agent) -> None:
         metrics=metrics,
         flags=config.flags,
     )
+    reviewing, line = client_for_reviews(client), places()
     app = build(
         parts,
         Authenticator(
-            client if config.webhook_authentication else None,
+            reviewing if config.webhook_authentication else None,
             clock,
             cache_seconds=config.authentication_cache,
             anonymous=config.anonymous,
+            line=line,
         ),
         Authorizer(
-            client if config.authorization_mode == "Webhook" else None,
+            reviewing if config.authorization_mode == "Webhook" else None,
             config.node_name,
             clock,
             allowed_seconds=config.authorized_cache,
             denied_seconds=config.unauthorized_cache,
+            line=line,
         ),
         config.handlers,
     )

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 import aiohttp
 from yarl import URL
 
-from kube import tls_buffers
+from kube import bounded_answer, tls_buffers
 from kube.counters import Counter, Histogram
 from kube.http_connector import Connector
 from kube.kubeconfig import Access
@@ -40,6 +40,10 @@ SECONDS = Histogram(
 )
 ERRORS = (TimeoutError, aiohttp.ClientError, OSError)
 """Errors of a failed connection."""
+
+
+class AnswerTooLong(aiohttp.ClientPayloadError):
+    """The body of an answer is longer than the limit of its request."""
 
 
 class Connections:
@@ -67,13 +71,17 @@ class Connections:
         body: bytes,
         seconds: float | None,
         places: int = REQUESTS,
+        limit: int | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Return status, headers and body; `seconds` count the wait for a free connection too. Raises ERRORS.
 
-        `places` names the pool by its size: requests of one pool do not wait for those of another.
+        `places` names the pool by its size: requests of one pool do not wait for those of another. `limit` is the maximum
+        number of bytes of the body, which is requested uncompressed; for a longer one AnswerTooLong is raised.
         """
         start, code = time.perf_counter(), "<error>"
         url = self._url(path, query)
+        if limit is not None:
+            headers = {**headers, "Accept-Encoding": "identity"}
         try:
             async with self._wait(seconds), self._request_slots.setdefault(places, asyncio.Semaphore(places)):
                 async with self._pool(places).request(
@@ -86,7 +94,7 @@ class Connections:
                     ssl=self._settings(),
                 ) as answer:
                     code = str(answer.status)
-                    return answer.status, answer.headers, await answer.read()
+                    return answer.status, answer.headers, await _body(answer, limit)
         finally:
             host = f"{url.host}:{url.port}"
             SENT.add(code, host, method)
@@ -163,6 +171,15 @@ class Connections:
                 auto_decompress=True,
             )
         return pool
+
+
+async def _body(answer: aiohttp.ClientResponse, limit: int | None) -> bytes:
+    if limit is None:
+        return await answer.read()
+    try:
+        return await bounded_answer.read(answer, limit)
+    except ValueError as error:
+        raise AnswerTooLong(str(error)) from error
 
 
 def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:

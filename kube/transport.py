@@ -23,7 +23,7 @@ import aiohttp
 from kube import servers as known
 from kube.client import Response, error_of
 from kube.clock import SYSTEM, Clock
-from kube.connections import ERRORS, REQUESTS, Connections
+from kube.connections import ERRORS, REQUESTS, AnswerTooLong, Connections
 from kube.errors import StatusError, long_answer
 from kube.kubeconfig import Access
 from kube.loops import Loops
@@ -76,13 +76,18 @@ class HttpsTransport:
         places: int = REQUESTS,
         most_bytes: int | None = None,
     ) -> Response:
-        """Send a request; with other `places` it waits for none of the rest, and its timeout says nothing of the server."""
+        """Send a request; with other `places` it waits for none of the rest, and its timeout says nothing of the server.
+
+        An answer of more than `most_bytes` is an error (502). Without a limit the server is one that is trusted.
+        """
         for last in (False, True):
             connections = self._to(self.server)
             try:
                 sent = await connections.request(
-                    method, path, query or {}, self._headers(headers), body, timeout, places
+                    method, path, query or {}, self._headers(headers), body, timeout, places, most_bytes
                 )
+            except AnswerTooLong as error:
+                raise long_answer(f"the answer to {method} {path}", most_bytes or 0) from error
             except ERRORS as error:
                 if places != REQUESTS and isinstance(error, TimeoutError):
                     again = self._connections.get(self.server) is not connections and not last
@@ -93,8 +98,6 @@ class HttpsTransport:
                 continue
             if sent[0] < 500:
                 self._last_response = self._clock.monotonic()
-            if most_bytes is not None and len(sent[2]) > most_bytes:
-                raise long_answer(f"the answer to {method} {path}", most_bytes)
             return Response(*sent)
         raise AssertionError("the second attempt returns or raises")
 

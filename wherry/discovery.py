@@ -33,6 +33,8 @@ from wherry.errors import WherryError
 
 PATH = f"/api/v1/namespaces/{CLUSTER_INFO_NAMESPACE}/configmaps/{CLUSTER_INFO}"
 CONNECT_SECONDS = 10.0
+ANSWER_LIMIT = 2 << 20
+"""Maximum number of bytes of the document, which comes from a server that is not verified yet: more than a ConfigMap has."""
 SIGNATURE_SECONDS, POLL_SECONDS = 3.0, 0.25
 """Time that a token's signature may take to appear: a token that has just been made is signed in a moment."""
 SKEW_SECONDS = 120
@@ -115,7 +117,7 @@ def _authorities(content: str, pin: str) -> tuple[bytes, bytes]:
 async def _read(access: Access, clock: Clock) -> core_v1.ConfigMap:
     transport = HttpsTransport(access, "wherry")
     try:
-        answer = await transport.request("GET", PATH, timeout=CONNECT_SECONDS)
+        answer = await transport.request("GET", PATH, timeout=CONNECT_SECONDS, most_bytes=ANSWER_LIMIT)
     except StatusError as error:
         raise unreachable(access, error, clock.now()) from error
     finally:

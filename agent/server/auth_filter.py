@@ -46,8 +46,9 @@ class AuthFilter:
         if scope["type"] == "http":
             authorization = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), "")
             certificate = scope.get("extensions", {}).get("tls", {}).get("client_certificate")
+            connection = scope.get("extensions", {}).get("client")
             try:
-                user = await self._authenticator.authenticate(certificate, authorization)
+                user = await self._authenticator.authenticate(certificate, authorization, connection)
                 if user is None:
                     await answer(send, 401, "Unauthorized")
                     return
@@ -61,8 +62,11 @@ class AuthFilter:
                 if not is_plain(scope["path"]):
                     await answer(send, 400, "invalid path")
                     return
-                refused = await self._authorizer.forbidden(user, scope["method"], scope["path"])
+                refused = await self._authorizer.forbidden(user, scope["method"], scope["path"], connection)
             except StatusError as error:
+                if error.code == 429:
+                    await answer(send, 429, error.message)
+                    return
                 await answer(send, 500, f"Authorization error: {error}")
                 return
             if refused:

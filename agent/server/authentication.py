@@ -2,7 +2,7 @@
 
 The certificate was verified in the TLS handshake; its common name is the user and its organisations are the groups. Whether it
 is still valid is checked for each request: a connection may outlive it. The result of a TokenReview is cached for two minutes,
-by the token's digest.
+by the token's digest. Tokens that are not known have a cache of their own: invented ones evict none that is in use.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from cryptography import x509
 
 from agent.server.expiring_cache import ExpiringCache
+from agent.server.reviews import places, reviewed
 from kube import client_certificates
 from kube.api import authentication_v1
+from kube.bearer_tokens import LONGEST
 from kube.client import Client
 from kube.client_certificates import ClientCertificate
+from kube.client_waits import Waiting
 from kube.clock import Clock
+from kube.fair_places import FairPlaces
+from kube.reviews import Reviews
 
 AUTHENTICATED = "system:authenticated"
 
@@ -39,17 +44,29 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 class Authenticator:
     """Authenticates a request; None means unauthenticated, which is answered with 401.
 
-    `client` is None if webhook authentication is off. Times are in seconds.
+    `client` is None if webhook authentication is off. Times are in seconds; `line` is shared with the authorizer.
     """
 
-    def __init__(self, client: Client | None, clock: Clock, *, cache_seconds: float, anonymous: bool) -> None:
+    def __init__(
+        self,
+        client: Client | None,
+        clock: Clock,
+        *,
+        cache_seconds: float,
+        anonymous: bool,
+        line: FairPlaces | None = None,
+    ) -> None:
         self._client, self._clock = client, clock
         self._anonymous = anonymous
-        self._tokens: ExpiringCache[str, User | None] = ExpiringCache(clock)
+        self._reviews: Reviews[tuple[User | None]] = Reviews(line or places())
+        self._tokens: ExpiringCache[bytes, User] = ExpiringCache(clock)
+        self._unknown_tokens: ExpiringCache[bytes, None] = ExpiringCache(clock)
         self._certificates: ExpiringCache[bytes, ClientCertificate | None] = ExpiringCache(clock, limit=128)
         self._cache_seconds = cache_seconds
 
-    async def authenticate(self, certificate: bytes | None, authorization: str) -> User | None:
+    async def authenticate(
+        self, certificate: bytes | None, authorization: str, connection: Waiting | None = None
+    ) -> User | None:
         """Identify the caller from its certificate (DER) or its Authorization header. Raise StatusError."""
         known = self._read(certificate) if certificate is not None else None
         if known is not None and (user := _user_of(known)) is not None:
@@ -57,7 +74,7 @@ class Authenticator:
         scheme, _, token = authorization.strip().partition(" ")
         token = token.strip()
         if scheme.lower() == "bearer" and token:
-            return await self._review(token) if self._client is not None else None
+            return await self._review(token, connection) if self._client is not None else None
         # As in upstream, who has a certificate that is not valid is not anonymous.
         refused = certificate is not None and known is None
         return ANONYMOUS if self._anonymous and not authorization and not refused else None
@@ -70,15 +87,26 @@ class Authenticator:
             self._certificates.put(der, certificate, 60.0)
         return certificate if certificate is not None and certificate.valid(self._clock.now()) else None
 
-    async def _review(self, token: str) -> User | None:
+    async def _review(self, token: str, connection: Waiting | None) -> User | None:
+        if len(token) > LONGEST:
+            return None
+        key = hashlib.sha256(token.encode()).digest()
+        found = self._known(key)
+        if found is None:
+            found = await reviewed(
+                self._reviews, connection, key, lambda: self._known(key), lambda wanted: self._send(key, token)
+            )
+        return found[0]
+
+    def _known(self, key: bytes) -> tuple[User | None] | None:
+        """Return the cached user of a token; None if it is not cached."""
+        user, found = self._tokens.get(key)
+        return (user,) if found or self._unknown_tokens.get(key)[1] else None
+
+    async def _send(self, key: bytes, token: str) -> tuple[User | None]:
         assert self._client is not None
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        user, found = self._tokens.get(digest)
-        if found:
-            return user
         spec = authentication_v1.TokenReviewSpec(token=token)
         status = (await self._client.create(authentication_v1.TokenReview(spec=spec))).status
-        user = None
         if status.authenticated and status.user is not None and status.user.username:
             known = status.user
             groups = tuple(known.groups)
@@ -86,8 +114,10 @@ class Authenticator:
                 groups = (*groups, AUTHENTICATED)
             extra = {key: tuple(values) for key, values in known.extra.items()}
             user = User(known.username or "", groups, known.uid or "", extra)
-        self._tokens.put(digest, user, self._cache_seconds)
-        return user
+            self._tokens.put(key, user, self._cache_seconds)
+            return (user,)
+        self._unknown_tokens.put(key, None, self._cache_seconds)
+        return (None,)
 
 
 def of_certificate(der: bytes) -> ClientCertificate | None:

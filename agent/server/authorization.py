@@ -7,13 +7,20 @@ WebSocket): read access to nodes/proxy must not be enough for exec.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
+
+import msgspec
 
 from agent.server.authentication import User
 from agent.server.expiring_cache import ExpiringCache
+from agent.server.reviews import places, reviewed
 from kube.api import authorization_v1
 from kube.client import Client
+from kube.client_waits import Waiting
 from kube.clock import Clock
+from kube.fair_places import FairPlaces
+from kube.reviews import Reviews
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COMMANDS = ("/exec", "/attach", "/run", "/portforward")
@@ -60,34 +67,51 @@ def is_plain(path: str) -> bool:
 class Authorizer:
     """Asks the API server (SubjectAccessReview) and caches decisions; `client` is None if everything is allowed.
 
-    Times are in seconds.
+    Times are in seconds; `line` is shared with the authenticator.
     """
 
     def __init__(
-        self, client: Client | None, node: str, clock: Clock, *, allowed_seconds: float, denied_seconds: float
+        self,
+        client: Client | None,
+        node: str,
+        clock: Clock,
+        *,
+        allowed_seconds: float,
+        denied_seconds: float,
+        line: FairPlaces | None = None,
     ) -> None:
         self._client = client
         self._node = node
+        self._reviews: Reviews[bool] = Reviews(line or places())
         self._answers: ExpiringCache[tuple[object, ...], bool] = ExpiringCache(clock)
         self._allowed_seconds = allowed_seconds
         self._denied_seconds = denied_seconds
 
-    async def forbidden(self, user: User, method: str, path: str) -> str:
+    async def forbidden(self, user: User, method: str, path: str, connection: Waiting | None = None) -> str:
         """Return why the request is forbidden, "" when it is allowed. Raise StatusError without an answer of the API server."""
         if self._client is None:
             return ""
         verb, subresources = attributes(method, path)
         for subresource in subresources:
-            if await self._ask(self._client, user, verb, subresource):
+            if await self._ask(self._client, user, verb, subresource, connection):
                 return ""
         names = " ".join(subresources)
         return f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{names}])"
 
-    async def _ask(self, client: Client, user: User, verb: str, subresource: str) -> bool:
+    async def _ask(self, client: Client, user: User, verb: str, subresource: str, connection: Waiting | None) -> bool:
         key = (user.name, user.groups, user.uid, tuple(sorted(user.extra.items())), verb, subresource)
         answer, found = self._answers.get(key)
         if found:
             return bool(answer)
+        return await reviewed(
+            self._reviews,
+            connection,
+            hashlib.sha256(msgspec.json.encode(key)).digest(),
+            lambda: self._answers.get(key)[0],
+            lambda wanted: self._send(client, user, verb, subresource, key),
+        )
+
+    async def _send(self, client: Client, user: User, verb: str, subresource: str, key: tuple[object, ...]) -> bool:
         spec = authorization_v1.SubjectAccessReviewSpec(
             user=user.name,
             groups=list(user.groups),

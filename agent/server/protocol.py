@@ -5,7 +5,7 @@ upgrade reaches the application as an ordinary request, with `scope["extensions"
 connection away from HTTP and returns its two raw halves. The application calls it once it has decided to switch protocols, and
 from then on every byte is its own; until then it may answer as usual. `scope["extensions"]["identified"]` records who makes
 requests on the connection, `scope["extensions"]["allow_slow_reading"]` that the client may leave this answer unread for as
-long as it likes.
+long as it likes. `scope["extensions"]["client"]` is the connection itself (kube.client_waits.Waiting).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class AgentProtocol(BoundedProtocol):
             "take_over": self._take_over,
             "identified": self.identified,
             "allow_slow_reading": self._allow_slow_reading,
+            "client": self,
         }
         self.scope["extensions"] = extensions
 

@@ -2,7 +2,7 @@
 
 It is asked over HTTPS with an `imagepolicy.k8s.io/v1alpha1` ImageReview that names the images, the namespace, and the pod's
 annotations whose names hold `.image-policy.k8s.io/`. Its answers are kept for a while. Where it cannot be asked, `defaultAllow`
-says whether pods are let in.
+says whether pods are let in. One that waits too long behind others of its user was not asked: the pod is refused (429).
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ from __future__ import annotations
 import hashlib
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from control.admission.refusal import refuse
 from control.auth.fields import ConfigurationError, known, object_at
-from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from control.auth.webhooks.client import ReviewClient, ReviewFailed, not_asked, places
 from control.auth.webhooks.response_cache import ResponseCache
 from control.interfaces.admission import Attributes, Plugin
 from kube.clock import Clock
+from kube.fair_places import NoPlace
 from kube.json_object import Object
 from kube.kubeconfig import KubeconfigError
+from kube.owners import owner_of
+from kube.reviews import Reviews
 
 log = logging.getLogger(__name__)
 REMEMBERED = 1024
@@ -45,6 +49,7 @@ class ImagePolicyWebhook(Plugin):
         except (KubeconfigError, ssl.SSLError, ValueError, OSError) as error:
             raise ConfigurationError(f"imagePolicy.kubeConfigFile: {error}") from error
         self._answers: ResponseCache[Object] = ResponseCache(clock, REMEMBERED)
+        self._reviews: Reviews[Object] = Reviews(places())
 
     def handles(self, attributes: Attributes) -> bool:
         if attributes.resource.target != "pods":
@@ -64,7 +69,9 @@ class ImagePolicyWebhook(Plugin):
             "namespace": attributes.namespace,
         }
         try:
-            status = await self._review(spec)
+            status = await self._review(owner_of(attributes.user.name), spec)
+        except NoPlace as error:
+            raise not_asked(error) from error
         except ReviewFailed as error:
             if not self._default:
                 raise refuse(attributes, str(error)) from error
@@ -78,16 +85,23 @@ class ImagePolicyWebhook(Plugin):
             why = f"image policy webhook backend denied one or more images: {reason}"
             raise refuse(attributes, why if reason else "one or more images rejected by webhook backend")
 
-    async def _review(self, spec: Object) -> Object:
+    async def _review(self, owner: str, spec: Object) -> Object:
         key = hashlib.sha256(msgspec.json.encode(spec, order="sorted")).digest()
         status = self._answers.get(key)
         if status is None:
-            review = {"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "spec": spec}
-            status = await self._client.ask(review)
-            self._answers.put(key, status, self._allow_ttl if status.get("allowed") else self._deny_ttl)
+            status = await self._reviews.ask(
+                owner, key, lambda: self._answers.get(key), lambda wanted: self._send(key, spec, wanted)
+            )
+        return status
+
+    async def _send(self, key: bytes, spec: Object, wanted: Callable[[], bool]) -> Object:
+        review = {"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "spec": spec}
+        status = await self._client.ask(review, wanted)
+        self._answers.put(key, status, self._allow_ttl if status.get("allowed") else self._deny_ttl)
         return status
 
     async def close(self) -> None:
+        await self._reviews.close()
         await self._client.close()
 
 

@@ -73,9 +73,12 @@ class Event(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Sink(Protocol):
-    """Destination of events, each a line of JSON; what is returned must be waited for before the request continues."""
+    """Destination of events, each a line of JSON; what is returned must be waited for before the request continues.
 
-    def write(self, line: bytes) -> Awaitable[None] | None: ...
+    `user` is the request's user as JSON.
+    """
+
+    def write(self, line: bytes, user: bytes = b"") -> Awaitable[None] | None: ...
 
 
 @dataclass(slots=True)
@@ -148,7 +151,8 @@ class AuditContext:
     def write(self, line: bytes) -> list[Awaitable[None]]:
         """Give a line to the sinks and return what they want waited for."""
         EVENTS.add()
-        return [wait for sink in self.auditor.sinks if (wait := sink.write(line)) is not None]
+        user = self.event.user
+        return [wait for sink in self.auditor.sinks if (wait := sink.write(line, user)) is not None]
 
 
 class Auditor:

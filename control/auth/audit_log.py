@@ -48,7 +48,7 @@ class LogFile:
         self._thread = threading.Thread(target=self._work, name="audit-log", daemon=True)
         self._thread.start()
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, user: bytes = b"") -> None:
         """Take a line, of any size; drop it where the disk is too far behind."""
         if self._taken - self._done >= QUEUE or self._taken_bytes - self._done_bytes >= QUEUE_BYTES:
             self.dropped += 1

@@ -5,7 +5,8 @@ In batches, the default: events wait for others, at most `max_wait` seconds, and
 the buffer full, or BUFFER_BYTES of events that wait or are being sent, is lost too, and counted.
 
 Blocking: each event is posted alone and the request waits for it; blocking-strict: one that cannot be recorded when it
-comes in is refused.
+comes in is refused. Requests wait in round robin over their users for as long as it takes, and the timeout starts when an event
+is sent: users with many requests lose none of their events by it, and delay nobody else's.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from control.auth.audit import ERRORS, REJECTED, Sink
-from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from control.auth.webhooks.client import PLACES, PLACES_OF_ONE, ReviewClient, ReviewFailed
 from kube.clock import Clock
 from kube.errors import internal
+from kube.fair_places import FairPlaces
 
 log = logging.getLogger(__name__)
 MODES = ("batch", "blocking", "blocking-strict")
@@ -53,7 +56,7 @@ class BatchWebhook(Sink):
         self._tokens, self._refilled = float(batching.burst), clock.monotonic()
         self._sending: set[asyncio.Task[None]] = set()
 
-    def write(self, line: bytes) -> Awaitable[None] | None:
+    def write(self, line: bytes, user: bytes = b"") -> Awaitable[None] | None:
         if (
             len(self._waiting) >= self._batching.buffer_size
             or self._waiting_bytes + self._sending_bytes >= BUFFER_BYTES
@@ -144,13 +147,15 @@ class BlockingWebhook(Sink):
 
     def __init__(self, client: ReviewClient, *, strict: bool) -> None:
         self._client, self._strict = client, strict
+        self._places = FairPlaces(PLACES, PLACES_OF_ONE, sys.maxsize, None)
 
-    def write(self, line: bytes) -> Awaitable[None] | None:
-        return self._send(line)
+    def write(self, line: bytes, user: bytes = b"") -> Awaitable[None] | None:
+        return self._send(line, user)
 
-    async def _send(self, line: bytes) -> None:
+    async def _send(self, line: bytes, user: bytes) -> None:
         try:
-            await self._client.send(event_list([line]))
+            async with self._places.place(bytes(user).decode()):
+                await self._client.send(event_list([line]))
         except ReviewFailed as error:
             ERRORS.add("webhook")
             log.error("an audit event is lost: %s", error)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from control.auth.metrics import AUTHORIZATIONS, DECISIONS
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, Decision
+from kube.client_waits import while_connected
 
 Answer = tuple[Decision, str]
 T = TypeVar("T")
@@ -54,8 +55,8 @@ class AlwaysDeny:
 class AsyncAuthorizer(Authorizer):
     """Authorizer that may have to wait for a webhook: its `authorize` raises DecisionPending, and `ask` waits."""
 
-    async def ask(self, attributes: AuthzAttributes) -> Answer:
-        """Return what `authorize` would, after waiting."""
+    async def ask(self, attributes: AuthzAttributes, asker: str = "") -> Answer:
+        """Return what `authorize` would, after waiting; `asker` is whose share of the webhook it takes, "" the user's."""
         raise NotImplementedError
 
 
@@ -92,15 +93,15 @@ class UnionAuthorizer:
                 reasons.append(reason)
         return Decision.NO_OPINION, "\n".join(reasons)
 
-    async def decide(self, attributes: AuthzAttributes) -> Answer:
-        """Answer, waiting for webhooks."""
+    async def decide(self, attributes: AuthzAttributes, asker: str = "") -> Answer:
+        """Answer, waiting for webhooks. Raises 429 if one cannot be called in time."""
         reasons = []
         for link in self.links:
             try:
                 decision, reason = link.authorizer.authorize(attributes)
             except DecisionPending:
                 assert isinstance(link.authorizer, AsyncAuthorizer)
-                decision, reason = await link.authorizer.ask(attributes)
+                decision, reason = await link.authorizer.ask(attributes, asker)
             if decision is not Decision.NO_OPINION:
                 return _decided(link, decision, reason)
             if reason:
@@ -115,14 +116,24 @@ def _decided(link: Link, decision: Decision, reason: str) -> Answer:
     return decision, reason
 
 
-async def decide(authorizer: Authorizer, attributes: AuthzAttributes) -> Answer:
-    """Ask an authorizer, and wait where it has to."""
+async def decide(
+    authorizer: Authorizer,
+    attributes: AuthzAttributes,
+    asker: str = "",
+    until_left: Callable[[], Awaitable[None]] | None = None,
+) -> Answer:
+    """Ask an authorizer, and wait where it has to. Raises 429 if a webhook cannot be called in time.
+
+    `asker` is whose share of the webhook it takes (kube/owners.py), "" the user's. With `until_left`, which waits until a
+    client has left, it is not waited for any longer than that.
+    """
     start = time.perf_counter()
     try:
         found = authorizer.authorize(attributes)
     except DecisionPending:
         assert isinstance(authorizer, UnionAuthorizer)
-        found = await authorizer.decide(attributes)
+        pending = authorizer.decide(attributes, asker)
+        found = await (pending if until_left is None else while_connected(pending, until_left))
     AUTHORIZATIONS.observe(_RESULTS[found[0]], time.perf_counter() - start)
     return found
 

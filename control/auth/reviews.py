@@ -16,6 +16,7 @@ from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo, user_info
 from control.pacing import TimeSlice
 from control.weight import VALUE
+from kube.client_waits import Waiting
 from kube.errors import StatusError, bad_request
 from kube.json_object import Object
 
@@ -23,8 +24,8 @@ MOST_RULES_WEIGHT = 4 << 20
 """Weight of the rules that a SelfSubjectRulesReview lists: 50 000 texts. There is no limit upstream."""
 
 
-async def token_review(auth: Auth, spec: Object) -> Object:
-    """Return a TokenReview's status; 400 without a token."""
+async def token_review(auth: Auth, spec: Object, client: Waiting | None = None) -> Object:
+    """Return a TokenReview's status for a client; raises 400 without a token, 429 if a webhook cannot be asked in time."""
     token = spec.get("token", "")
     if not token:
         raise bad_request("token is required for TokenReview in authentication")
@@ -35,10 +36,10 @@ async def token_review(auth: Auth, spec: Object) -> Object:
             return _authenticated(with_authenticated(account[0]), account[1])
         if auth.token_webhook is not None and set(wanted) != set(auth.service_accounts.audiences):
             # Only a webhook knows of other audiences than this server's.
-            reviewed = await auth.token_webhook.review(token, wanted)
+            reviewed = await auth.token_webhook.review(token, wanted, client)
             if reviewed is not None:
                 return _authenticated(with_authenticated(reviewed[0]), reviewed[1])
-        user = await auth.authenticator.authenticate(Credentials(token=token))
+        user = await auth.authenticator.authenticate(Credentials(token=token, client=client))
     except StatusError as error:
         if error.code != 401:
             raise
@@ -64,9 +65,10 @@ def subject(spec: Object) -> UserInfo:
     return UserInfo(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
 
 
-async def access(auth: Auth, attributes: AuthzAttributes) -> Object:
-    """Return the status of an access review with these attributes."""
-    decision, reason = await decide(auth.authorizer, attributes)
+async def access(auth: Auth, attributes: AuthzAttributes, client: Waiting | None = None) -> Object:
+    """Return the status of an access review with these attributes; raises 429 if a webhook cannot be asked in time."""
+    waiting = () if client is None else (client.who, client.until_lost)
+    decision, reason = await decide(auth.authorizer, attributes, *waiting)
     status: Object = {"allowed": decision is Decision.ALLOW}
     if decision is Decision.DENY:
         status["denied"] = True

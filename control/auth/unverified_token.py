@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import jwt
 
-LONGEST = 32 << 10
-"""Characters of a token that is read: providers that put hundreds of groups into one stay below it."""
+from kube.bearer_tokens import LONGEST
 
 
 class Unverified(NamedTuple):

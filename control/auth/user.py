@@ -82,11 +82,15 @@ class Authorizer(Protocol):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Credentials of a request: the verified client certificate (DER) and the bearer token, if any, and all its headers."""
+    """Credentials of a request: the verified client certificate (DER) and the bearer token, if any, and all its headers.
+
+    `client` (kube.client_waits.Waiting) is who waits for a review of them; None inside this process.
+    """
 
     certificate: bytes | None = None
     token: str | None = None
     headers: Sequence[tuple[bytes, bytes]] = ()
+    client: Any = None
 
 
 class Authenticator(Protocol):

@@ -34,7 +34,6 @@ class ApiProtocol(BoundedProtocol):
         ssl_object = transport.get_extra_info("ssl_object")
         self.certificate: bytes | None = ssl_object.getpeercert(True) if ssl_object is not None else None
         self.on_lost: Callable[[], None] | None = None
-        self._lost: asyncio.Event | None = None
         if self.certificate is not None:
             # Its chain was checked in the handshake: this is nobody's flood, whoever it will turn out to be.
             self.identified(f"certificate {hashlib.sha256(self.certificate).hexdigest()}")
@@ -153,18 +152,8 @@ class ApiProtocol(BoundedProtocol):
             on_data(early)
         return self.transport
 
-    async def until_lost(self) -> None:
-        """Wait until the connection is lost."""
-        if self._lost is None:
-            self._lost = asyncio.Event()
-            if self.transport.is_closing():
-                self._lost.set()
-        await self._lost.wait()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the owner of a hijacked connection too."""
-        if self._lost is not None:
-            self._lost.set()
         if self.on_lost is not None:
             self.on_lost()
             self.successor = self.on_lost = None

@@ -54,7 +54,7 @@ class Edge:
         request.extensions["scope"] = scope
         if protocol is not None and not protocol.connection.user:
             body.begun = lambda: _identify(protocol, request)
-        credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers), pairs)
+        credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers), pairs, protocol)
         answer = await self.pipeline.answer(request, credentials)
         body.begun = do_nothing
         body.release()

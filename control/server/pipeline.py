@@ -22,7 +22,7 @@ from control.auth.authenticators import HEALTH_PATHS
 from control.auth.authorizers import decide
 from control.auth.request_header import Clearing, request_headers
 from control.auth.setup import Auth
-from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
+from control.auth.user import ANONYMOUS, SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
@@ -152,7 +152,9 @@ class Pipeline:
         if request.query_string or user is not attributes.user:
             attributes = authorizing.attributes(request, info, user)
         request.attributes = attributes
-        await self._authorize(request, attributes)
+        client = credentials.client
+        anybody = client is not None and request.user.name == ANONYMOUS
+        await self._authorize(request, attributes, client.who if anybody else limit.owner)
         handler = self.resources if info.is_resource else self.finite
         if info.verb != "watch" and _long_running(info):
             return _finish(request, await handler(request))
@@ -178,8 +180,8 @@ class Pipeline:
                 raise errors.unauthorized()
         return user
 
-    async def _authorize(self, request: Request, attributes: AuthzAttributes) -> None:
-        decision, reason = await decide(self.auth.authorizer, attributes)
+    async def _authorize(self, request: Request, attributes: AuthzAttributes, asker: str) -> None:
+        decision, reason = await decide(self.auth.authorizer, attributes, asker, request.until_left)
         note = request.note
         if note is not None:
             note.decided(allowed=decision is Decision.ALLOW, reason=reason)

@@ -33,6 +33,7 @@ class BoundedProtocol(SendingProtocol):
     """Gets all bytes once it has taken the connection over."""
     received = 0
     """Calls that brought bytes (`kube/tls_records.py`)."""
+    _lost: asyncio.Event | None = None
 
     def admitted(self, connection: Connection, table: ConnectionTable, limits: ServingLimits) -> None:
         """Take over the connection's entry in the table and the limits to keep."""
@@ -56,7 +57,22 @@ class BoundedProtocol(SendingProtocol):
         self.connection.stage = Stage.HEAD
         self._expect_head()
 
+    @property
+    def who(self) -> str:
+        """Return what the connection is counted with: the user, before that the address."""
+        return self.connection.who
+
+    async def until_lost(self) -> None:
+        """Wait until the connection is lost."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            if self.transport.is_closing():
+                self._lost.set()
+        await self._lost.wait()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._lost is not None:
+            self._lost.set()
         self.stop_timers()
         if self._slowed is not None:
             self._slowed.cancel()

@@ -5,6 +5,7 @@ And who the server is to admission webhooks.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from control.admission.image_policy import ImagePolicyWebhook
 from control.admission.webhooks.caller import Caller
 from control.admission.webhooks.credentials import Credential, Credentials
+from control.auth.webhooks import client as settings
 from kube.clock import FakeClock, SystemClock
 from kube.errors import StatusError
 from kube.json_object import Object
@@ -75,6 +77,29 @@ async def test_without_an_answer_the_default_decides(tmp_path: Path, default: bo
         else:
             with pytest.raises(StatusError, match="answered 500"):
                 await plugin.validate(request)
+        await plugin.close()
+
+
+async def test_a_pod_whose_images_cannot_be_asked_about_is_not_admitted_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "PLACES_OF_ONE", 1)
+    monkeypatch.setattr(settings, "MOST_WAITING", 1)
+    async with reviewer(tmp_path) as hook:
+        hook.held.clear()
+        hook.answers["/images"] = lambda spec: {"allowed": False}
+        reported = {"imagePolicy": {"kubeConfigFile": str(hook.kubeconfig("/images")), "defaultAllow": True}}
+        plugin = ImagePolicyWebhook(reported, FakeClock())
+        tasks = [
+            asyncio.create_task(plugin.validate(attributes("pods", obj=pod(name)))) for name in ("one", "two", "three")
+        ]
+        with pytest.raises(StatusError, match="too many requests wait for a webhook") as refused:
+            await tasks.pop()
+        assert refused.value.code == 429
+        hook.held.set()
+        for task in tasks:
+            with pytest.raises(StatusError, match="rejected by webhook backend"):
+                await task
         await plugin.close()
 
 

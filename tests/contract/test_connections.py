@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from agent.server.reviews import PLACES, client_for_reviews
+from kube.api import authentication_v1
+from kube.client import Client
 from kube.connections import REQUESTS
 from kube.errors import StatusError
 from kube.heartbeats import Heartbeats
@@ -120,3 +123,27 @@ async def test_a_heartbeat_ends_at_its_limit_and_leaves_the_server_in_use(
     assert not other.done()
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
+
+
+async def test_reviews_of_the_agent_wait_for_no_other_request_nor_these_for_them(
+    hanging: tuple[HttpsTransport, list[str]],
+) -> None:
+    transport, requested = hanging
+    client = Client(transport)
+    review = authentication_v1.TokenReview(spec=authentication_v1.TokenReviewSpec(token="x"))
+    reviewing = client_for_reviews(client)
+    busy = [asyncio.create_task(reviewing.create(review)) for _ in range(2 * REQUESTS)]
+    while len(requested) < PLACES:
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        assert (await transport.request("GET", "/lease")).status == 200
+    assert len(requested) == PLACES + 1
+    for task in busy:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
+
+
+async def test_an_answer_is_read_to_a_limit(transport: HttpsTransport) -> None:
+    assert (await transport.request("GET", "/", most_bytes=2)).body == b"{}"
+    with pytest.raises(StatusError, match="the answer to GET / is longer than 1 bytes"):
+        await transport.request("GET", "/", most_bytes=1)

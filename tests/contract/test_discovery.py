@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from kube import bootstrap_tokens, kubeconfig, pki
 from kube.bootstrap_tokens import Token
 from kube.clock import SYSTEM
 from kube.kubeconfig import Access
+from tests.support import https
 from tests.support.control import api_server
 from tests.support.joinable_cluster import WRONG_PIN, JoinableCluster, joinable_cluster
 from wherry import discovery, join
@@ -158,3 +160,19 @@ async def test_another_ca_is_not_trusted_though_its_holder_knows_the_token(
 
 def test_the_address_of_a_node_is_the_one_towards_the_server() -> None:
     assert join.address_towards("https://127.0.0.1:6443") == "127.0.0.1"
+
+
+async def test_the_document_of_a_server_that_is_not_verified_is_read_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "ANSWER_LIMIT", 1000)
+    https.authority(tmp_path, "server")
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=b" " * 1001, content_type="application/json")
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    async with https.served(application, tmp_path, "server") as port:
+        with pytest.raises(WherryError, match="the answer is longer than 1000 bytes"):
+            await discovery.discover(f"https://127.0.0.1:{port}", bootstrap_tokens.new(), WRONG_PIN)

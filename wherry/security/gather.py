@@ -20,7 +20,7 @@ from agent.configuration_files import load as load_kubelet
 from agent.kubelet_configuration import ConfigError, shown
 from control.admission.plugins import OFF_BY_DEFAULT, PLUGINS
 from control.auth import authorization_configuration
-from kube import tls_settings
+from kube import bounded_answer, tls_settings
 from kube.client import Client
 from kube.errors import StatusError
 from kube.json_object import Object
@@ -33,6 +33,8 @@ from wherry.settings import USER, Settings
 FLAGZ = "application/json;g=config.k8s.io;v=v1beta1;as=Flagz"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
+ANSWER_LIMIT = 1 << 20
+"""Maximum number of bytes of etcd's list of members."""
 AUDIT_BYTES = 4 << 20
 """Bytes of the audit log's end that are read."""
 _RBAC, _HOOKS = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
@@ -208,7 +210,8 @@ async def _peers(settings: Settings, servers: list[str]) -> list[str]:
         for server in servers:
             try:
                 async with http.post(f"{server}/v3/cluster/member/list", json={}, ssl=context) as answer:
-                    members = (await answer.json()).get("members") or []
+                    found = json.loads(await bounded_answer.read(answer, ANSWER_LIMIT))
+                    members = found.get("members") or []
                     return [url for member in members for url in member.get("peerURLs") or []]
             except (aiohttp.ClientError, TimeoutError, ValueError):
                 continue

@@ -3,6 +3,9 @@
 A Service is dialled at one of its endpoints, and its certificate must be for NAME.NAMESPACE.svc. Redirects are not followed,
 and answers are limited, since what is called is somebody else's program. Each webhook has its own number of calls under way, so
 that one that does not answer takes no time from the others (upstream: a client for each, apiserver/pkg/util/webhook/client.go).
+
+Users share these fairly, and the timeout starts when a call is sent. A call that is not sent in time is refused (429) whatever
+the webhook's failurePolicy: users with many requests could have a webhook ignored otherwise.
 """
 
 from __future__ import annotations
@@ -19,15 +22,18 @@ from control.admission.webhooks.credentials import Credentials
 from control.interfaces.lookup import Objects
 from control.node_dialer import check_address
 from control.service_backend import backend
-from kube.errors import StatusError
+from kube.errors import StatusError, too_many_requests
+from kube.fair_places import FairPlaces, NoPlace
 from kube.json_object import Object
 
 if TYPE_CHECKING:
     import aiohttp
 
 ANSWER_LIMIT = 3 * 1024 * 1024
-CALLS = 100
-"""Calls of one webhook that are under way at a time. Others wait, within their timeout."""
+CALLS, CALLS_OF_ONE = 100, 50
+"""Calls of one webhook that are under way at a time, in all and for one user."""
+MOST_WAITING, LONGEST_WAIT = 1024, 10.0
+"""Calls of one webhook that wait for a user's requests; seconds for which they do."""
 
 
 class CallFailed(Exception):
@@ -40,13 +46,16 @@ class Caller:
     def __init__(self, lookup: Objects, credentials: Credentials | None = None) -> None:
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
-        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._places: WeakValueDictionary[str, FairPlaces] = WeakValueDictionary()
         """By URL, for as long as a webhook is called."""
         self._contexts = Contexts()
         self.credentials = credentials or Credentials()
 
-    async def call(self, client: Object, body: Object, timeout: float) -> bytes:
-        """Post to what an admission or conversion webhook's clientConfig names; raises CallFailed."""
+    async def call(self, client: Object, body: Object, timeout: float, owner: str = "") -> bytes:
+        """Post to what an admission or conversion webhook's clientConfig names; raises CallFailed, or 429 if it is not sent.
+
+        `owner` is whose share of the webhook's calls it takes (kube/owners.py).
+        """
         import aiohttp  # where nobody has a webhook, its 150 ms of start-up are for nothing
 
         service = client.get("service")
@@ -55,11 +64,16 @@ class Caller:
             host = f"{service['name']}.{service['namespace']}.svc"
             port, path = service.get("port") or 443, service.get("path") or "/"
             shown = f"https://{host}:{port}{path if path.startswith('/') else '/' + path}"
-        slot = self._slots.setdefault(shown, asyncio.Semaphore(CALLS))
+        places = self._places.get(shown)
+        if places is None:
+            places = self._places[shown] = FairPlaces(CALLS, CALLS_OF_ONE, MOST_WAITING, LONGEST_WAIT)
         shown += ("&" if "?" in shown else "?") + f"timeout={int(timeout)}s"
         try:
-            async with asyncio.timeout(timeout), slot:
+            async with places.place(owner), asyncio.timeout(timeout):
                 return await self._post(shown, service, client.get("caBundle") or "", body)
+        except NoPlace as error:
+            why = f'too many requests wait for the webhook "{shown}", please try again later: {error}'
+            raise too_many_requests(why) from error
         except TimeoutError as error:
             raise CallFailed(f'failed to call webhook: Post "{shown}": context deadline exceeded') from error
         except (aiohttp.ClientError, OSError, StatusError, ValueError) as error:

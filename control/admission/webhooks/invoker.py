@@ -15,6 +15,7 @@ from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup
 from control.policy_expressions.conditions import Unclear, met, of_webhook
 from kube import errors
+from kube.owners import owner_of
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,10 @@ class WebhookInvoker:
         kind = "admit" if phase == "mutating" else "validating"
         try:
             answer = await self.caller.call(
-                hook.get("clientConfig") or {}, sent, float(hook.get("timeoutSeconds") or 10)
+                hook.get("clientConfig") or {},
+                sent,
+                float(hook.get("timeoutSeconds") or 10),
+                owner_of(attributes.user.name),
             )
             verdict = read(answer, sent)
         except (CallFailed, BadAnswer) as error:

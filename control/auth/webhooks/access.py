@@ -4,6 +4,10 @@ A response is cached by the review's digest for `authorized_ttl` or `unauthorize
 applies: Deny refuses, NoOpinion leaves the decision to the next authorizers. Match conditions are expressions over
 `request`, the review's spec; if one is false the webhook is skipped, otherwise an error in one counts as a failure
 (apiserver/pkg/authorization/cel).
+
+Questions are asked before a request has its seats, so they wait in round robin over the users whose requests need them
+(kube/reviews.py), and the webhook's timeout starts when a question is sent. One that cannot be sent in time is refused (429)
+whatever the failurePolicy: the webhook did not fail, and it might deny the request.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -20,12 +25,15 @@ from control.auth.authorizers import Answer, AsyncAuthorizer, DecisionPending
 from control.auth.metrics import CONDITION_ERRORS, EVALUATIONS, EXCLUDED, FAIL_OPEN, WEBHOOK_SECONDS
 from control.auth.review_spec import shown_to_conditions, spec_of
 from control.auth.user import AuthzAttributes, Decision
-from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from control.auth.webhooks.client import ReviewClient, ReviewFailed, not_asked, places
 from control.auth.webhooks.response_cache import ResponseCache
 from control.cel import EvaluationError, Program
 from kube.bounded_cache import on_forget
 from kube.clock import Clock
+from kube.fair_places import FairPlaces, NoPlace
 from kube.json_object import Object
+from kube.owners import owner_of
+from kube.reviews import Reviews
 
 log = logging.getLogger(__name__)
 REMEMBERED = 8192
@@ -50,9 +58,10 @@ class Settings:
 class WebhookAuthorizer(AsyncAuthorizer):
     """Answers from its cache, or raises DecisionPending; `ask` calls the webhook."""
 
-    def __init__(self, client: ReviewClient, settings: Settings, clock: Clock) -> None:
+    def __init__(self, client: ReviewClient, settings: Settings, clock: Clock, line: FairPlaces | None = None) -> None:
         self._client, self.settings = client, settings
         self._answers: ResponseCache[Answer] = ResponseCache(clock, REMEMBERED)
+        self._reviews: Reviews[Answer] = Reviews(line or places())
         on_forget(self._answers.clear)
 
     def authorize(self, attributes: AuthzAttributes) -> Answer:
@@ -68,14 +77,24 @@ class WebhookAuthorizer(AsyncAuthorizer):
             raise DecisionPending(attributes)
         return found
 
-    async def ask(self, attributes: AuthzAttributes) -> Answer:
-        spec, name = spec_of(attributes), self.settings.name
+    async def ask(self, attributes: AuthzAttributes, asker: str = "") -> Answer:
+        spec = spec_of(attributes)
+        key = _key(spec)
         if self.settings.conditions:  # which may have cost too much for `authorize`
-            known = await offload.evaluate(attributes.user.name, 0, self._excused, spec) or self._answers.get(
-                _key(spec)
-            )
+            known = await offload.evaluate(attributes.user.name, 0, self._excused, spec) or self._answers.get(key)
             if known is not None:
                 return known
+        try:
+            return await self._reviews.ask(
+                asker or owner_of(attributes.user.name),
+                key,
+                lambda: self._answers.get(key),
+                lambda wanted: self._ask(key, spec, wanted, keep=_chosen(attributes) < LONGEST),
+            )
+        except NoPlace as error:
+            raise not_asked(error) from error
+
+    async def _ask(self, key: bytes, spec: Object, wanted: Callable[[], bool], *, keep: bool) -> Answer:
         review = {
             "apiVersion": f"authorization.k8s.io/{self.settings.version}",
             "kind": "SubjectAccessReview",
@@ -84,21 +103,19 @@ class WebhookAuthorizer(AsyncAuthorizer):
         }
         start = time.perf_counter()
         try:
-            status = await self._client.ask(review)
+            status = await self._client.ask(review, wanted)
             if status.get("allowed") is True and status.get("denied") is True:
                 raise ReviewFailed("webhook subject access review returned both allow and deny response")
         except ReviewFailed as error:
             result = "timeout" if "TimeoutError" in str(error) else "error"
             self._count(result, start)
-            log.error("the authorization webhook %s failed: %s", name, error)
+            log.error("the authorization webhook %s failed: %s", self.settings.name, error)
             return self._failed(result)
         self._count("success", start)
         answer = _answer(status)
-        if _chosen(attributes) < LONGEST and len(answer[1]) <= LONGEST_REASON:
+        if keep and len(answer[1]) <= LONGEST_REASON:
             allowed = answer[0] is Decision.ALLOW
-            self._answers.put(
-                _key(spec), answer, self.settings.authorized_ttl if allowed else self.settings.unauthorized_ttl
-            )
+            self._answers.put(key, answer, self.settings.authorized_ttl if allowed else self.settings.unauthorized_ttl)
         return answer
 
     def _excused(self, spec: Object) -> Answer | None:
@@ -130,6 +147,7 @@ class WebhookAuthorizer(AsyncAuthorizer):
         WEBHOOK_SECONDS.observe(self.settings.name, result, time.perf_counter() - start)
 
     async def close(self) -> None:
+        await self._reviews.close()
         await self._client.close()
 
 

@@ -24,8 +24,10 @@ from control.server.verbs import Verbs
 from control.weight import weight
 from kube import errors
 from kube.api import authentication_v1
+from kube.client_waits import WaitingRequest
 from kube.clock import format_time
 from kube.json_object import Object
+from kube.owners import owner_of
 from kube.resources import Resource
 
 LARGEST_QUESTION = 64 * 1024
@@ -71,6 +73,10 @@ async def _asked_about(request: Request, resource: Resource, obj: Object, user: 
     return await offload.run(request.user.name, _weight(request), read)
 
 
+def _waiting(request: Request) -> WaitingRequest:
+    return WaitingRequest(owner_of(request.user.name), request.until_left)
+
+
 async def self_subject(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Return the request's own user (kubectl auth whoami)."""
     return await _answer(
@@ -81,7 +87,9 @@ async def self_subject(server: Verbs, request: Request, resource: Resource) -> A
 async def token(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
     """Return the user of a token."""
     obj = await _asked(server, request, resource)
-    return await _answer(request, resource, obj, await reviews.token_review(auth, obj.get("spec") or {}))
+    return await _answer(
+        request, resource, obj, await reviews.token_review(auth, obj.get("spec") or {}, _waiting(request))
+    )
 
 
 async def subject_access(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
@@ -90,14 +98,14 @@ async def subject_access(server: Verbs, auth: Auth, request: Request, resource: 
     if resource.namespaced:
         obj["metadata"]["namespace"] = request.info.namespace
     asked = await _asked_about(request, resource, obj, None)
-    return await _answer(request, resource, obj, await reviews.access(auth, asked))
+    return await _answer(request, resource, obj, await reviews.access(auth, asked, _waiting(request)))
 
 
 async def self_access(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
     """May I do this (kubectl auth can-i)."""
     obj = await _asked(server, request, resource)
     asked = await _asked_about(request, resource, obj, request.user)
-    return await _answer(request, resource, obj, await reviews.access(auth, asked))
+    return await _answer(request, resource, obj, await reviews.access(auth, asked, _waiting(request)))
 
 
 async def self_rules(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:

@@ -100,7 +100,7 @@ class _Client:
 
     calls = 0
 
-    async def ask(self, review: Any) -> dict[str, Any]:
+    async def ask(self, review: Any, wanted: Any) -> dict[str, Any]:
         self.calls += 1
         return {"allowed": True}
 

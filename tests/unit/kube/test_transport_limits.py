@@ -4,15 +4,18 @@ from typing import Any
 
 import pytest
 
+from kube.connections import AnswerTooLong
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 
 
 class Connections:
-    """Answers with ten bytes."""
+    """Answers with ten bytes, and reads no more than the limit."""
 
     async def request(self, *request: Any) -> tuple[int, dict[str, str], bytes]:
+        if request[-1] < 10:
+            raise AnswerTooLong
         return 200, {}, b"A" * 10
 
 

@@ -88,7 +88,7 @@ class Lines:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, user: bytes = b"") -> None:
         self.events.append(json.loads(line))
 
 
@@ -281,7 +281,7 @@ def test_times_have_six_digits_whatever_the_moment(micros: int, written: str) ->
     lines: list[bytes] = []
 
     class Kept:
-        def write(self, line: bytes) -> None:
+        def write(self, line: bytes, user: bytes = b"") -> None:
             lines.append(line)
 
     clock = FakeClock(datetime(2026, 1, 1, 12, 30, 59, micros, UTC))
@@ -298,7 +298,7 @@ def test_users_are_written_as_they_are_however_many_there_are() -> None:
     lines: list[bytes] = []
 
     class Kept:
-        def write(self, line: bytes) -> None:
+        def write(self, line: bytes, user: bytes = b"") -> None:
             lines.append(line)
 
     auditor = Auditor(policy({"level": "Metadata"}, omitStages=["RequestReceived"]), [Kept()], FakeClock())
@@ -329,7 +329,7 @@ def test_message_details_and_annotations_of_an_event_have_a_limit() -> None:
     lines = list[bytes]()
 
     class Kept:
-        def write(self, line: bytes) -> None:
+        def write(self, line: bytes, user: bytes = b"") -> None:
             lines.append(line)
 
     found = Auditor(policy({"level": "Metadata"}), [Kept()], FakeClock()).begin(

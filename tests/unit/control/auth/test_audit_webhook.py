@@ -8,7 +8,7 @@ import pytest
 
 from control.auth import audit_webhook
 from control.auth.audit import ERRORS
-from control.auth.audit_webhook import Batching, BatchWebhook
+from control.auth.audit_webhook import Batching, BatchWebhook, BlockingWebhook
 from control.auth.webhooks.client import ReviewFailed
 from kube.clock import FakeClock
 
@@ -93,3 +93,22 @@ async def test_a_batch_has_no_more_bytes_than_upstreams_unless_one_event_has(mon
         webhook.write(line(size))
     await webhook.close()
     assert sizes(client) == [[100, 100], [100], [900], [100]]
+
+
+async def test_a_users_events_in_blocking_mode_delay_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_webhook, "PLACES", 2)
+    monkeypatch.setattr(audit_webhook, "PLACES_OF_ONE", 1)
+    client = Client()
+    client.bodies.append(b"")  # the first is refused
+    webhook = BlockingWebhook(client, strict=True)  # type: ignore[arg-type]
+    writes = [webhook.write(line(100 + number), b'{"username":"flood"}') for number in range(5)]
+    tasks = [asyncio.ensure_future(write) for write in writes if write is not None]
+    await until(lambda: len(client.bodies) == 2)
+    other = webhook.write(line(50), b'{"username":"ann"}')
+    assert other is not None
+    tasks.append(asyncio.ensure_future(other))
+    await until(lambda: len(client.bodies) == 3)
+    assert len(json.loads(client.bodies[2])["items"][0]) == 47
+    client.open.set()
+    await asyncio.gather(*tasks)
+    assert len(client.bodies) == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ class Client:
     def __init__(self, status: Object) -> None:
         self.status = status
 
-    async def ask(self, review: Object) -> Object:
+    async def ask(self, review: Object, wanted: Callable[[], bool]) -> Object:
         return self.status
 
 

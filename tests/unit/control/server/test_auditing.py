@@ -29,7 +29,7 @@ class Lines:
     def __init__(self) -> None:
         self.lines: list[bytes] = []
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, user: bytes = b"") -> None:
         self.lines.append(line)
 
     @property

@@ -1,0 +1,21 @@
+"""Answers of other servers, which may be of any length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import aiohttp
+
+
+async def read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return an answer's body; raises ValueError if it is longer than `limit` bytes, of which no more are read.
+
+    Bytes are counted when they are decompressed, a piece at a time.
+    """
+    found = bytearray()
+    while len(found) <= limit and (more := await answer.content.read(limit + 1 - len(found))):
+        found += more
+    if len(found) > limit:
+        raise ValueError(f"the answer is longer than {limit} bytes")
+    return bytes(found)
