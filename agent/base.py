@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
 from agent.eviction.thresholds import ThresholdTracker
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.node import allocatable as node_allocatable
 from agent.node import machine, status
 from agent.node.machine import Machine
@@ -17,7 +18,6 @@ from agent.node.state import NodeState
 from agent.preconditions import cgroup_driver, host_resolver, runtime_answers, text_of
 from agent.runtime import Runtime
 from agent.threads import Threads
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.usage.machine import boot_time, processes
 from agent.usage.operations import Operations
 from agent.volumes import cleanup
@@ -81,7 +81,7 @@ async def build_base(
     bounded = Runtime(
         runtime, limit=max(4, 2 * (os.cpu_count() or 1)), folders=lambda: cleanup.orphans(config.pods_dir, set())
     )
-    metrics = KubeletMetrics(threads, bounded.limiter)
+    metrics = KubeletMetrics((threads, bounded.limiter))
     metrics.before_agent.set(time.time() - boot_time())
     cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
     if config.cgroups_per_qos:

@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from agent import null_bytes, thread_slots
+from agent.metrics.exposition import Text
 from agent.thread_slots import Work
-from agent.usage.exposition import Text
 from kube.api import core_v1
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
 from agent.keyed_tasks import KeyedTasks
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.pods.resource_state import PodResourceStates
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
 from agent.volumes.walk import remove

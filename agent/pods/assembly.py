@@ -11,6 +11,7 @@ from agent.images.credentials.node_credentials import keyring
 from agent.images.image_access import ImageAccess
 from agent.images.manager import Images
 from agent.managers.assembly import Resources
+from agent.metrics.pod_startup import PodStartupTracker
 from agent.node.log_rotation import LogRotation
 from agent.node.registration import NodeRegistration
 from agent.pods.clock_steps import ClockSteps
@@ -26,7 +27,6 @@ from agent.pods.workers import PodWorkers
 from agent.podspec.userns import UserNamespaces
 from agent.probes import PodProber
 from agent.tasks import Tasks
-from agent.usage.pod_startup import PodStartupTracker
 from agent.volumes.assembly import Volumes
 from kube.api import core_v1, node_v1
 from kube.clock import format_time

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from agent import commands, threads
 from agent.interfaces import Pods
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.server.auth_filter import AuthFilter
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
@@ -32,7 +33,6 @@ from agent.server.sessions import SessionEndpoint, Sessions
 from agent.server.system_logs import SystemLogs
 from agent.server.verbosity import set_verbosity
 from agent.server.zpages import ZPages
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService

@@ -12,13 +12,13 @@ from typing import Any
 
 from agent.cgroups.tree import Cgroups
 from agent.interfaces import Pods, PodView
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.node.machine import Machine
 from agent.probes.probe_metrics import ProbeMetrics
 from agent.shutdown.state import load as last_shutdown
 from agent.usage import agent_metrics, cadvisor, resource_metrics, volume_metrics
 from agent.usage.cgroup_details import device_name
 from agent.usage.collector import Collector
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.usage.model import Snapshot
 from agent.usage.operations import Operations
 from agent.usage.summary import summary

@@ -13,10 +13,10 @@ import pytest
 
 from agent.images import list_limit
 from agent.images.garbage_collection import ImageDisk, ImageGC
+from agent.metrics.counters import Counter
 from agent.orphans import OwnContainerd
 from agent.orphans.machine import CONTAINER
 from agent.orphans.sweep import Sweep
-from agent.usage.counters import Counter
 from cri.client import Client
 from cri.errors import MessageTooLargeError, UnavailableError
 from cri.messages import api
