@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from agent.files.walk import entries_below, remove
 from agent.node.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
 from agent.pods.steps.termination import remove_logs
@@ -18,7 +19,6 @@ from agent.podspec.sandbox import log_directory
 from agent.usage import machine, pod_disk
 from agent.usage.machine import disk_use
 from agent.volumes import atomic, cleanup, ownership
-from agent.volumes.walk import entries_below, remove
 from kube.clock import FakeClock
 from tests.unit.agent.pods import pod
 

@@ -10,13 +10,13 @@ from typing import cast
 import pytest
 
 from agent.csi.volumes import Begin
+from agent.files.walk import remove
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.node import housekeeping
 from agent.node.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
-from agent.volumes.walk import remove
 from kube.clock import FakeClock
 
 
