@@ -6,11 +6,11 @@ import os
 import time
 from dataclasses import dataclass
 
+from agent.cgroups import node_allocatable
 from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
 from agent.eviction.thresholds import ThresholdTracker
 from agent.metrics.kubelet_metrics import KubeletMetrics
-from agent.node import allocatable as node_allocatable
 from agent.node import machine, status
 from agent.node.machine import Machine
 from agent.node.runtime_status import RuntimeStatus

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.cgroups.node_allocatable import Enforcement
 from agent.cgroups.swap import NO_SWAP
 from agent.kubelet_configuration import KubeletConfiguration, Taint
 from agent.managers.options import ManagerOptions
-from agent.node.allocatable import Enforcement
 from agent.orphans import OwnContainerd
 from agent.podspec.userns import LENGTH
 from agent.server.enabled_handlers import EnabledHandlers

@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from agent.cgroups.cgroupfs import is_v2
+from agent.cgroups.node_allocatable import read as read_enforcement
 from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
 from agent.config import DEFAULT_EVICTION_HARD, AgentConfig
 from agent.configuration_files import load
@@ -18,7 +19,6 @@ from agent.flags import Flags, labels, taints
 from agent.images.image_access import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration
 from agent.managers.options import read as read_manager_options
-from agent.node.allocatable import read as read_enforcement
 from agent.podspec.userns import LENGTH
 from agent.server.enabled_handlers import EnabledHandlers
 from agent.shutdown.periods import Period, periods

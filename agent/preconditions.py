@@ -6,10 +6,10 @@ import asyncio
 import logging
 from pathlib import Path
 
+from agent.cgroups import node_allocatable
 from agent.config import AgentConfig
 from agent.eviction.thresholds import Threshold, thresholds
 from agent.kubelet_configuration import ConfigError
-from agent.node import allocatable as node_allocatable
 from agent.podspec import dns, subordinate_ids
 from agent.podspec.userns import UserNamespaces
 from cri.client import Client as RuntimeClient

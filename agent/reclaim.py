@@ -10,8 +10,8 @@ from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.thresholds import ThresholdTracker
 from agent.images.garbage_collection import ImageGC
 from agent.interfaces import PodView
-from agent.node.housekeeping import Housekeeping
 from agent.pods.assembly import Pods
+from agent.pods.housekeeping import Housekeeping
 from agent.podspec.security import AnyContainer
 from agent.tasks import Tasks
 from agent.usage import cgroup

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.files import walk
 from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.pods.worker import PodWorker

@@ -14,7 +14,7 @@ from agent.eviction.thresholds import ThresholdTracker, thresholds
 from agent.images.garbage_collection import ImageDisk, ImageGC
 from agent.interfaces import PodView
 from agent.lifecycle import End
-from agent.node.housekeeping import Housekeeping
+from agent.pods.housekeeping import Housekeeping
 from agent.pods.references import ReferenceStore
 from agent.pods.resource_state import PodResourceStates
 from agent.runtime import Runtime

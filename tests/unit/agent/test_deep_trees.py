@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from agent.files.walk import entries_below, remove
-from agent.node.housekeeping import Housekeeping
+from agent.pods.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
 from agent.pods.steps.termination import remove_logs
 from agent.podspec.sandbox import log_directory

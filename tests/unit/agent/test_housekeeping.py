@@ -12,8 +12,8 @@ import pytest
 from agent.csi.volumes import Begin
 from agent.files.walk import remove
 from agent.metrics.kubelet_metrics import KubeletMetrics
-from agent.node import housekeeping
-from agent.node.housekeeping import Housekeeping
+from agent.pods import housekeeping
+from agent.pods.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
