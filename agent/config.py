@@ -14,11 +14,7 @@ from agent.cgroups.node_allocatable import Enforcement
 from agent.cgroups.swap import NO_SWAP
 from agent.kubelet_configuration import KubeletConfiguration, Taint
 from agent.managers.options import ManagerOptions
-from agent.orphans import OwnContainerd
 from agent.podspec.userns import LENGTH
-from agent.server.enabled_handlers import EnabledHandlers
-from agent.shutdown.logind import SYSTEM_BUS
-from agent.shutdown.periods import Period
 
 # The eviction thresholds in force where the file sets none (kubelet/eviction/defaults_linux.go).
 DEFAULT_EVICTION_HARD = {
@@ -28,6 +24,56 @@ DEFAULT_EVICTION_HARD = {
     "imagefs.available": "15%",
     "imagefs.inodesFree": "5%",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OwnContainerd:
+    """The socket and directories of a containerd that only this agent uses."""
+
+    socket: Path
+    root: Path
+    state: Path
+    reservations: Path
+    """host-local's directory of the pod network: one file for each address, which contains the sandbox's ID."""
+    network: Path
+    """The CNI network list."""
+    plugins: Path
+    """The folder of the CNI plugins."""
+    results: Path = Path("/var/lib/cni/results")
+    """The directory of libcni's cached ADD results, for all networks of the machine."""
+
+    @property
+    def bundles(self) -> Path:
+        return self.state / "io.containerd.runtime.v2.task" / "k8s.io"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "io.containerd.runtime.v2.task" / "k8s.io"
+
+    @property
+    def namespaces(self) -> Path:
+        """The directory in which containerd mounts network namespaces (netns_mounts_under_state_dir)."""
+        return self.state / "io.containerd.grpc.v1.cri" / "netns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnabledHandlers:
+    """Handlers of the kubelet port that the configuration enables."""
+
+    debugging: bool = True
+    """Logs, commands and sessions, configuration: all but metrics and health."""
+    system_logs: bool = True
+    system_log_queries: bool = False
+    profiling: bool = False
+    flags: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownPeriod:
+    """Pods from this priority up to the next period's have so many seconds, after those of lower periods have ended."""
+
+    priority: int
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +183,9 @@ class AgentConfig:
 
     ids_per_pod: int = LENGTH
     """User and group IDs of a pod with a user namespace"""
-    shutdown_periods: tuple[Period, ...] = ()
+    shutdown_periods: tuple[ShutdownPeriod, ...] = ()
     """Empty: the machine goes down without waiting for pods."""
-    system_bus: str = SYSTEM_BUS
+    system_bus: str = "unix:path=/run/dbus/system_bus_socket"
 
     file: KubeletConfiguration = field(default_factory=KubeletConfiguration)
     """The file that the settings were built from; shown by /configz"""

@@ -13,15 +13,14 @@ from pathlib import Path
 from agent.cgroups.cgroupfs import is_v2
 from agent.cgroups.node_allocatable import read as read_enforcement
 from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
-from agent.config import DEFAULT_EVICTION_HARD, AgentConfig
+from agent.config import DEFAULT_EVICTION_HARD, AgentConfig, EnabledHandlers, ShutdownPeriod
 from agent.configuration_files import load
 from agent.flags import Flags, labels, taints
 from agent.images.image_access import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration
 from agent.managers.options import read as read_manager_options
 from agent.podspec.userns import LENGTH
-from agent.server.enabled_handlers import EnabledHandlers
-from agent.shutdown.periods import Period, periods
+from agent.shutdown.periods import periods
 from kube import duration, tls_settings
 from kube.quantity import parse as parse_quantity
 
@@ -169,7 +168,7 @@ def _tls(file: KubeletConfiguration) -> tuple[tuple[str, ...], str]:
         raise ConfigError(f"tlsCipherSuites, tlsMinVersion: {error}") from error
 
 
-def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:
+def _shutdown_periods(file: KubeletConfiguration) -> tuple[ShutdownPeriod, ...]:
     """Read the shutdown's periods, in either form. Raise ConfigError."""
     total = seconds("shutdownGracePeriod", file.shutdown_grace_period)
     critical = seconds("shutdownGracePeriodCriticalPods", file.shutdown_grace_period_critical_pods)
@@ -179,7 +178,7 @@ def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:
                 "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
             )
         return tuple(
-            Period(one.priority, one.shutdown_grace_period_seconds)
+            ShutdownPeriod(one.priority, one.shutdown_grace_period_seconds)
             for one in file.shutdown_grace_period_by_pod_priority
         )
     if critical > total:

@@ -12,8 +12,9 @@ import select
 import signal
 from pathlib import Path
 
+from agent.config import OwnContainerd
 from agent.files.walk import remove
-from agent.orphans import OwnContainerd, cni, machine
+from agent.orphans import cni, machine
 from agent.orphans.machine import Daemon, Item
 from agent.volumes.mounts import is_mount_point, mount_points, unmount
 from kube.process import CommandError, run

@@ -13,8 +13,9 @@ import asyncio
 import logging
 
 from agent import complete_lists
+from agent.config import OwnContainerd
 from agent.metrics.counters import Counter
-from agent.orphans import OwnContainerd, cni, machine, removal, rules
+from agent.orphans import cni, machine, removal, rules
 from agent.orphans.machine import ADDRESS, BUNDLE, CONTAINER, LEASE, NETNS, SHIM, Daemon, Item
 from agent.orphans.rules import Owners
 from cri.client import Client

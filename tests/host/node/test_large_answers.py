@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import OwnContainerd
 from agent.images import list_limit
 from agent.images.garbage_collection import ImageDisk, ImageGC
 from agent.metrics.counters import Counter
-from agent.orphans import OwnContainerd
 from agent.orphans.machine import CONTAINER
 from agent.orphans.sweep import Sweep
 from cri.client import Client

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from agent.cgroups.cgroupfs import CgroupFS
+from agent.config import OwnContainerd
 from agent.metrics.counters import Counter
-from agent.orphans import OwnContainerd, machine, sweep
+from agent.orphans import machine, sweep
 from agent.orphans.machine import ADDRESS, CONTAINER, LEASE, NETNS, SHIM
 from agent.orphans.sweep import Sweep
 from agent.volumes.mounts import mount_points

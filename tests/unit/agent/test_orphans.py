@@ -11,8 +11,9 @@ from typing import cast
 
 import pytest
 
+from agent.config import OwnContainerd
 from agent.metrics.counters import Counter
-from agent.orphans import OwnContainerd, cni, machine, rules
+from agent.orphans import cni, machine, rules
 from agent.orphans.machine import ADDRESS, BUNDLE, LEASE, NETNS, SHIM, Daemon, Item
 from agent.orphans.rules import Owners
 from agent.orphans.sweep import PERIOD_SECONDS, Sweep
