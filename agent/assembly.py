@@ -12,10 +12,10 @@ from functools import partial
 
 from agent.base import Base, build_base
 from agent.config import AgentConfig
+from agent.container_manager import claim_cleanup
 from agent.eviction.thresholds import Threshold, ThresholdTracker
 from agent.images.credentials.node_credentials import load_finished_pulls
 from agent.managers import assembly as managers_assembly
-from agent.managers import claim_cleanup
 from agent.managers.assembly import Resources
 from agent.node.lease import NodeLease
 from agent.node.registration import NodeRegistration

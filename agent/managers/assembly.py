@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from agent.base import Base
 from agent.claims import assembly as claims_assembly
 from agent.claims.drivers import DRADrivers
+from agent.container_manager.manager import ContainerManager
 from agent.devices.registration import DevicePluginRegistration
-from agent.managers.container_manager import ContainerManager
 from agent.node import status
 from agent.notifier import Notifier
 from agent.plugins.registry import PluginRegistry

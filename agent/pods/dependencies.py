@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
+from agent.container_manager.manager import ContainerManager
 from agent.images.manager import Images
 from agent.interfaces import HookRunner, Prober
-from agent.managers.container_manager import ContainerManager
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.metrics.pod_startup import PodStartupTracker
 from agent.node.state import NodeState

@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.container_manager import health
 from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
 from agent.interfaces import PodView
 from agent.keyed_tasks import KeyedTasks
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End, rejection
-from agent.managers import cpuset, hardware, health
+from agent.managers import cpuset, hardware
 from agent.managers.cpu import CpuManager
 from agent.managers.cpuset_reconciler import CpusetReconciler
 from agent.managers.errors import AdmissionError, DynamicResourceError
