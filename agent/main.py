@@ -1,4 +1,4 @@
-"""The agent as one coroutine: builds its parts (assembly.py), starts them in stages, runs until SIGTERM.
+"""The agent as one coroutine: builds its groups (assembly/), starts them in stages, runs until SIGTERM.
 
 All parts run in one task group. Stopping it stops no container: containers keep running without the agent, and the next agent
 finds them by their labels. A loop that can start again at any time is restarted after an error (kube/loops.py); an error of
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent import kubelet_port
-from agent.assembly import Agent, build
+from agent.assembly import kubelet_port
+from agent.assembly.agent import Agent, build
 from agent.config import AgentConfig
 from agent.kubelet_configuration import ConfigError
 from agent.node.machine import own_address, swap_is_on

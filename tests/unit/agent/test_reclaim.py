@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from agent.reclaim import Reclaim
+from agent.assembly.reclaim import Reclaim
 from agent.tasks import Tasks
 from kube.clock import FakeClock
 from kube.loops import LAST_RETRY, Loops

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from agent.assembly import Agent
+from agent.assembly.agent import Agent
 from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
 from agent.node.registration import NodeRegistration

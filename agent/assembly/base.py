@@ -1,4 +1,4 @@
-"""The base of all groups of the agent's parts: clients, clock, metrics, the node's state and cgroups."""
+"""Builds what all groups share: clients, clock, metrics, the node's state and cgroups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kube.events import EventRecorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The parts that all groups are built from."""
+    """Clients, clock, metrics and state that all groups are built from."""
 
     config: AgentConfig
     client: Client
@@ -64,7 +64,7 @@ async def build_base(
     threads: Threads,
     clock: Clock,
 ) -> Base:
-    """Return once the runtime answers and the node's cgroups exist. `address`: see assembly.build."""
+    """Return once the runtime answers and the node's cgroups exist. `address`: see agent.build."""
     here = machine.inspect(config.root_dir)
     state = NodeState(
         host_ips=config.node_ips or (address,),

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.base import Base
+from agent.assembly.base import Base
+from agent.assembly.pods import Pods
+from agent.assembly.volumes import Volumes
 from agent.eviction import Eviction, signals
 from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.thresholds import ThresholdTracker
 from agent.images.garbage_collection import ImageGC
 from agent.interfaces import PodView
-from agent.pods.assembly import Pods
 from agent.pods.housekeeping import Housekeeping
 from agent.podspec.security import AnyContainer
 from agent.tasks import Tasks
 from agent.usage import cgroup
 from agent.usage.collector import Collector
 from agent.usage.model import Memory
-from agent.volumes.assembly import Volumes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from agent.base import Base
-from agent.images.credentials.node_credentials import keyring
+from agent.assembly.base import Base
+from agent.assembly.image_credentials import keyring
+from agent.assembly.resources import Resources
+from agent.assembly.volumes import Volumes
 from agent.images.image_access import ImageAccess
 from agent.images.manager import Images
-from agent.managers.assembly import Resources
 from agent.metrics.pod_startup import PodStartupTracker
 from agent.node.log_rotation import LogRotation
 from agent.node.registration import NodeRegistration
@@ -27,7 +28,6 @@ from agent.pods.workers import PodWorkers
 from agent.podspec.userns import UserNamespaces
 from agent.probes import PodProber
 from agent.tasks import Tasks
-from agent.volumes.assembly import Volumes
 from kube.api import core_v1, node_v1
 from kube.clock import format_time
 from kube.informer import Informer
@@ -80,7 +80,7 @@ class Pods:
         tasks.loop("mirror pods", self.mirrors.run)
 
 
-async def assemble(
+async def build_pods(
     base: Base,
     resources: Resources,
     volumes: Volumes,
