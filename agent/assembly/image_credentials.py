@@ -8,9 +8,10 @@ import logging
 from agent.config import AgentConfig
 from agent.images.credentials import configuration
 from agent.images.credentials.keyring import Keyring
-from agent.images.credentials.plugin import Plugin
+from agent.images.credentials.plugin import Plugin, PluginError
 from agent.images.image_access import ImageAccess
 from agent.kubelet_configuration import ConfigError
+from agent.volumes.payload import VolumeError
 from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
@@ -29,7 +30,10 @@ def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
 
     async def token(pod: core_v1.Pod, audience: str) -> str:
         wanted = core_v1.ServiceAccountTokenProjection(audience=audience, path="")
-        return (await tokens.get(pod, wanted)).text
+        try:
+            return (await tokens.get(pod, wanted)).text
+        except VolumeError as error:
+            raise PluginError(str(error)) from error
 
     plugins = []
     for provider in configuration.load(config.credential_providers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.listeners import Listener, serve_health
 from agent.server.listeners import serve as serve_tls
+from agent.shutdown.state import load as last_shutdown
 from agent.usage.endpoints import UsageEndpoints
 from agent.volumes.local_path import LocalPathVolumes
 from kube import certificates, pki
@@ -43,6 +45,7 @@ async def serve(agent: Agent) -> None:
         base.machine,
         base.pod_cgroups,
         config.root_dir,
+        partial(last_shutdown, config.root_dir),
     )
     parts = ServerDependencies(
         pods=pods,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from agent.csi import csi_driver
 from agent.csi.limits import Limits
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import AttachLimitError, VolumeError
 from kube.api import core_v1, storage_v1
 from kube.client import Client

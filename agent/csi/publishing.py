@@ -17,8 +17,8 @@ from agent import threads
 from agent.csi import secrets
 from agent.csi.layout import DamagedVolumeDataError, Layout
 from agent.csi.unstaging import DriverAndHandle
-from agent.csi.volume import Volume
 from agent.volumes import ownership
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from agent.volumes.tokens import TokenCache
 from cri.errors import CRIError

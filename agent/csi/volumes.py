@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agent import threads
 from agent.csi import csi_driver, lifecycle_modes, one_pod, statistics
@@ -25,11 +23,11 @@ from agent.csi.expansion import Expansion
 from agent.csi.layout import DamagedVolumeDataError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
 from agent.csi.unstaging import DriverAndHandle, Unstaging
-from agent.csi.volume import Volume
-from agent.keyed_tasks import KeyedTasks
+from agent.keyed_tasks import Begin, KeyedTasks
 from agent.usage.model import Filesystem
 from agent.volumes.claims import BoundClaim
 from agent.volumes.cleanup import CleanupError
+from agent.volumes.csi_volume import Ready, Volume
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1, storage_v1
@@ -42,20 +40,10 @@ from kube.locks import Locks
 
 log = logging.getLogger(__name__)
 
-Begin = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None]
-"""Begins work under a key, unless that of the key is under way."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 122.0
 """Pauses between calls of a driver that does not unstage a volume: upstream's."""
 REPUBLISH_SECONDS = 60.0
 """Interval of publishing a pod's volume again where its driver requires republishing, or it may be expanded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A volume that is set up: the directory or the link to the device, and when to set it up again (epoch seconds)."""
-
-    path: Path
-    again: float | None = None
 
 
 class CSIVolumes:
@@ -107,7 +95,6 @@ class CSIVolumes:
         if change.type != "DELETED" and change.new.spec.requires_republish and not before:
             self._pods_changed([uid for uid, tried in self._tried.items() if any(d == change.key for d, _ in tried)])
 
-    # -- setting up -----------------------------------------------------------------------------------------------
     async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: BoundClaim | None = None) -> Ready:
         """Set a volume up, or update it. Raise VolumeError with upstream's message."""
         uid = pod.metadata.uid or ""
@@ -168,7 +155,6 @@ class CSIVolumes:
         target = self._layout.target(pod.metadata.uid or "", volume)
         return await statistics.read(driver, volume, target, self._layout.staging(volume), now)
 
-    # -- teardown ------------------------------------------------------------------------------------------------
     def has_volumes_of(self, uid: str) -> bool:
         """Return whether this agent process began any volume of a pod."""
         return bool(self._tried.get(uid))

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agent import threads
-from agent.csi.layout import PLUGIN
-from agent.csi.volumes import Begin
+from agent.keyed_tasks import Begin
 from agent.podspec.environment import ContainerConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
 from agent.volumes import cleanup, container_mounts, mount_budget
+from agent.volumes.csi_volume import PLUGIN
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import AttachLimitError, Sources, VolumeError, single_user
 from agent.volumes.persistent import PersistentVolumes, is_persistent

@@ -14,8 +14,8 @@ import pytest
 
 from agent import threads
 from agent.csi.layout import Layout
-from agent.csi.volume import Volume
 from agent.volumes import mounts
+from agent.volumes.csi_volume import Volume
 from cri.fake import FakeRuntime
 from kube import process
 from kube.api import core_v1

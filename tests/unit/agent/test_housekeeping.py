@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from agent.csi.volumes import Begin
 from agent.files.walk import remove
+from agent.keyed_tasks import Begin
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.pods import housekeeping
 from agent.pods.housekeeping import Housekeeping

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from agent.csi.attachments import WAIT_SECONDS, Attachments
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import AttachLimitError, VolumeError
 from kube.api import core_v1, storage_v1
 from kube.clock import FakeClock

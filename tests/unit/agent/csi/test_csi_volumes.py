@@ -14,10 +14,10 @@ from agent.csi import lifecycle_modes, request
 from agent.csi.drivers import CSIDrivers
 from agent.csi.layout import Layout
 from agent.csi.messages import AccessMode
-from agent.csi.volume import Volume, of_persistent
 from agent.plugins.handler import PluginError
 from agent.usage import volume_metrics
 from agent.usage.model import CPU, Filesystem, Memory, NodeUse, PersistentUse, PodUse, Snapshot
+from agent.volumes.csi_volume import Volume, of_persistent
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1, storage_v1
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from agent.csi.expansion import Expansion
-from agent.csi.volume import Volume
 from agent.volumes.claims import BoundClaim
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1
