@@ -77,6 +77,60 @@ class ShutdownPeriod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSettings:
+    """Authentication and authorization of requests to the kubelet port; caches in seconds."""
+
+    anonymous: bool = False
+    webhook: bool = True
+    authorization_mode: str = "Webhook"
+    authentication_cache: float = 120.0
+    authorized_cache: float = 300.0
+    unauthorized_cache: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionSettings:
+    """Thresholds of resources by signal at which pods are evicted."""
+
+    hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
+    soft: Mapping[str, str] = field(default_factory=dict)
+    soft_grace: Mapping[str, float] = field(default_factory=dict)
+    minimum_reclaim: Mapping[str, str] = field(default_factory=dict)
+    max_pod_grace: int = 0
+    pressure_transition: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSettings:
+    """Pulls, credentials and garbage collection of images."""
+
+    serialize_pulls: bool = True
+    max_parallel_pulls: int = 0
+    """0: without limit, where pulls are not serial"""
+    verification: str = "NeverVerifyPreloadedImages"
+    """Kubelet setting imagePullCredentialsVerificationPolicy: the present images that a pod's credentials are verified for."""
+    allowlist: tuple[str, ...] = ()
+    credential_providers: Path | None = None
+    """Their configuration: a file, or a folder of such"""
+    credential_provider_dir: Path | None = None
+    """The directory of their programs"""
+    gc_high_percent: int = 85
+    gc_low_percent: int = 80
+    maximum_age: float = 0.0
+    """0: images do not grow too old"""
+    minimum_age: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Rotation of containers' logs."""
+
+    max_bytes: int = 10 << 20
+    max_files: int = 5
+    check_period: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """The node's identity, paths and limits; times in seconds, sizes in bytes."""
 
@@ -112,12 +166,7 @@ class AgentConfig:
     tls_cipher_suites: tuple[str, ...] = ()
     tls_min_version: str = "VersionTLS12"
     client_ca_file: Path | None = None
-    anonymous: bool = False
-    webhook_authentication: bool = True
-    authorization_mode: str = "Webhook"
-    authentication_cache: float = 120.0
-    authorized_cache: float = 300.0
-    unauthorized_cache: float = 30.0
+    access: AccessSettings = field(default_factory=AccessSettings)
     rotate_certificates: bool = False
     server_tls_bootstrap: bool = False
     healthz_address: str = "127.0.0.1"
@@ -151,34 +200,13 @@ class AgentConfig:
     enforcement: Enforcement = field(default_factory=Enforcement)
     swap_behavior: str = NO_SWAP
     single_process_oom_kill: bool = False
-    eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
-    eviction_soft: Mapping[str, str] = field(default_factory=dict)
-    eviction_soft_grace: Mapping[str, float] = field(default_factory=dict)
-    eviction_minimum_reclaim: Mapping[str, str] = field(default_factory=dict)
-    eviction_max_pod_grace: int = 0
-    eviction_pressure_transition: float = 300.0
+    eviction: EvictionSettings = field(default_factory=EvictionSettings)
     fail_swap_on: bool = True
     seccomp_default: bool = False
     allowed_unsafe_sysctls: tuple[str, ...] = ()
 
-    serialize_image_pulls: bool = True
-    max_parallel_image_pulls: int = 0
-    """0: without limit, where pulls are not serial"""
-    image_verification: str = "NeverVerifyPreloadedImages"
-    """Kubelet setting imagePullCredentialsVerificationPolicy: the present images that a pod's credentials are verified for."""
-    image_allowlist: tuple[str, ...] = ()
-    credential_providers: Path | None = None
-    """Their configuration: a file, or a folder of such"""
-    credential_provider_dir: Path | None = None
-    """The directory of their programs"""
-    image_gc_high_percent: int = 85
-    image_gc_low_percent: int = 80
-    image_maximum_age: float = 0.0
-    """0: images do not grow too old"""
-    image_minimum_age: float = 120.0
-    log_max_bytes: int = 10 << 20
-    log_max_files: int = 5
-    log_check_period: float = 10.0
+    images: ImageSettings = field(default_factory=ImageSettings)
+    logs: LogSettings = field(default_factory=LogSettings)
     back_off_max: float = 300.0
 
     ids_per_pod: int = LENGTH

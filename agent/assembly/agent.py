@@ -95,7 +95,7 @@ async def build(
 
     `address` is the node's own where neither configuration nor machine names one.
     """
-    thresholds = ThresholdTracker(limits, config.eviction_pressure_transition)
+    thresholds = ThresholdTracker(limits, config.eviction.pressure_transition)
     base = await build_base(config, client, heartbeat, runtime, thresholds, address, operations, threads, clock)
     manager = PodManager(StatusWriter(client, clock=clock, metrics=base.metrics))
     references = ReferenceStore(client, manager.references_changed, clock=clock)

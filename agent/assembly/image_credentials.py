@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
     """Return the node's keyring with the plugins that the flags name. Raise ConfigError, also where a program is missing."""
-    if config.credential_providers is None or config.credential_provider_dir is None:
+    if config.images.credential_providers is None or config.images.credential_provider_dir is None:
         return Keyring(config.root_dir)
     tokens = TokenCache(client, clock=clock)
 
@@ -36,11 +36,11 @@ def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
             raise PluginError(str(error)) from error
 
     plugins = []
-    for provider in configuration.load(config.credential_providers):
-        program = config.credential_provider_dir / provider.name
+    for provider in configuration.load(config.images.credential_providers):
+        program = config.images.credential_provider_dir / provider.name
         if not program.is_file():
             raise ConfigError(f"plugin binary executable {program} did not exist")
-        plugins.append(Plugin(provider, config.credential_provider_dir, client, token, clock))
+        plugins.append(Plugin(provider, config.images.credential_provider_dir, client, token, clock))
     return Keyring(config.root_dir, plugins, tokens.forget)
 
 

@@ -66,17 +66,17 @@ async def serve(agent: Agent) -> None:
     app = build(
         parts,
         Authenticator(
-            client if config.webhook_authentication else None,
+            client if config.access.webhook else None,
             clock,
-            cache_seconds=config.authentication_cache,
-            anonymous=config.anonymous,
+            cache_seconds=config.access.authentication_cache,
+            anonymous=config.access.anonymous,
         ),
         Authorizer(
-            client if config.authorization_mode == "Webhook" else None,
+            client if config.access.authorization_mode == "Webhook" else None,
             config.node_name,
             clock,
-            allowed_seconds=config.authorized_cache,
-            denied_seconds=config.unauthorized_cache,
+            allowed_seconds=config.access.authorized_cache,
+            denied_seconds=config.access.unauthorized_cache,
         ),
         config.handlers,
     )
@@ -153,5 +153,5 @@ def _certificate(config: AgentConfig, node: NodeRegistration, clock: Clock) -> t
 def configuration(config: AgentConfig) -> Mapping[str, Any]:
     """Return the settings in force for /configz: upstream's file, with what it left out filled in."""
     file = config.file
-    found: dict[str, Any] = shown(msgspec.structs.replace(file, eviction_hard=dict(config.eviction_hard)))
+    found: dict[str, Any] = shown(msgspec.structs.replace(file, eviction_hard=dict(config.eviction.hard)))
     return {**found, "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}

@@ -58,9 +58,9 @@ class Pods:
             base.runtime.client.runtime,
             self.manager,
             clock,
-            max_bytes=config.log_max_bytes,
-            max_files=config.log_max_files,
-            period=config.log_check_period,
+            max_bytes=config.logs.max_bytes,
+            max_files=config.logs.max_files,
+            period=config.logs.check_period,
         )
         tasks.loop("log rotation", rotation.run)
         if config.static_pod_path is not None:
@@ -97,14 +97,14 @@ async def build_pods(
     access = ImageAccess(
         config.root_dir / "image_manager",
         lambda: format_time(clock.now()),
-        config.image_verification,
-        config.image_allowlist,
+        config.images.verification,
+        config.images.allowlist,
     )
     await asyncio.to_thread(access.load)
     images = Images(
         base.runtime.client,
         base.recorder,
-        parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
+        parallel=1 if config.images.serialize_pulls else config.images.max_parallel_pulls,
         back_off_max=config.back_off_max,
         keyring=keyring(config, client, clock),
         access=access,

@@ -55,10 +55,10 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         seen=pods.image_access.prune,
         mounted=lambda: [id for view in manager.views() for c in view.containers for id in c.mounted_images],
         specified=lambda: [name for view in manager.views() for name in _specified_images(view)],
-        high=config.image_gc_high_percent,
-        low=config.image_gc_low_percent,
-        minimum_age=config.image_minimum_age,
-        maximum_age=config.image_maximum_age,
+        high=config.images.gc_high_percent,
+        low=config.images.gc_low_percent,
+        minimum_age=config.images.minimum_age,
+        maximum_age=config.images.maximum_age,
         metrics=base.metrics,
     )
 
@@ -77,7 +77,7 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         images,
         remove_leftovers=manager.remove_leftovers_of_ended,
         clock=clock,
-        most_grace=config.eviction_max_pod_grace,
+        most_grace=config.eviction.max_pod_grace,
         metrics=base.metrics,
     )
     housekeeping = Housekeeping(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from agent.cgroups.qos import SYSTEM_CRITICAL_PRIORITY
 from agent.config import ShutdownPeriod
+from agent.kubelet_configuration import ConfigError, KubeletConfiguration, seconds
 from kube.api import core_v1
 
 
@@ -14,6 +15,27 @@ def periods(total: float, critical: float) -> tuple[ShutdownPeriod, ...]:
     if total <= 0 or critical > total:
         return ()
     return ShutdownPeriod(0, int(total - critical)), ShutdownPeriod(SYSTEM_CRITICAL_PRIORITY, int(critical))
+
+
+def read(file: KubeletConfiguration) -> tuple[ShutdownPeriod, ...]:
+    """Read the periods from the fields of either form. Raise ConfigError."""
+    total = seconds("shutdownGracePeriod", file.shutdown_grace_period)
+    critical = seconds("shutdownGracePeriodCriticalPods", file.shutdown_grace_period_critical_pods)
+    if file.shutdown_grace_period_by_pod_priority:
+        if total or critical:
+            raise ConfigError(
+                "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
+            )
+        return tuple(
+            ShutdownPeriod(one.priority, one.shutdown_grace_period_seconds)
+            for one in file.shutdown_grace_period_by_pod_priority
+        )
+    if critical > total:
+        raise ConfigError("shutdownGracePeriodCriticalPods must be <= shutdownGracePeriod")
+    for name, given in (("shutdownGracePeriod", total), ("shutdownGracePeriodCriticalPods", critical)):
+        if 0 < given < 1:
+            raise ConfigError(f"{name} must be either zero or otherwise >= 1 sec")
+    return periods(total, critical)
 
 
 def grouped(

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from agent import threads
+from agent.config import AccessSettings
 from agent.csi.layout import Layout
 from agent.volumes import mounts
 from agent.volumes.csi_volume import Volume
@@ -43,8 +44,7 @@ async def node(tmp_path: Path, runtime: FakeRuntime) -> AsyncIterator[NodeUnderT
     changes: dict[str, Any] = {
         "enable_server": True,
         "port": port,
-        "authorization_mode": "AlwaysAllow",
-        "anonymous": True,
+        "access": AccessSettings(authorization_mode="AlwaysAllow", anonymous=True),
         "cgroup_root": "/",
     }
     async with (
