@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.assembly.base import Base, build_base
-from agent.assembly.image_credentials import load_finished_pulls
+from agent.assembly.images import load_finished_pulls
 from agent.assembly.pods import Pods, build_pods, runtime_handler
 from agent.assembly.reclaim import Reclaim, build_reclaim
 from agent.assembly.resources import Resources, build_resources

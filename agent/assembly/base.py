@@ -83,15 +83,6 @@ async def build_base(
     )
     metrics = KubeletMetrics((threads, bounded.limiter))
     metrics.before_agent.set(time.time() - boot_time())
-    cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
-    if config.cgroups_per_qos:
-        reserved = (config.kube_reserved, config.system_reserved)
-        pids = processes()[1]
-        limits = node_allocatable.pods_limits(
-            config.enforcement, *reserved, cpus=here.cpus, memory=here.memory, pids=pids
-        )
-        await cgroups.ensure_node(limits)
-        await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
     return Base(
         config=config,
         client=client,
@@ -104,6 +95,20 @@ async def build_base(
         machine=here,
         state=state,
         runtime_status=RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images),
-        cgroups=cgroups,
+        cgroups=await _cgroups(config, runtime, here),
         began=clock.monotonic(),
     )
+
+
+async def _cgroups(config: AgentConfig, runtime: RuntimeClient, here: Machine) -> Cgroups:
+    """Return the cgroup tree, with the node's cgroups where pods have cgroups of their own. Raise ConfigError."""
+    cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
+    if config.cgroups_per_qos:
+        reserved = (config.kube_reserved, config.system_reserved)
+        pids = processes()[1]
+        limits = node_allocatable.pods_limits(
+            config.enforcement, *reserved, cpus=here.cpus, memory=here.memory, pids=pids
+        )
+        await cgroups.ensure_node(limits)
+        await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
+    return cgroups

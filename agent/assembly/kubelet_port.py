@@ -33,7 +33,23 @@ log = logging.getLogger(__name__)
 
 async def serve(agent: Agent) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    base, node, pods = agent.base, agent.node, agent.pods.manager
+    base, node = agent.base, agent.node
+    config, client, clock = base.config, base.client, base.clock
+    app = _app(agent)
+    async with asyncio.TaskGroup() as group:
+        if config.server_tls_bootstrap and config.tls_cert_file is None:
+            group.create_task(_serve_signed(app, config, client, node, clock), name="kubelet API")
+        else:
+            cert, key = await asyncio.to_thread(_certificate, config, node, clock)
+            group.create_task(serve_tls(app, _listener(config, cert, key)), name="kubelet API")
+        if config.healthz_port:
+            group.create_task(
+                serve_health(_health, config.healthz_address, config.healthz_port), name="kubelet healthz"
+            )
+
+
+def _app(agent: Agent) -> Any:
+    base, pods = agent.base, agent.pods.manager
     config, client, clock, metrics = base.config, base.client, base.clock, base.metrics
     endpoints = UsageEndpoints(
         agent.reclaim.collector,
@@ -52,7 +68,7 @@ async def serve(agent: Agent) -> None:
         runtime=base.runtime.client.runtime,
         clock=clock,
         pod_logs_dir=config.pod_logs_dir,
-        health=lambda: "",
+        health=_health,
         configuration=lambda: configuration(config),
         summary=endpoints.summary,
         checkpoints_dir=config.root_dir / "checkpoints",
@@ -63,7 +79,7 @@ async def serve(agent: Agent) -> None:
         metrics=metrics,
         flags=config.flags,
     )
-    app = build(
+    return build(
         parts,
         Authenticator(
             client if config.access.webhook else None,
@@ -80,16 +96,11 @@ async def serve(agent: Agent) -> None:
         ),
         config.handlers,
     )
-    async with asyncio.TaskGroup() as group:
-        if config.server_tls_bootstrap and config.tls_cert_file is None:
-            group.create_task(_serve_signed(app, config, client, node, clock), name="kubelet API")
-        else:
-            cert, key = await asyncio.to_thread(_certificate, config, node, clock)
-            group.create_task(serve_tls(app, _listener(config, cert, key)), name="kubelet API")
-        if config.healthz_port:
-            group.create_task(
-                serve_health(parts.health, config.healthz_address, config.healthz_port), name="kubelet healthz"
-            )
+
+
+def _health() -> str:
+    """Return the complaint of /healthz: none, because it is the process that answers."""
+    return ""
 
 
 def _listener(config: AgentConfig, cert: Path, key: Path) -> Listener:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.assembly.base import Base
-from agent.assembly.image_credentials import keyring
+from agent.assembly.images import build_images
 from agent.assembly.resources import Resources
 from agent.assembly.volumes import Volumes
 from agent.images.image_access import ImageAccess
-from agent.images.manager import Images
 from agent.metrics.pod_startup import PodStartupTracker
 from agent.node.log_rotation import LogRotation
 from agent.node.registration import NodeRegistration
@@ -29,7 +28,6 @@ from agent.podspec.userns import UserNamespaces
 from agent.probes import PodProber
 from agent.tasks import Tasks
 from kube.api import core_v1, node_v1
-from kube.clock import format_time
 from kube.informer import Informer
 
 
@@ -94,24 +92,7 @@ async def build_pods(
     """Build the parts; nothing runs yet."""
     config, client, clock = base.config, base.client, base.clock
     startup = PodStartupTracker(base.metrics)
-    access = ImageAccess(
-        config.root_dir / "image_manager",
-        lambda: format_time(clock.now()),
-        config.images.verification,
-        config.images.allowlist,
-    )
-    await asyncio.to_thread(access.load)
-    images = Images(
-        base.runtime.client,
-        base.recorder,
-        parallel=1 if config.images.serialize_pulls else config.images.max_parallel_pulls,
-        back_off_max=config.back_off_max,
-        keyring=keyring(config, client, clock),
-        access=access,
-        metrics=base.metrics,
-        startup=startup,
-        clock=clock,
-    )
+    images, access = await build_images(base, startup)
     prober = PodProber(base.runtime.client.runtime, base.recorder, manager.outcome_changed, clock)
     services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
     deps = PodDependencies(
