@@ -58,11 +58,7 @@ async def sync(ctx: PodContext) -> None:
             return
         if rounds == 0:
             ctx.reporter.publish()
-            status = ctx.reporter.last_status
-            if status is not None and (
-                status.phase in ENDED_PHASES
-                or summed_phase(ctx.reporter.basis(), status, state.runtime) in ENDED_PHASES
-            ):
+            if _has_ended(ctx):
                 # The runtime lost what may not run again: nothing is started, what is left is stopped.
                 state.termination.cause = End()
                 ctx.wakeup.request_sync()
@@ -90,6 +86,14 @@ async def sync(ctx: PodContext) -> None:
             ctx.wakeup.request_sync_at(state.volumes.refresh_at)
             await deps.resources.allocated.save()
             return
+
+
+def _has_ended(ctx: PodContext) -> bool:
+    """Return whether the pod has ended by its last status, or by what its containers' statuses make together."""
+    status = ctx.reporter.last_status
+    return status is not None and (
+        status.phase in ENDED_PHASES or summed_phase(ctx.reporter.basis(), status, ctx.state.runtime) in ENDED_PHASES
+    )
 
 
 def _situation(ctx: PodContext, now: float, monotonic: float) -> Situation:
