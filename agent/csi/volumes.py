@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from agent import threads
-from agent.csi import csi_driver, lifecycle_modes, one_pod, statistics
+from agent.csi import csi_driver, one_pod, statistics
 from agent.csi.attaching import Attaching
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
@@ -125,7 +125,7 @@ class CSIVolumes:
             await asyncio.to_thread(one_pod.check, self._layout, uid, volume)
         if not known or spec.requires_republish:
             if not volume.block:
-                lifecycle_modes.check(volume.driver, about, ephemeral=volume.ephemeral)
+                csi_driver.check_lifecycle_mode(volume.driver, about, ephemeral=volume.ephemeral)
             published: Mapping[str, str] = {}
             if not volume.ephemeral and not known:
                 published, spec = await self._attaching.attach(volume, spec)

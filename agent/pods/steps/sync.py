@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order
 from agent.pods import allocation, crash_loop
-from agent.pods.context import PodContext
+from agent.pods.context import PodContext, reject
 from agent.pods.steps.containers import start_container
 from agent.pods.steps.probes import probe_containers
 from agent.pods.steps.record_updates import find_leftovers, remove_container
-from agent.pods.steps.reject import reject
 from agent.pods.steps.resize import actuate, read_actuated
 from agent.pods.steps.sandbox import create_sandbox, stop_sandboxes
 from agent.pods.steps.termination import remove_sandbox, stop_container
