@@ -96,7 +96,7 @@ class PodSubsystem:
         if self.source_guard is not None:
             yield Task("guard pods' source addresses", self.source_guard.run)
         if self.network is not None:
-            failure = "routes cannot be put back yet"
+            failure = "routes cannot be repaired yet"
             yield Task("verify routes", partial(repeat, self.network.verify, CHECK_PERIOD, clock, failure))
         if self.route_controller is not None:
             yield Task("routes to other nodes", self.route_controller.run)

@@ -153,7 +153,11 @@ class Publisher:
                 for step in await asyncio.to_thread(self._layout.staged_volume, volume.driver, volume.handle):
                     await threads.call(str(step.target), self._layout.forget_staged, step, owner=owner)
         except (OSError, DamagedVolumeDataError) as error:
-            log.warning("volume %s is undone with its pod, though its driver refused it: %s", volume.handle, error)
+            log.warning(
+                "the data files of volume %s, which its driver refused, are removed with its pod: %s",
+                volume.handle,
+                error,
+            )
 
     async def _pod_tokens(
         self, pod: core_v1.Pod, requests: list[storage_v1.TokenRequest]
