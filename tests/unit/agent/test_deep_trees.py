@@ -19,7 +19,7 @@ from agent.podspec.sandbox import log_directory
 from agent.usage import machine, pod_disk
 from agent.usage.machine import disk_use
 from agent.volumes import atomic, cleanup, ownership
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.agent.pods import pod
 
 LEVELS = 1500

@@ -13,7 +13,7 @@ from agent.volumes.csi_volume import Ready, Volume
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.persistent import PersistentVolumes
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 NAMES = ("disk", "local")
 BODY = {

@@ -17,7 +17,7 @@ from agent.pods.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 class NoVolumes:

@@ -19,7 +19,7 @@ from agent.orphans.rules import Owners
 from agent.orphans.sweep import PERIOD_SECONDS, Sweep
 from cri.client import Client
 from cri.errors import UnavailableError
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 ONE, OTHER = "1" * 64, "2" * 64
 STARTED = 1000.0

@@ -7,8 +7,8 @@ import pytest
 
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from kube import counters
-from kube.clock import FakeClock, settle
 from kube.loops import FAILURES, FIRST_RETRY, LAST_RETRY, RUNNING, TASKS, Loops
+from tests.support.clock import FakeClock, settle
 
 
 async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted(caplog) -> None:

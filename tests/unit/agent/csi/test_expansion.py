@@ -14,7 +14,7 @@ from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 Json = dict[str, Any]
 POD = msgspec.convert({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": []}}, core_v1.Pod)

@@ -22,7 +22,7 @@ from agent.volumes.cleanup import CleanupError
 from agent.volumes.csi_volume import Volume
 from cri.errors import CRIError
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 VOLUME = Volume(name="pv", driver="d", handle="h", pod_volume="data")

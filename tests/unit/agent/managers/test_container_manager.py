@@ -12,7 +12,7 @@ from agent.container_manager.manager import SWEEP_SECONDS, ContainerManager
 from agent.devices.pool import Device, Pool
 from agent.managers.errors import DynamicResourceError
 from agent.managers.options import ManagerOptions
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.unit.agent.pods import pod
 
 

@@ -17,7 +17,7 @@ from agent.devices.manager import DeviceManager
 from agent.managers import cpu_state, memory_state
 from agent.managers.options import ManagerOptions
 from agent.managers.state_files import StateError
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 TABLE = {"total": 100, "systemReserved": 10, "allocatable": 90, "reserved": 5, "free": 85}
 MACHINE = {

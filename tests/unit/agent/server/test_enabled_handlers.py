@@ -19,8 +19,8 @@ from agent.server.app import ServerDependencies, build
 from agent.server.auth_filter import AuthFilter
 from agent.server.authentication import User
 from agent.server.request_metrics import bucket
-from kube.clock import FakeClock
 from kube.process import Result
+from tests.support.clock import FakeClock
 
 
 class Anybody:
