@@ -8,7 +8,6 @@ each volume keeps its steps in order: the last pod's unstaging and the next one'
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -78,16 +77,8 @@ class CSIVolumes:
         """By pod UID: driver and handle of volumes that were begun, also without a data file yet."""
 
     async def restore(self) -> None:
-        """Take over what an agent before this one had begun; call it before the node's status is written."""
-        try:
-            found = await asyncio.to_thread(self._layout.all_published)
-            self._attachments.restore(unique_name(p.driver, p.handle) for p in found if p.attached)
-        except (OSError, DamagedVolumeDataError) as error:
-            log.warning("all volumes on the node count as in use until the next sweep: %s", error)
-            with contextlib.suppress(OSError):
-                staged = await asyncio.to_thread(self._layout.staged)
-                self._attachments.restore(unique_name(s.driver, s.handle) for s in staged)
-            await self._attachments.restore_reported()
+        """Restore the volumes in use of an earlier agent process; call it before the node's status is written."""
+        await self._attachments.restore(self._layout)
 
     def driver_changed(self, change: Change[storage_v1.CSIDriver]) -> None:
         """Publish the volumes of a driver's pods again if it requires that by now, also if its object was recreated."""
