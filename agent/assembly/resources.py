@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resource managers: processors, memory, devices, claims."""
+    """The resource managers: CPUs, memory, devices, claims."""
 
     managers: ContainerManager
     device_plugins: DevicePluginRegistration
