@@ -99,7 +99,6 @@ class ContainerManager:
         self._cpuset_reconciler = CpusetReconciler(self.cpu)
         self.topology = TopologyManager(merger, options.topology_scope, [self.cpu, self.memory, self.devices])
 
-    # -- a pod's way through --------------------------------------------------------------------------------------
     async def admit(self, pod: core_v1.Pod, running: Collection[str]) -> End | None:
         """Give the pod's containers what they request; return how the pod fails where that cannot be.
 
@@ -198,7 +197,6 @@ class ContainerManager:
         """The claim manager, once there was a claim."""
         return self._claims
 
-    # -- keeping it so ------------------------------------------------------------------------------------------------
     async def run(self, runtime: RuntimeService, views: Callable[[], Sequence[PodView]]) -> None:
         """Keep running containers on the processors they may use until cancelled; start it once all pods are known."""
         tasks = KeyedTasks()
