@@ -10,15 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.cgroups.node_allocatable import Enforcement
 from agent.cgroups.swap import NO_SWAP
 from agent.kubelet_configuration import KubeletConfiguration, Taint
 from agent.managers.options import ManagerOptions
-from agent.node.allocatable import Enforcement
-from agent.orphans import OwnContainerd
 from agent.podspec.userns import LENGTH
-from agent.server.enabled_handlers import EnabledHandlers
-from agent.shutdown.logind import SYSTEM_BUS
-from agent.shutdown.periods import Period
 
 # The eviction thresholds in force where the file sets none (kubelet/eviction/defaults_linux.go).
 DEFAULT_EVICTION_HARD = {
@@ -28,6 +24,110 @@ DEFAULT_EVICTION_HARD = {
     "imagefs.available": "15%",
     "imagefs.inodesFree": "5%",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OwnContainerd:
+    """The socket and directories of a containerd that only this agent uses."""
+
+    socket: Path
+    root: Path
+    state: Path
+    reservations: Path
+    """host-local's directory of the pod network: one file for each address, which contains the sandbox's ID."""
+    network: Path
+    """The CNI network list."""
+    plugins: Path
+    """The folder of the CNI plugins."""
+    results: Path = Path("/var/lib/cni/results")
+    """The directory of libcni's cached ADD results, for all networks of the machine."""
+
+    @property
+    def bundles(self) -> Path:
+        return self.state / "io.containerd.runtime.v2.task" / "k8s.io"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "io.containerd.runtime.v2.task" / "k8s.io"
+
+    @property
+    def namespaces(self) -> Path:
+        """The directory in which containerd mounts network namespaces (netns_mounts_under_state_dir)."""
+        return self.state / "io.containerd.grpc.v1.cri" / "netns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnabledHandlers:
+    """Handlers of the kubelet port that the configuration enables."""
+
+    debugging: bool = True
+    """Logs, commands and sessions, configuration: all but metrics and health."""
+    system_logs: bool = True
+    system_log_queries: bool = False
+    profiling: bool = False
+    flags: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownPeriod:
+    """Pods from this priority up to the next period's have so many seconds, after those of lower periods have ended."""
+
+    priority: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSettings:
+    """Authentication and authorization of requests to the kubelet port; caches in seconds."""
+
+    anonymous: bool = False
+    webhook: bool = True
+    authorization_mode: str = "Webhook"
+    authentication_cache: float = 120.0
+    authorized_cache: float = 300.0
+    unauthorized_cache: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionSettings:
+    """Thresholds of resources by signal at which pods are evicted."""
+
+    hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
+    soft: Mapping[str, str] = field(default_factory=dict)
+    soft_grace: Mapping[str, float] = field(default_factory=dict)
+    minimum_reclaim: Mapping[str, str] = field(default_factory=dict)
+    max_pod_grace: int = 0
+    pressure_transition: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSettings:
+    """Pulls, credentials and garbage collection of images."""
+
+    serialize_pulls: bool = True
+    max_parallel_pulls: int = 0
+    """0: without limit, where pulls are not serial"""
+    verification: str = "NeverVerifyPreloadedImages"
+    """Kubelet setting imagePullCredentialsVerificationPolicy: the present images that a pod's credentials are verified for."""
+    allowlist: tuple[str, ...] = ()
+    credential_providers: Path | None = None
+    """Their configuration: a file, or a folder of such"""
+    credential_provider_dir: Path | None = None
+    """The directory of their programs"""
+    gc_high_percent: int = 85
+    gc_low_percent: int = 80
+    maximum_age: float = 0.0
+    """0: images do not grow too old"""
+    minimum_age: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Rotation of containers' logs."""
+
+    max_bytes: int = 10 << 20
+    max_files: int = 5
+    check_period: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +166,7 @@ class AgentConfig:
     tls_cipher_suites: tuple[str, ...] = ()
     tls_min_version: str = "VersionTLS12"
     client_ca_file: Path | None = None
-    anonymous: bool = False
-    webhook_authentication: bool = True
-    authorization_mode: str = "Webhook"
-    authentication_cache: float = 120.0
-    authorized_cache: float = 300.0
-    unauthorized_cache: float = 30.0
+    access: AccessSettings = field(default_factory=AccessSettings)
     rotate_certificates: bool = False
     server_tls_bootstrap: bool = False
     healthz_address: str = "127.0.0.1"
@@ -105,41 +200,20 @@ class AgentConfig:
     enforcement: Enforcement = field(default_factory=Enforcement)
     swap_behavior: str = NO_SWAP
     single_process_oom_kill: bool = False
-    eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
-    eviction_soft: Mapping[str, str] = field(default_factory=dict)
-    eviction_soft_grace: Mapping[str, float] = field(default_factory=dict)
-    eviction_minimum_reclaim: Mapping[str, str] = field(default_factory=dict)
-    eviction_max_pod_grace: int = 0
-    eviction_pressure_transition: float = 300.0
+    eviction: EvictionSettings = field(default_factory=EvictionSettings)
     fail_swap_on: bool = True
     seccomp_default: bool = False
     allowed_unsafe_sysctls: tuple[str, ...] = ()
 
-    serialize_image_pulls: bool = True
-    max_parallel_image_pulls: int = 0
-    """0: without limit, where pulls are not serial"""
-    image_verification: str = "NeverVerifyPreloadedImages"
-    """Kubelet setting imagePullCredentialsVerificationPolicy: the present images that a pod's credentials are verified for."""
-    image_allowlist: tuple[str, ...] = ()
-    credential_providers: Path | None = None
-    """Their configuration: a file, or a folder of such"""
-    credential_provider_dir: Path | None = None
-    """The directory of their programs"""
-    image_gc_high_percent: int = 85
-    image_gc_low_percent: int = 80
-    image_maximum_age: float = 0.0
-    """0: images do not grow too old"""
-    image_minimum_age: float = 120.0
-    log_max_bytes: int = 10 << 20
-    log_max_files: int = 5
-    log_check_period: float = 10.0
+    images: ImageSettings = field(default_factory=ImageSettings)
+    logs: LogSettings = field(default_factory=LogSettings)
     back_off_max: float = 300.0
 
     ids_per_pod: int = LENGTH
     """User and group IDs of a pod with a user namespace"""
-    shutdown_periods: tuple[Period, ...] = ()
+    shutdown_periods: tuple[ShutdownPeriod, ...] = ()
     """Empty: the machine goes down without waiting for pods."""
-    system_bus: str = SYSTEM_BUS
+    system_bus: str = "unix:path=/run/dbus/system_bus_socket"
 
     file: KubeletConfiguration = field(default_factory=KubeletConfiguration)
     """The file that the settings were built from; shown by /configz"""

@@ -11,18 +11,25 @@ from dataclasses import fields
 from pathlib import Path
 
 from agent.cgroups.cgroupfs import is_v2
+from agent.cgroups.node_allocatable import read as read_enforcement
 from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
-from agent.config import DEFAULT_EVICTION_HARD, AgentConfig
+from agent.config import (
+    DEFAULT_EVICTION_HARD,
+    AccessSettings,
+    AgentConfig,
+    EnabledHandlers,
+    EvictionSettings,
+    ImageSettings,
+    LogSettings,
+)
 from agent.configuration_files import load
 from agent.flags import Flags, labels, taints
 from agent.images.image_access import POLICIES
-from agent.kubelet_configuration import ConfigError, KubeletConfiguration
+from agent.kubelet_configuration import ConfigError, KubeletConfiguration, seconds
 from agent.managers.options import read as read_manager_options
-from agent.node.allocatable import read as read_enforcement
 from agent.podspec.userns import LENGTH
-from agent.server.enabled_handlers import EnabledHandlers
-from agent.shutdown.periods import Period, periods
-from kube import duration, tls_settings
+from agent.shutdown.periods import read as read_shutdown_periods
+from kube import tls_settings
 from kube.quantity import parse as parse_quantity
 
 
@@ -69,25 +76,14 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         tls_cipher_suites=cipher_suites,
         tls_min_version=tls_min_version,
         client_ca_file=_path(x509.client_ca_file),
-        anonymous=file.authentication.anonymous.enabled,
-        webhook_authentication=file.authentication.webhook.enabled,
-        authorization_mode=file.authorization.mode,
-        authentication_cache=seconds("authentication.webhook.cacheTTL", file.authentication.webhook.cache_ttl),
-        authorized_cache=seconds("cacheAuthorizedTTL", file.authorization.webhook.cache_authorized_ttl),
-        unauthorized_cache=seconds("cacheUnauthorizedTTL", file.authorization.webhook.cache_unauthorized_ttl),
+        access=_access(file),
         rotate_certificates=file.rotate_certificates,
         server_tls_bootstrap=file.server_tls_bootstrap,
         healthz_address=file.healthz_bind_address,
         healthz_port=file.healthz_port,
         streaming_idle_timeout=seconds("streamingConnectionIdleTimeout", file.streaming_connection_idle_timeout),
         enable_server=file.enable_server,
-        handlers=EnabledHandlers(
-            debugging=file.enable_debugging_handlers,
-            system_logs=file.enable_system_log_handler,
-            system_log_queries=file.enable_system_log_query,
-            profiling=file.enable_profiling_handler,
-            flags=file.enable_debug_flags_handler,
-        ),
+        handlers=_handlers(file),
         flags={item.name.replace("_", "-"): str(getattr(flags, item.name)) for item in fields(flags)},
         cluster_dns=tuple(file.cluster_dns),
         cluster_domain=file.cluster_domain,
@@ -108,38 +104,75 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         enforcement=read_enforcement(file),
         swap_behavior=_swap_behavior(file),
         single_process_oom_kill=_single_process_oom_kill(file),
-        eviction_hard=file.eviction_hard or DEFAULT_EVICTION_HARD,
-        eviction_soft=file.eviction_soft,
-        eviction_soft_grace={
-            signal: seconds(f"evictionSoftGracePeriod[{signal}]", text)
-            for signal, text in file.eviction_soft_grace_period.items()
-        },
-        eviction_minimum_reclaim=file.eviction_minimum_reclaim,
-        eviction_max_pod_grace=file.eviction_max_pod_grace_period,
-        eviction_pressure_transition=seconds(
-            "evictionPressureTransitionPeriod", file.eviction_pressure_transition_period
-        ),
+        eviction=_eviction(file),
         fail_swap_on=file.fail_swap_on,
         seccomp_default=file.seccomp_default,
         allowed_unsafe_sysctls=tuple(file.allowed_unsafe_sysctls),
-        serialize_image_pulls=file.serialize_image_pulls,
-        max_parallel_image_pulls=file.max_parallel_image_pulls or 0,
-        image_verification=file.image_pull_credentials_verification_policy,
-        image_allowlist=tuple(file.preloaded_images_verification_allowlist),
-        credential_providers=_path(flags.image_credential_provider_config),
-        credential_provider_dir=_path(flags.image_credential_provider_bin_dir),
-        image_gc_high_percent=file.image_gc_high_threshold_percent,
-        image_gc_low_percent=file.image_gc_low_threshold_percent,
-        image_maximum_age=seconds("imageMaximumGCAge", file.image_maximum_gc_age),
-        image_minimum_age=seconds("imageMinimumGCAge", file.image_minimum_gc_age),
-        log_max_bytes=int(parse_quantity(file.container_log_max_size)),
-        log_max_files=file.container_log_max_files,
-        log_check_period=seconds("containerLogMonitorInterval", file.container_log_monitor_interval),
+        images=_images(file, flags),
+        logs=_logs(file),
         back_off_max=seconds("crashLoopBackOff", file.crash_loop_back_off.max_container_restart_period),
         ids_per_pod=file.user_namespaces.ids_per_pod,
-        shutdown_periods=_shutdown_periods(file),
+        shutdown_periods=read_shutdown_periods(file),
         file=file,
         not_acted_on=not_acted_on,
+    )
+
+
+def _access(file: KubeletConfiguration) -> AccessSettings:
+    return AccessSettings(
+        anonymous=file.authentication.anonymous.enabled,
+        webhook=file.authentication.webhook.enabled,
+        authorization_mode=file.authorization.mode,
+        authentication_cache=seconds("authentication.webhook.cacheTTL", file.authentication.webhook.cache_ttl),
+        authorized_cache=seconds("cacheAuthorizedTTL", file.authorization.webhook.cache_authorized_ttl),
+        unauthorized_cache=seconds("cacheUnauthorizedTTL", file.authorization.webhook.cache_unauthorized_ttl),
+    )
+
+
+def _handlers(file: KubeletConfiguration) -> EnabledHandlers:
+    return EnabledHandlers(
+        debugging=file.enable_debugging_handlers,
+        system_logs=file.enable_system_log_handler,
+        system_log_queries=file.enable_system_log_query,
+        profiling=file.enable_profiling_handler,
+        flags=file.enable_debug_flags_handler,
+    )
+
+
+def _eviction(file: KubeletConfiguration) -> EvictionSettings:
+    return EvictionSettings(
+        hard=file.eviction_hard or DEFAULT_EVICTION_HARD,
+        soft=file.eviction_soft,
+        soft_grace={
+            signal: seconds(f"evictionSoftGracePeriod[{signal}]", text)
+            for signal, text in file.eviction_soft_grace_period.items()
+        },
+        minimum_reclaim=file.eviction_minimum_reclaim,
+        max_pod_grace=file.eviction_max_pod_grace_period,
+        pressure_transition=seconds("evictionPressureTransitionPeriod", file.eviction_pressure_transition_period),
+    )
+
+
+def _images(file: KubeletConfiguration, flags: Flags) -> ImageSettings:
+    return ImageSettings(
+        serialize_pulls=file.serialize_image_pulls,
+        max_parallel_pulls=file.max_parallel_image_pulls or 0,
+        verification=file.image_pull_credentials_verification_policy,
+        allowlist=tuple(file.preloaded_images_verification_allowlist),
+        credential_providers=_path(flags.image_credential_provider_config),
+        credential_provider_dir=_path(flags.image_credential_provider_bin_dir),
+        gc_high_percent=file.image_gc_high_threshold_percent,
+        gc_low_percent=file.image_gc_low_threshold_percent,
+        maximum_age=seconds("imageMaximumGCAge", file.image_maximum_gc_age),
+        minimum_age=seconds("imageMinimumGCAge", file.image_minimum_gc_age),
+    )
+
+
+def _logs(file: KubeletConfiguration) -> LogSettings:
+    return LogSettings(
+        max_bytes=int(parse_quantity(file.container_log_max_size)),
+        max_files=file.container_log_max_files,
+        check_period=seconds("containerLogMonitorInterval", file.container_log_monitor_interval),
     )
 
 
@@ -169,27 +202,6 @@ def _tls(file: KubeletConfiguration) -> tuple[tuple[str, ...], str]:
         raise ConfigError(f"tlsCipherSuites, tlsMinVersion: {error}") from error
 
 
-def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:
-    """Read the shutdown's periods, in either form. Raise ConfigError."""
-    total = seconds("shutdownGracePeriod", file.shutdown_grace_period)
-    critical = seconds("shutdownGracePeriodCriticalPods", file.shutdown_grace_period_critical_pods)
-    if file.shutdown_grace_period_by_pod_priority:
-        if total or critical:
-            raise ConfigError(
-                "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
-            )
-        return tuple(
-            Period(one.priority, one.shutdown_grace_period_seconds)
-            for one in file.shutdown_grace_period_by_pod_priority
-        )
-    if critical > total:
-        raise ConfigError("shutdownGracePeriodCriticalPods must be <= shutdownGracePeriod")
-    for name, given in (("shutdownGracePeriod", total), ("shutdownGracePeriodCriticalPods", critical)):
-        if 0 < given < 1:
-            raise ConfigError(f"{name} must be either zero or otherwise >= 1 sec")
-    return periods(total, critical)
-
-
 def _swap_behavior(file: KubeletConfiguration) -> str:
     given = file.memory_swap.swap_behavior
     if given not in ("", NO_SWAP, LIMITED_SWAP):
@@ -206,17 +218,6 @@ def _single_process_oom_kill(file: KubeletConfiguration) -> bool:
             "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1"
         )
     return not is_v2() if file.single_process_oom_kill is None else file.single_process_oom_kill
-
-
-def seconds(name: str, text: str) -> float:
-    """Read a Go duration such as 1m30s; `name` is the field in the ConfigError."""
-    try:
-        found = duration.parse(text)
-    except ValueError:
-        found = -1.0
-    if found < 0:
-        raise ConfigError(f"{name}: invalid duration {text!r}")
-    return found
 
 
 def _path(text: str) -> Path | None:

@@ -15,6 +15,8 @@ from kube import cancellation
 log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
+Begin = Callable[[str, Work], None]
+"""KeyedTasks.begin."""
 
 
 class KeyedTasks:

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from kube import duration
+
 _GROUP_VERSION = "kubelet.config.k8s.io/v1beta1"
 
 
@@ -235,3 +237,14 @@ def decode(given: dict[str, Any], source: str) -> tuple[KubeletConfiguration, li
         return msgspec.convert(acted_on, KubeletConfiguration, strict=False), idle
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}") from error
+
+
+def seconds(name: str, text: str) -> float:
+    """Read a Go duration such as 1m30s; `name` is the field in the ConfigError."""
+    try:
+        found = duration.parse(text)
+    except ValueError:
+        found = -1.0
+    if found < 0:
+        raise ConfigError(f"{name}: invalid duration {text!r}")
+    return found

@@ -15,7 +15,7 @@ import heapq
 import itertools
 from collections.abc import AsyncIterator
 
-from agent.usage.exposition import Text
+from agent.metrics.exposition import Text
 
 SLOT_SECONDS = 2.0
 """Seconds after which a call that has not returned gives up its slot; a healthy call takes 0.04 to 0.5 s."""

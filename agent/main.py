@@ -1,4 +1,4 @@
-"""The agent as one coroutine: builds its parts (assembly.py), starts them in stages, runs until SIGTERM.
+"""The agent as one coroutine: builds its groups (assembly/), starts them in stages, runs until SIGTERM.
 
 All parts run in one task group. Stopping it stops no container: containers keep running without the agent, and the next agent
 finds them by their labels. A loop that can start again at any time is restarted after an error (kube/loops.py); an error of
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent import kubelet_port
-from agent.assembly import Agent, build
+from agent.assembly import kubelet_port
+from agent.assembly.agent import Agent, build
 from agent.config import AgentConfig
 from agent.kubelet_configuration import ConfigError
 from agent.node.machine import own_address, swap_is_on
@@ -81,15 +81,8 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
             tasks.start("signals", sigterm.until_stopped())
             tasks.loop("follow the API servers", lambda: servers.follow(client, known))
             if config.rotate_certificates and Path(access.certificate_file).name == certificates.CLIENT.file:
-                rotation = certificates.Rotation(
-                    certificates.CLIENT,
-                    Path(access.certificate_file).parent,
-                    client,
-                    lambda key: pki.kubelet_client_request(key, config.node_name),
-                    transport.reconnect,
-                    clock=clock,
-                )
-                tasks.loop("client certificate", rotation.run)
+                folder = Path(access.certificate_file).parent
+                tasks.loop("client certificate", _rotation(config, folder, client, transport, clock).run)
             address = own_address(access.server)
             agent = await build(config, client, heartbeat, runtime, users, limits, address, operations, threads, clock)
             await _start(tasks, agent)
@@ -105,6 +98,20 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         await client.close()
     if refused:
         raise refused[0]  # by itself, not in a group of errors: it is a sentence for who wrote the configuration
+
+
+def _rotation(
+    config: AgentConfig, folder: Path, client: Client, transport: HttpsTransport, clock: Clock
+) -> certificates.Rotation:
+    """Return the renewal of the client certificate in a folder."""
+    return certificates.Rotation(
+        certificates.CLIENT,
+        folder,
+        client,
+        lambda key: pki.kubelet_client_request(key, config.node_name),
+        transport.reconnect,
+        clock=clock,
+    )
 
 
 def _alone(errors: BaseExceptionGroup[ConfigError]) -> Iterator[ConfigError]:

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from pathlib import Path
 
+from agent.cgroups import node_allocatable
 from agent.config import AgentConfig
 from agent.eviction.thresholds import Threshold, thresholds
 from agent.kubelet_configuration import ConfigError
-from agent.node import allocatable as node_allocatable
 from agent.podspec import dns, subordinate_ids
 from agent.podspec.userns import UserNamespaces
 from cri.client import Client as RuntimeClient
@@ -36,10 +36,10 @@ def eviction_thresholds(config: AgentConfig) -> tuple[Threshold, ...]:
     """Raise ConfigError if the eviction thresholds do not fit together."""
     try:
         return thresholds(
-            config.eviction_hard,
-            config.eviction_soft,
-            config.eviction_soft_grace,
-            config.eviction_minimum_reclaim,
+            config.eviction.hard,
+            config.eviction.soft,
+            config.eviction.soft_grace,
+            config.eviction.minimum_reclaim,
             pods_bounded=config.cgroups_per_qos and node_allocatable.PODS in config.enforcement.options,
         )
     except ValueError as error:

@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from agent import null_bytes, thread_slots
+from agent.metrics.exposition import Text
 from agent.thread_slots import Work
-from agent.usage.exposition import Text
 from kube.api import core_v1
 
 T = TypeVar("T")
@@ -70,18 +70,41 @@ class Owner:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
 class _Call:
-    future: asyncio.Future[Any]
-    owner: Owner
-    work: Work
-    begun: asyncio.Event
+    """A call under a key, from its wait for a slot to its result."""
+
+    def __init__(
+        self, running: dict[str, _Call], key: str, owner: Owner, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self._running, self._key, self.owner = running, key, owner
+        self._thread: _Thread[Any] = _Thread(f"volume {key}", function, args, self._ended)
+        self._begun = asyncio.Event()
+        self.work = Work(thread_slots.of_loop(), owner.namespace, self._start)
+        self.future = self._thread.future
+
+    def enter(self) -> _Call:
+        """Start the call, at once or when it has a slot."""
+        self._running[self._key] = self
+        self.work.slots.enter(self.work)
+        return self
+
+    def _start(self) -> None:
+        self._begun.set()
+        # Calls may have begun to hang while this one waited.
+        if refusal := _refusal(self._running, self.owner, self):
+            self._thread.loop.call_soon(self._thread.settle, None, OSError(errno.EAGAIN, refusal))
+        else:
+            self._thread.start(self.work.enter_thread)
+
+    def _ended(self) -> None:
+        self._running.pop(self._key, None)
+        self.work.slots.leave(self.work)
 
     async def result(self, seconds: float | None) -> Any:
         """Wait for the result, for so many seconds from the call's begin. Raise TimeoutError."""
         if seconds is not None:
             async with asyncio.timeout(WAIT_SECONDS):
-                await self.begun.wait()
+                await self._begun.wait()
         async with asyncio.timeout(seconds):
             return await asyncio.shield(self.future)
 
@@ -127,31 +150,12 @@ def under_way(key: str) -> bool:
 def _start(running: dict[str, _Call], key: str, owner: Owner, function: Callable[..., T], *args: Any) -> _Call:
     if refusal := _refusal(running, owner):
         raise OSError(errno.EAGAIN, refusal)
-    slots = thread_slots.of_loop()
-
-    def ended() -> None:
-        running.pop(key, None)
-        slots.leave(work)
-
-    thread = _Thread(f"volume {key}", function, args, ended)
-
-    def start() -> None:
-        started.begun.set()
-        # Calls may have begun to hang while this one waited.
-        if refusal := _refusal(running, owner, work):
-            thread.loop.call_soon(thread.settle, None, OSError(errno.EAGAIN, refusal))
-        else:
-            thread.start(work.enter_thread)
-
-    work = Work(slots, owner.namespace, start)
-    started = running[key] = _Call(thread.future, owner, work, asyncio.Event())
-    slots.enter(work)
-    return started
+    return _Call(running, key, owner, function, args).enter()
 
 
-def _refusal(running: dict[str, _Call], owner: Owner, apart: Work | None = None) -> str:
+def _refusal(running: dict[str, _Call], owner: Owner, apart: _Call | None = None) -> str:
     """Return why a call of an owner may not begin now, "" where it may."""
-    begun = [call for call in running.values() if call.work.begun and call.work is not apart]
+    begun = [call for call in running.values() if call.work.begun and call is not apart]
     if len(begun) >= LIMIT:
         return f"{LIMIT} calls to file systems have not returned yet"
     return owner.refusal([call.owner for call in begun if call.work.hangs(HUNG_SECONDS)])

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from agent import main
-from agent.config import AgentConfig
+from agent.config import AgentConfig, EvictionSettings
 from agent.volumes import mounts
 from cri.fake import FakeRuntime
 from tests.support.cluster import BUSYBOX, WEB_IMAGE, Cluster
@@ -85,7 +85,7 @@ async def run(folder: Path, kubeconfig: Path, node: str, address: str) -> None:
             enable_server=False,
             healthz_port=0,
             fail_swap_on=False,
-            eviction_hard={},
+            eviction=EvictionSettings(hard={}),
         )
         await main.run(config)
 

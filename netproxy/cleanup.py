@@ -52,7 +52,7 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
 async def remove_services() -> None:
     """Remove the rules of Services alone, of every mode and family, for another proxy to begin on clean tables."""
     if not localnet.switch_off():
-        log.error("the rules of Services stay, for the guard of route_localnet is among them")
+        log.error("the rules of Services are kept: the guard of route_localnet is one of them")
         return
     for family in FAMILIES:
         await remove_all(removers(family).values())

@@ -19,10 +19,14 @@ class Events:
         self._recorder.event(self._node, NORMAL, "Starting", "")
 
     def service_rules_repaired(self) -> None:
-        self._recorder.event(self._node, WARNING, "RulesRepaired", "Service rules changed by others were put back")
+        self._recorder.event(
+            self._node, WARNING, "RulesRepaired", "Repaired Service rules that other programs had changed"
+        )
 
     def policies_repaired(self) -> None:
-        self._recorder.event(self._node, WARNING, "RulesRepaired", "Network policies changed by others were put back")
+        self._recorder.event(
+            self._node, WARNING, "RulesRepaired", "Repaired network policies that other programs had changed"
+        )
 
     def load_balancer_port_in_use(self, service: core_v1.Service, port: PortInUse) -> None:
         message = f"{port} on node {self._name}: the Service is not served there"

@@ -82,6 +82,6 @@ async def _remove_stale(config: ProxyConfig, mode: str, proxy: ServiceProxy, sta
     if localnet.is_wanted(config, mode):
         localnet.switch_on()
     elif not localnet.switch_off():
-        log.error("rules of another mode stay, for the guard of route_localnet is among them")
+        log.error("rules of another mode are kept: the guard of route_localnet is one of them")
         return
     await remove_all(stale)

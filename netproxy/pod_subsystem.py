@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from kube.api import core_v1
 from kube.clock import Clock
 from netproxy.api import Api
 from netproxy.backend import Remover
-from netproxy.config import ProxyConfig
+from netproxy.config import PodNetworkConfig, ProxyConfig
 from netproxy.families import of_family
 from netproxy.nft.writer import NftWriter
 from netproxy.podnet import cni, cni_results, network, source_guard
@@ -36,6 +37,7 @@ from netproxy.policy.ruleset import TABLE as POLICY_TABLE
 from netproxy.tasks import Task, repeat
 
 log = logging.getLogger(__name__)
+G = TypeVar("G", bound=Remover)
 CHECK_PERIOD = 5.0
 """Seconds between checks of what others may have changed."""
 POLICY_TIMEOUT = 10.0
@@ -94,7 +96,7 @@ class PodSubsystem:
         if self.source_guard is not None:
             yield Task("guard pods' source addresses", self.source_guard.run)
         if self.network is not None:
-            failure = "routes cannot be put back yet"
+            failure = "routes cannot be repaired yet"
             yield Task("verify routes", partial(repeat, self.network.verify, CHECK_PERIOD, clock, failure))
         if self.route_controller is not None:
             yield Task("routes to other nodes", self.route_controller.run)
@@ -123,58 +125,24 @@ def build(
     loaded libnftables, `own_proxy` whether our proxy in this process serves them.
     """
     settings, nft = config.pod_network, shutil.which("nft") is not None
-    results, families = Path(settings.cni_results_dir), config.families
     policy = addresses = guard = dns_guard = loopback_guard = None
     stale: list[Remover] = []
-    masquerade: list[PodMasquerade] = []
     if nft:
-        backends = [PolicyBackend(NftWriter(family, POLICY_TABLE), family, clock=clock) for family in families]
-        if settings.enabled and settings.network_policy:
-            flows = PodFlows()
-            ranges = PodRanges(config.node_name, api.nodes, config.cluster_cidrs)
-            policy = PolicyEnforcer(
-                api.client,
-                config.node_name,
-                backends,
-                bridge=settings.bridge,
-                ipvs=ipvs,
-                clock=clock,
-                on_repair=api.events.policies_repaired,
-                on_failed=api.events.policy_not_enforced,
-                addresses_here=cni_results.CNIResults(results, cni.NETWORK, settings.bridge).addresses,
-                delete_flows=flows.delete_between,
-                node_of=ranges.node_of,
-                wait_nodes=api.nodes.wait_synced,
-            )
-            ranges.subscribe(policy.pod_ranges_changed)
-            addresses = AddressFollower(results, settings.bridge, policy.set_given_addresses, flows.delete, clock=clock)
-        else:
-            stale += backends
-        dns_guard = DNSGuard(config.dns.addresses, settings.bridge)
-        # Beside DNS in another process, too. To IPVS a DNS address that is proxied is local, and open as any Service's.
-        if not settings.enabled or (ipvs and not config.dns.enabled):
-            stale += [dns_guard] if config.dns.enabled or settings.enabled else []
-            dns_guard = None
-        loopback_guard = LoopbackGuard(settings.bridge)
-        if not settings.enabled:
-            stale.append(loopback_guard)
-            loopback_guard = None
+        policy, addresses = _policies(config, api, clock, stale, ipvs=ipvs)
+        dns_guard = _dns_guard(config, stale, ipvs=ipvs)
+        loopback_guard = _if_enabled(LoopbackGuard(settings.bridge), stale, enabled=settings.enabled)
         to = source_guard.writer(in_process=nftables)
-        guard = SourceGuard(results, settings.bridge, to=to, clock=clock)
-        if not (settings.enabled and settings.source_guard):
-            stale.append(guard)
-            guard = None
+        source = SourceGuard(Path(settings.cni_results_dir), settings.bridge, to=to, clock=clock)
+        guard = _if_enabled(source, stale, enabled=settings.enabled and settings.source_guard)
     elif settings.enabled:
-        if settings.network_policy:
-            log.error("network policies are not enforced: %s", NO_NFT)
-        log.error("cluster DNS answers machines of the node's network: %s", NO_NFT)
-        log.error("pods can reach the node's loopback addresses: %s", NO_NFT)
-        if settings.source_guard:
-            log.error("pods can send from any address: %s", NO_NFT)
+        _log_unguarded(settings)
+    masquerade: list[PodMasquerade] = []
     if own_proxy:
-        stale += [PodMasquerade(family, ()) for family in families if nft]
+        stale += [PodMasquerade(family, ()) for family in config.families if nft]
     elif settings.enabled:
-        masquerade = [PodMasquerade(each, of_family(config.cluster_cidrs, each), clock=clock) for each in families]
+        masquerade = [
+            PodMasquerade(each, of_family(config.cluster_cidrs, each), clock=clock) for each in config.families
+        ]
     return PodSubsystem(
         settings.cni_conf_dir,
         PodNetwork(config, ipvs=ipvs) if settings.enabled else None,
@@ -187,6 +155,65 @@ def build(
         loopback_guard,
         stale,
     )
+
+
+def _policies(
+    config: ProxyConfig, api: Api, clock: Clock, stale: list[Remover], *, ipvs: bool
+) -> tuple[PolicyEnforcer | None, AddressFollower | None]:
+    """Return what enforces network policies; if they are not enforced, add the removers of their tables to `stale`."""
+    settings, results = config.pod_network, Path(config.pod_network.cni_results_dir)
+    backends = [PolicyBackend(NftWriter(family, POLICY_TABLE), family, clock=clock) for family in config.families]
+    if not (settings.enabled and settings.network_policy):
+        stale += backends
+        return None, None
+    flows = PodFlows()
+    ranges = PodRanges(config.node_name, api.nodes, config.cluster_cidrs)
+    policy = PolicyEnforcer(
+        api.client,
+        config.node_name,
+        backends,
+        bridge=settings.bridge,
+        ipvs=ipvs,
+        clock=clock,
+        on_repair=api.events.policies_repaired,
+        on_failed=api.events.policy_not_enforced,
+        addresses_here=cni_results.CNIResults(results, cni.NETWORK, settings.bridge).addresses,
+        delete_flows=flows.delete_between,
+        node_of=ranges.node_of,
+        wait_nodes=api.nodes.wait_synced,
+    )
+    ranges.subscribe(policy.pod_ranges_changed)
+    return policy, AddressFollower(results, settings.bridge, policy.set_given_addresses, flows.delete, clock=clock)
+
+
+def _dns_guard(config: ProxyConfig, stale: list[Remover], *, ipvs: bool) -> DNSGuard | None:
+    """Return the guard of the cluster DNS addresses; if it must not run, add it to `stale` where it may have run before."""
+    enabled = config.pod_network.enabled
+    guard = DNSGuard(config.dns.addresses, config.pod_network.bridge)
+    # Also if DNS runs in another process. To IPVS a DNS address that is proxied is local, and open as any Service's.
+    if enabled and (config.dns.enabled or not ipvs):
+        return guard
+    if config.dns.enabled or enabled:
+        stale.append(guard)
+    return None
+
+
+def _if_enabled(guard: G, stale: list[Remover], *, enabled: bool) -> G | None:
+    """Return the guard if it is enabled, else add it to `stale`."""
+    if enabled:
+        return guard
+    stale.append(guard)
+    return None
+
+
+def _log_unguarded(settings: PodNetworkConfig) -> None:
+    """Log the protection of pods that the node lacks without the command nft."""
+    if settings.network_policy:
+        log.error("network policies are not enforced: %s", NO_NFT)
+    log.error("cluster DNS answers machines of the node's network: %s", NO_NFT)
+    log.error("pods can reach the node's loopback addresses: %s", NO_NFT)
+    if settings.source_guard:
+        log.error("pods can send from any address: %s", NO_NFT)
 
 
 async def _verify_policies(policy: PolicyEnforcer, clock: Clock) -> None:

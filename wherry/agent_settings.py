@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config import AgentConfig
+from agent.config import AgentConfig, OwnContainerd
 from agent.configure import from_flags
 from agent.flags import Flags
-from agent.orphans import OwnContainerd
 from netproxy.podnet import cni
 from wherry import cni_plugins
 from wherry.settings import Settings

@@ -12,8 +12,8 @@ import os
 import signal
 from pathlib import Path
 
+from agent.files.walk import remove
 from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
-from agent.volumes.walk import remove
 from cri.client import Client as RuntimeClient
 from kube import process_files
 from kube.process import CommandError

@@ -15,7 +15,7 @@ from agent.csi import csi_driver
 from agent.csi.attachments import Attachments
 from agent.csi.layout import DamagedVolumeDataError
 from agent.csi.unstaging import Unstaging
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from kube.api import storage_v1
 from kube.client import Client

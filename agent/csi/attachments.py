@@ -9,17 +9,20 @@ attachments.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
 from agent.csi import csi_driver
+from agent.csi.layout import DamagedVolumeDataError, Layout
 from agent.csi.limits import Limits
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import AttachLimitError, VolumeError
 from kube.api import core_v1, storage_v1
 from kube.client import Client
 from kube.clock import Clock
-from kube.csi import attachment_name, is_unique_name
+from kube.csi import attachment_name, is_unique_name, unique_name
 from kube.errors import StatusError
 
 log = logging.getLogger(__name__)
@@ -54,18 +57,29 @@ class Attachments:
     def is_in_use(self, name: str) -> bool:
         return name in self._in_use
 
-    def restore(self, names: Iterable[str]) -> None:
-        """Take over what was in use before the agent started."""
+    async def restore(self, layout: Layout) -> None:
+        """Restore the volumes that an earlier agent process had in use, from the data files."""
+        try:
+            found = await asyncio.to_thread(layout.all_published)
+            self._restore(unique_name(p.driver, p.handle) for p in found if p.attached)
+        except (OSError, DamagedVolumeDataError) as error:
+            log.warning("all volumes on the node count as in use until the next sweep: %s", error)
+            with contextlib.suppress(OSError):
+                staged = await asyncio.to_thread(layout.staged)
+                self._restore(unique_name(s.driver, s.handle) for s in staged)
+            await self._restore_reported()
+
+    def _restore(self, names: Iterable[str]) -> None:
         self._in_use.update(names)
 
-    async def restore_reported(self) -> None:
+    async def _restore_reported(self) -> None:
         """Restore the volumes in use from the node's status, where the API server answers: they are not on disk."""
         try:
             node = await self._client.get(core_v1.Node, self._node)
         except StatusError as error:
             log.warning("reading the volumes in use from the node's status: %s", error)
         else:
-            self.restore(name for name in node.status.volumes_in_use if is_unique_name(name))
+            self._restore(name for name in node.status.volumes_in_use if is_unique_name(name))
 
     def release(self, name: str) -> None:
         """A volume is on this node no more: it may be detached."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.csi import secrets
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1

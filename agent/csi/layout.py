@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import PLUGIN, Volume
 from kube.files import write_file
 
 DATA_FILE = "vol_data.json"
-PLUGIN = "kubernetes.io~csi"
 
 
 @dataclass(frozen=True, slots=True)

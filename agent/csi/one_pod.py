@@ -7,7 +7,7 @@ volumes up (operation_generator.go: IsVolumeMountedElsewhere).
 from __future__ import annotations
 
 from agent.csi.layout import DamagedVolumeDataError, Layout
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 
 

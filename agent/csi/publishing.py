@@ -11,14 +11,16 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import threads
 from agent.csi import secrets
 from agent.csi.layout import DamagedVolumeDataError, Layout
 from agent.csi.unstaging import DriverAndHandle
-from agent.csi.volume import Volume
 from agent.volumes import ownership
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from agent.volumes.tokens import TokenCache
 from cri.errors import CRIError
@@ -29,6 +31,7 @@ from kube.csi import attachment_name
 
 if TYPE_CHECKING:
     from agent.csi.driver import CSIClient
+    from agent.csi.messages import VolumeCapability
 
 log = logging.getLogger(__name__)
 MOUNT_DEVICE = {False: "MountVolume.MountDevice", True: "MapVolume.SetUpDevice"}
@@ -73,32 +76,9 @@ class Publisher:
         if not volume.ephemeral and await driver.stages():
             staged = str(self._layout.staging(volume))
             if staged_at.get((volume.driver, volume.handle)) != staged:
-                secret = await secrets.read(self._client, volume.stage_secret)
-                new_staging = await asyncio.to_thread(self._layout.write_staging_data, volume)
-                try:
-                    await driver.stage(
-                        volume.handle,
-                        staged,
-                        capability,
-                        context=volume.attributes,
-                        published=published,
-                        secrets=secret,
-                    )
-                except CRIError as error:
-                    if error.final:
-                        await self._forget(pod, volume, staging=new_staging, published=new)
-                    raise VolumeError(error.grpc_text(), step=MOUNT_DEVICE[volume.block]) from error
+                await self._stage(driver, pod, volume, capability, published, staged, new=new)
                 staged_at[volume.driver, volume.handle] = staged
-        context = dict(volume.attributes)
-        if spec.pod_info_on_mount:
-            context |= request.pod_context(pod, ephemeral=volume.ephemeral)
-        secret = await secrets.read(self._client, volume.publish_secret)
-        if spec.token_requests:
-            text = request.tokens_context(await self._pod_tokens(pod, spec.token_requests))
-            if spec.service_account_token_in_secrets:
-                secret[request.TOKENS] = text
-            else:
-                context[request.TOKENS] = text
+        context, secret = await self._context(pod, volume, spec)
         target = self._layout.target(uid, volume)
         try:
             await driver.publish(
@@ -116,16 +96,48 @@ class Publisher:
                 await self._forget(pod, volume, published=new)
             raise
         if group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
-            policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
-            try:
-                only_if_root_differs = policy == "OnRootMismatch"
-                await threads.call(
-                    uid,
-                    lambda: ownership.set_ownership(target, group, only_if_root_differs=only_if_root_differs),
-                    owner=threads.Owner.of(pod),
-                )
-            except OSError as error:
-                raise VolumeError(f"applyFSGroup failed for vol {volume.handle}: {error}") from error
+            await _set_group(pod, volume, target, group)
+
+    async def _stage(
+        self,
+        driver: CSIClient,
+        pod: core_v1.Pod,
+        volume: Volume,
+        capability: VolumeCapability,
+        published: Mapping[str, str],
+        path: str,
+        *,
+        new: bool,
+    ) -> None:
+        """Write the staging path's data file and have the driver stage the volume. `new`: the pod's data file is."""
+        secret = await secrets.read(self._client, volume.stage_secret)
+        new_staging = await asyncio.to_thread(self._layout.write_staging_data, volume)
+        try:
+            await driver.stage(
+                volume.handle, path, capability, context=volume.attributes, published=published, secrets=secret
+            )
+        except CRIError as error:
+            if error.final:
+                await self._forget(pod, volume, staging=new_staging, published=new)
+            raise VolumeError(error.grpc_text(), step=MOUNT_DEVICE[volume.block]) from error
+
+    async def _context(
+        self, pod: core_v1.Pod, volume: Volume, spec: storage_v1.CSIDriverSpec
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the volume context and the secrets with which the driver publishes the volume to the pod."""
+        from agent.csi import request
+
+        context = dict(volume.attributes)
+        if spec.pod_info_on_mount:
+            context |= request.pod_context(pod, ephemeral=volume.ephemeral)
+        secret = await secrets.read(self._client, volume.publish_secret)
+        if spec.token_requests:
+            text = request.tokens_context(await self._pod_tokens(pod, spec.token_requests))
+            if spec.service_account_token_in_secrets:
+                secret[request.TOKENS] = text
+            else:
+                context[request.TOKENS] = text
+        return context, secret
 
     async def _forget(
         self, pod: core_v1.Pod, volume: Volume, *, staging: bool = False, published: bool = False
@@ -141,7 +153,11 @@ class Publisher:
                 for step in await asyncio.to_thread(self._layout.staged_volume, volume.driver, volume.handle):
                     await threads.call(str(step.target), self._layout.forget_staged, step, owner=owner)
         except (OSError, DamagedVolumeDataError) as error:
-            log.warning("volume %s is undone with its pod, though its driver refused it: %s", volume.handle, error)
+            log.warning(
+                "the data files of volume %s, which its driver refused, are removed with its pod: %s",
+                volume.handle,
+                error,
+            )
 
     async def _pod_tokens(
         self, pod: core_v1.Pod, requests: list[storage_v1.TokenRequest]
@@ -154,3 +170,13 @@ class Publisher:
             token = await self._tokens.get(pod, source)
             found[request.audience] = (token.text, format_time(datetime.fromtimestamp(token.expires_at, UTC)))
         return found
+
+
+async def _set_group(pod: core_v1.Pod, volume: Volume, target: Path, group: int) -> None:
+    """Give the volume's files to the pod's fsGroup. Raise VolumeError."""
+    policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
+    set_ownership = partial(ownership.set_ownership, target, group, only_if_root_differs=policy == "OnRootMismatch")
+    try:
+        await threads.call(pod.metadata.uid or "", set_ownership, owner=threads.Owner.of(pod))
+    except OSError as error:
+        raise VolumeError(f"applyFSGroup failed for vol {volume.handle}: {error}") from error

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from agent.csi.messages import AccessMode, VolumeCapability
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from kube.api import core_v1
 
 TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"

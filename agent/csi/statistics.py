@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.csi.volume import Volume
 from agent.usage.model import Filesystem
+from agent.volumes.csi_volume import Volume
 from cri.errors import CRIError
 
 if TYPE_CHECKING:

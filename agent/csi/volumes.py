@@ -8,16 +8,13 @@ each volume keeps its steps in order: the last pod's unstaging and the next one'
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agent import threads
-from agent.csi import csi_driver, lifecycle_modes, one_pod, statistics
+from agent.csi import csi_driver, one_pod, statistics
 from agent.csi.attaching import Attaching
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
@@ -25,11 +22,11 @@ from agent.csi.expansion import Expansion
 from agent.csi.layout import DamagedVolumeDataError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
 from agent.csi.unstaging import DriverAndHandle, Unstaging
-from agent.csi.volume import Volume
-from agent.keyed_tasks import KeyedTasks
+from agent.keyed_tasks import Begin, KeyedTasks
 from agent.usage.model import Filesystem
 from agent.volumes.claims import BoundClaim
 from agent.volumes.cleanup import CleanupError
+from agent.volumes.csi_volume import Ready, Volume
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1, storage_v1
@@ -42,20 +39,10 @@ from kube.locks import Locks
 
 log = logging.getLogger(__name__)
 
-Begin = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None]
-"""Begins work under a key, unless that of the key is under way."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 122.0
 """Pauses between calls of a driver that does not unstage a volume: upstream's."""
 REPUBLISH_SECONDS = 60.0
 """Interval of publishing a pod's volume again where its driver requires republishing, or it may be expanded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A volume that is set up: the directory or the link to the device, and when to set it up again (epoch seconds)."""
-
-    path: Path
-    again: float | None = None
 
 
 class CSIVolumes:
@@ -90,16 +77,8 @@ class CSIVolumes:
         """By pod UID: driver and handle of volumes that were begun, also without a data file yet."""
 
     async def restore(self) -> None:
-        """Take over what an agent before this one had begun; call it before the node's status is written."""
-        try:
-            found = await asyncio.to_thread(self._layout.all_published)
-            self._attachments.restore(unique_name(p.driver, p.handle) for p in found if p.attached)
-        except (OSError, DamagedVolumeDataError) as error:
-            log.warning("all volumes on the node count as in use until the next sweep: %s", error)
-            with contextlib.suppress(OSError):
-                staged = await asyncio.to_thread(self._layout.staged)
-                self._attachments.restore(unique_name(s.driver, s.handle) for s in staged)
-            await self._attachments.restore_reported()
+        """Restore the volumes in use of an earlier agent process; call it before the node's status is written."""
+        await self._attachments.restore(self._layout)
 
     def driver_changed(self, change: Change[storage_v1.CSIDriver]) -> None:
         """Publish the volumes of a driver's pods again if it requires that by now, also if its object was recreated."""
@@ -107,7 +86,6 @@ class CSIVolumes:
         if change.type != "DELETED" and change.new.spec.requires_republish and not before:
             self._pods_changed([uid for uid, tried in self._tried.items() if any(d == change.key for d, _ in tried)])
 
-    # -- setting up -----------------------------------------------------------------------------------------------
     async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: BoundClaim | None = None) -> Ready:
         """Set a volume up, or update it. Raise VolumeError with upstream's message."""
         uid = pod.metadata.uid or ""
@@ -138,7 +116,7 @@ class CSIVolumes:
             await asyncio.to_thread(one_pod.check, self._layout, uid, volume)
         if not known or spec.requires_republish:
             if not volume.block:
-                lifecycle_modes.check(volume.driver, about, ephemeral=volume.ephemeral)
+                csi_driver.check_lifecycle_mode(volume.driver, about, ephemeral=volume.ephemeral)
             published: Mapping[str, str] = {}
             if not volume.ephemeral and not known:
                 published, spec = await self._attaching.attach(volume, spec)
@@ -168,7 +146,6 @@ class CSIVolumes:
         target = self._layout.target(pod.metadata.uid or "", volume)
         return await statistics.read(driver, volume, target, self._layout.staging(volume), now)
 
-    # -- teardown ------------------------------------------------------------------------------------------------
     def has_volumes_of(self, uid: str) -> bool:
         """Return whether this agent process began any volume of a pod."""
         return bool(self._tried.get(uid))

@@ -20,8 +20,8 @@ from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.ranking import eviction, rank, usage_of
 from agent.eviction.signals import CONDITIONS, RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.pods.manager import PodManager
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.usage.model import PodUse, Snapshot
 from cri.errors import CRIError
 from kube.clock import Clock

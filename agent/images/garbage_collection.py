@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from agent import complete_lists
 from agent.images import list_limit
 from agent.images.names import BUILT_IN, with_registry
-from agent.usage.kubelet_metrics import KubeletMetrics
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from cri.client import Client
 from cri.errors import CRIError, MessageTooLargeError
 from cri.messages import Image

@@ -18,9 +18,9 @@ from agent.images.image_access import ImageAccess
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots, registry_of
 from agent.images.registry_auth import Credential
+from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
+from agent.metrics.pod_startup import PodStartupTracker
 from agent.podspec.security import AnyContainer, ImageUser
-from agent.usage.kubelet_metrics import KubeletMetrics, size_class
-from agent.usage.pod_startup import PodStartupTracker
 from cri.client import Client
 from cri.errors import CRIError, DeadlineExceededError, UnavailableError
 from cri.messages import Image, ImageSpec, PodSandboxConfig

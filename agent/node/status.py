@@ -71,12 +71,12 @@ def allocatable(machine: Machine, config: AgentConfig) -> dict[str, str | int | 
     result["cpu"] = str(cpu // 1000) if cpu % 1000 == 0 else f"{cpu}m"
     huge = sum(machine.huge_pages.values())
     memory = machine.memory // 1024 * 1024 - int(_reserved(config, "memory")) - huge
-    memory -= threshold(config.eviction_hard.get("memory.available", "0"), machine.memory)
+    memory -= threshold(config.eviction.hard.get("memory.available", "0"), machine.memory)
     result["memory"] = f"{max(memory, 0) // 1024}Ki"
     for size, amount in machine.huge_pages.items():
         result[f"hugepages-{size}"] = _mebibytes(max(amount - int(_reserved(config, f"hugepages-{size}")), 0))
     disk = machine.disk // 1024 * 1024
-    reserve = threshold(config.eviction_hard.get("nodefs.available", "0"), disk)
+    reserve = threshold(config.eviction.hard.get("nodefs.available", "0"), disk)
     result["ephemeral-storage"] = str(max(disk - reserve - int(_reserved(config, "ephemeral-storage")), 0))
     return result
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent.orphans import OwnContainerd
+from agent.config import OwnContainerd
 from kube.process import CommandError, run
 
 log = logging.getLogger(__name__)

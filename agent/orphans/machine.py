@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.orphans import OwnContainerd
+from agent.config import OwnContainerd
 from agent.volumes.mounts import mount_points
 from kube import process_files
 

@@ -12,10 +12,11 @@ import select
 import signal
 from pathlib import Path
 
-from agent.orphans import OwnContainerd, cni, machine
+from agent.config import OwnContainerd
+from agent.files.walk import remove
+from agent.orphans import cni, machine
 from agent.orphans.machine import Daemon, Item
 from agent.volumes.mounts import is_mount_point, mount_points, unmount
-from agent.volumes.walk import remove
 from kube.process import CommandError, run
 
 TERM_SECONDS, KILL_SECONDS = 5.0, 5.0

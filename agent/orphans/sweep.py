@@ -13,10 +13,11 @@ import asyncio
 import logging
 
 from agent import complete_lists
-from agent.orphans import OwnContainerd, cni, machine, removal, rules
+from agent.config import OwnContainerd
+from agent.metrics.counters import Counter
+from agent.orphans import cni, machine, removal, rules
 from agent.orphans.machine import ADDRESS, BUNDLE, CONTAINER, LEASE, NETNS, SHIM, Daemon, Item
 from agent.orphans.rules import Owners
-from agent.usage.counters import Counter
 from cri.client import Client
 from cri.containerd_service import ContainerRecord
 from cri.errors import CRIError, MessageTooLargeError, NotFoundError

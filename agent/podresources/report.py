@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from agent.container_manager.manager import ContainerManager
 from agent.devices.pool import ANYWHERE
 from agent.lifecycle import is_sidecar
-from agent.managers.container_manager import ContainerManager
 from agent.managers.errors import DynamicResourceError
 from agent.managers.memory_state import Block
 from agent.podresources import messages as m

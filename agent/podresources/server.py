@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
+from agent.container_manager.manager import ContainerManager
 from agent.interfaces import PodView
-from agent.managers.container_manager import ContainerManager
 from agent.unix_server import UnixServer
 
 SERVICE = "v1.PodResourcesLister"

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
+from agent.container_manager.manager import ContainerManager
 from agent.images.manager import Images
 from agent.interfaces import HookRunner, Prober
-from agent.managers.container_manager import ContainerManager
+from agent.metrics.kubelet_metrics import KubeletMetrics
+from agent.metrics.pod_startup import PodStartupTracker
 from agent.node.state import NodeState
 from agent.pods.references import ReferenceStore
 from agent.pods.resource_state import PodResourceStates
 from agent.podspec.userns import UserNamespaces
 from agent.runtime import Runtime
 from agent.status.writer import StatusWriter
-from agent.usage.kubelet_metrics import KubeletMetrics
-from agent.usage.pod_startup import PodStartupTracker
 from agent.volumes.manager import VolumeManager
 from kube.api import core_v1
 from kube.clock import Clock

@@ -100,7 +100,7 @@ class WatchedObject:
 
 
 class FetchedObject:
-    """An object that is fetched. `account` is called with the size of each answer, and returns whether it may be kept."""
+    """An object that is fetched. `account` is called with the growth of each answer, and returns whether it may be kept."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class FetchedObject:
                 self._report(str(error))
                 raise
             self.problem = ""
-            if not self._account(size):
+            if not self._account(size - self.size):
                 found = None
             self._current, self.size = True, size
             before, self._object = self._object, found

@@ -14,6 +14,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -170,11 +171,13 @@ class ReferenceStore:
 
     def _fetched(self, reference: Reference, users: set[str], uid: str) -> FetchedObject:
         """Fetch an object for its users, in turn with the pod of this UID."""
-
-        def account(size: int) -> bool:
-            return self._account(users, size - source.size)
-
-        source = FetchedObject(self._client, reference, lambda: self._changed(tuple(users)), self._clock, account)
+        source = FetchedObject(
+            self._client,
+            reference,
+            lambda: self._changed(tuple(users)),
+            self._clock,
+            partial(self._account, users),
+        )
         self._polls.add(reference.namespace, uid, source)
         return source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 
-from agent.usage.kubelet_metrics import KubeletMetrics
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from kube.clock import Clock
 
 

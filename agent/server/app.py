@@ -19,20 +19,20 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from agent import commands, threads
+from agent.config import EnabledHandlers
 from agent.interfaces import Pods
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.server.auth_filter import AuthFilter
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
-from agent.server.enabled_handlers import EnabledHandlers
 from agent.server.health import Health
 from agent.server.request_metrics import RequestMetrics
 from agent.server.sessions import SessionEndpoint, Sessions
 from agent.server.system_logs import SystemLogs
 from agent.server.verbosity import set_verbosity
 from agent.server.zpages import ZPages
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService

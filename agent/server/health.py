@@ -7,8 +7,8 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from agent.usage.counters import Counter
-from agent.usage.exposition import Text
+from agent.metrics.counters import Counter
+from agent.metrics.exposition import Text
 
 CHECKS = ("ping", "log", "syncloop")
 

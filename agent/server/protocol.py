@@ -69,8 +69,7 @@ class AgentProtocol(BoundedProtocol):
         transport = self.transport
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        writer = ActivityWriter(transport, protocol, reader, self.loop)
-        writer.activity = activity
+        writer = ActivityWriter(activity, transport, protocol, reader, self.loop)
         if self.early:
             reader.feed_data(self.early)
             self.early = b""

@@ -9,8 +9,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.server.sessions import Scope
-from agent.usage.kubelet_metrics import KubeletMetrics
 
 _PATHS = frozenset(
     "healthz pods stats metrics metrics/cadvisor metrics/probes metrics/resource run exec attach portForward "

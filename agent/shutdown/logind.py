@@ -20,7 +20,6 @@ from kube.clock import Clock
 if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus
 
-SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 DROP_IN = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
 DROP_IN_HEAD = "# Written by the node agent, which needs this time to end pods.\n"
 _LOGIND, _PATH, _MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"

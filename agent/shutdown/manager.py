@@ -11,11 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
+from agent.config import ShutdownPeriod
 from agent.lifecycle import End
 from agent.node.state import NodeState
 from agent.pods.manager import PodManager
 from agent.shutdown.logind import Logind, LogindError
-from agent.shutdown.periods import Period, grace, grouped
+from agent.shutdown.periods import grace, grouped
 from agent.shutdown.state import FILE, save
 from kube.api import core_v1
 from kube.clock import Clock, format_time
@@ -33,7 +34,7 @@ class Shutdown:
 
     def __init__(
         self,
-        periods: Iterable[Period],
+        periods: Iterable[ShutdownPeriod],
         pods: PodManager,
         state: NodeState,
         recorder: EventRecorder,

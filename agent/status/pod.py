@@ -53,20 +53,7 @@ def pod_status(
         reason=old.reason,
         message=old.message,
     )
-    spec = pod.spec
-    reported = {s.name: s for s in old.init_container_statuses}
-    status.init_container_statuses = [
-        container_status(pod, c, Kind.INIT, runtime, known, reported.get(c.name)) for c in spec.init_containers
-    ]
-    reported = {s.name: s for s in old.container_statuses}
-    status.container_statuses = [
-        container_status(pod, c, Kind.MAIN, runtime, known, reported.get(c.name)) for c in spec.containers
-    ]
-    reported = {s.name: s for s in old.ephemeral_container_statuses}
-    status.ephemeral_container_statuses = [
-        container_status(pod, c, Kind.EPHEMERAL, runtime, known, reported.get(c.name))
-        for c in spec.ephemeral_containers
-    ]
+    _set_container_statuses(pod, status, runtime, known)
     ips = _addresses(pod, runtime, node)
     status.pod_ip = ips[0] if ips else None
     status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
@@ -91,6 +78,25 @@ def pod_status(
     allocated = known.allocated or pod
     set_resources(status, allocated, known.actual or allocated)
     return status
+
+
+def _set_container_statuses(
+    pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, known: StatusInputs
+) -> None:
+    spec, old = pod.spec, pod.status
+    reported = {s.name: s for s in old.init_container_statuses}
+    status.init_container_statuses = [
+        container_status(pod, c, Kind.INIT, runtime, known, reported.get(c.name)) for c in spec.init_containers
+    ]
+    reported = {s.name: s for s in old.container_statuses}
+    status.container_statuses = [
+        container_status(pod, c, Kind.MAIN, runtime, known, reported.get(c.name)) for c in spec.containers
+    ]
+    reported = {s.name: s for s in old.ephemeral_container_statuses}
+    status.ephemeral_container_statuses = [
+        container_status(pod, c, Kind.EPHEMERAL, runtime, known, reported.get(c.name))
+        for c in spec.ephemeral_containers
+    ]
 
 
 def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, *, finished: bool = False) -> str:

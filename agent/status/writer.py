@@ -17,9 +17,9 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.status.patch import difference
 from agent.status.record import StatusRecord, revision_of
-from agent.usage.kubelet_metrics import KubeletMetrics
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import SYSTEM, Clock

@@ -44,7 +44,9 @@ class ActivityReader(asyncio.StreamReader):
 class ActivityWriter(asyncio.StreamWriter):
     """A writer that records activity."""
 
-    activity: Activity
+    def __init__(self, activity: Activity, *args: Any) -> None:
+        super().__init__(*args)
+        self.activity = activity
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send data, as soon as the connection takes it."""

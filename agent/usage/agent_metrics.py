@@ -10,9 +10,9 @@ from pathlib import Path
 from platform import machine as machine_name
 
 from agent.interfaces import Pods
+from agent.metrics.exposition import Sample, Text
 from agent.node.status import KUBELET_VERSION
 from agent.status.phase import ENDED_PHASES
-from agent.usage.exposition import Sample, Text
 from agent.usage.machine import boot_time
 from agent.usage.operations import BUCKETS, Operations
 from kube.clock import parse_time

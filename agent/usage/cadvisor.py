@@ -14,10 +14,10 @@ from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
 from agent.interfaces import PodView
+from agent.metrics.exposition import Sample, Text
 from agent.node.machine import Machine
 from agent.usage import cgroup_details
 from agent.usage.cgroup_details import Details
-from agent.usage.exposition import Sample, Text
 from agent.usage.model import CPU, Memory, PodUse, Snapshot
 
 _NETWORK = tuple(

@@ -12,13 +12,12 @@ from typing import Any
 
 from agent.cgroups.tree import Cgroups
 from agent.interfaces import Pods, PodView
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.node.machine import Machine
 from agent.probes.probe_metrics import ProbeMetrics
-from agent.shutdown.state import load as last_shutdown
 from agent.usage import agent_metrics, cadvisor, resource_metrics, volume_metrics
 from agent.usage.cgroup_details import device_name
 from agent.usage.collector import Collector
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.usage.model import Snapshot
 from agent.usage.operations import Operations
 from agent.usage.summary import summary
@@ -39,7 +38,10 @@ class UsageEndpoints:
         machine: Machine | None = None,
         cgroups: Cgroups | None = None,
         root_dir: Path | None = None,
+        last_shutdown: Callable[[], tuple[str, str]] = lambda: ("", ""),
     ) -> None:
+        """`last_shutdown` returns when the last graceful shutdown began and ended, "" where that is not known; it blocks."""
+        self._last_shutdown = last_shutdown
         self._operations, self._root_dir = operations or Operations(), root_dir
         self._metrics = metrics or KubeletMetrics()
         self._machine, self._cgroups = machine, cgroups
@@ -62,9 +64,7 @@ class UsageEndpoints:
         }
 
     async def _agent(self) -> str:
-        shutdown = ("", "")
-        if self._root_dir is not None:
-            shutdown = await asyncio.to_thread(last_shutdown, self._root_dir)
+        shutdown = await asyncio.to_thread(self._last_shutdown)
         own = agent_metrics.state(self._pods, self._node_name) + agent_metrics.text(self._operations, shutdown)
         own += str(self._metrics) + agent_metrics.process()
         with contextlib.suppress(CRIError):  # a runtime that does not answer hides no other metrics

@@ -9,8 +9,8 @@ import stat
 import time
 from pathlib import Path
 
+from agent.files.walk import entries_below
 from agent.usage.model import CPU, Filesystem, Interface, Memory
-from agent.volumes.walk import entries_below
 
 _PROC = Path("/proc")
 ENTRIES_PER_YIELD = 1000

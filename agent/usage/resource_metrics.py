@@ -5,8 +5,8 @@ Names and labels are those that dashboards and the metrics server expect of a ku
 
 from __future__ import annotations
 
+from agent.metrics.exposition import Sample, Text
 from agent.probes.probe_metrics import BUCKETS, ProbeMetrics
-from agent.usage.exposition import Sample, Text
 from agent.usage.model import Snapshot
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.usage.exposition import Text
+from agent.metrics.exposition import Text
 from agent.usage.model import Filesystem, Snapshot
 
 _FAMILIES: tuple[tuple[str, str, Callable[[Filesystem], int]], ...] = (

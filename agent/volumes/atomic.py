@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.files.walk import remove
 from agent.thread_slots import pause
-from agent.volumes.walk import remove
 
 _DATA, _NEW_DATA = "..data", "..data_tmp"
 

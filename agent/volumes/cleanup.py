@@ -2,7 +2,7 @@
 
 The containers are gone by then, but their files may be malicious: links to /etc, mounts received by propagation.
 Mounts are taken from the kernel's list and detached without following links; if one is still there afterwards, nothing is
-deleted. Deletion walks by directory descriptors (walk.py) and leaves links' targets alone.
+deleted. Deletion walks by directory descriptors (files/walk.py) and leaves links' targets alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import logging
 import os
 from pathlib import Path
 
+from agent.files.walk import remove
 from agent.volumes import mounts
-from agent.volumes.walk import remove
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from agent.volumes import subpath
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.mounts import MountTable
 from agent.volumes.payload import VolumeError
-from agent.volumes.recursive_read_only import recursive_read_only
 from cri.messages import Device, ImageSpec, Mount, MountPropagation
 from kube.api import core_v1
 
@@ -78,3 +77,20 @@ def container_devices(container: AnyContainer, mounted: Mapping[str, MountedVolu
         permissions = "r" if volume.read_only else "mrw"
         result.append(Device(container_path=device.device_path, host_path=str(volume.path), permissions=permissions))
     return result
+
+
+def recursive_read_only(mount: core_v1.VolumeMount, *, read_only: bool, supported: bool) -> bool:
+    """Return whether mounts below are to be read-only too (KEP-3857); IfPossible depends on the runtime.
+
+    Raise ContainerConfigError.
+    """
+    wanted = mount.recursive_read_only
+    if wanted in (None, "Disabled") or not read_only:
+        return False
+    if supported:
+        return True
+    if wanted == "IfPossible":
+        return False
+    raise ContainerConfigError(
+        f'volume "{mount.name}" requested recursive read-only mode, but it is not supported by the runtime'
+    )

@@ -8,15 +8,16 @@ one call to a thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent import threads
-from agent.csi.layout import PLUGIN
-from agent.csi.volumes import Begin
+from agent.keyed_tasks import Begin
 from agent.podspec.environment import ContainerConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
 from agent.volumes import cleanup, container_mounts, mount_budget
+from agent.volumes.csi_volume import PLUGIN
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import AttachLimitError, Sources, VolumeError, single_user
 from agent.volumes.persistent import PersistentVolumes, is_persistent
@@ -40,6 +41,24 @@ class MountsFailed(Exception):
     def __init__(self, failed: Sequence[MountError], over_limit: Sequence[str] = ()) -> None:
         super().__init__("; ".join(map(str, failed)))
         self.failed, self.over_limit = tuple(failed), tuple(over_limit)
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """Sources of a pod's own volumes, and its persistent volumes, which are set up before them."""
+
+    tokens: dict[tuple[str, str], str] = field(default_factory=dict)
+    bundles: dict[tuple[str, str], str] = field(default_factory=dict)
+    claims: dict[str, MountedVolume] = field(default_factory=dict)
+    failed: list[MountError] = field(default_factory=list)
+    over_limit: list[str] = field(default_factory=list)
+    unready: set[str] = field(default_factory=set)
+    again: float | None = None
+    """Time at which all is repeated (epoch seconds)."""
+
+    def repeat_at(self, time: float | None) -> None:
+        if time is not None:
+            self.again = min(self.again or time, time)
 
 
 class VolumeManager:
@@ -77,59 +96,58 @@ class VolumeManager:
         mounted_volumes = [name for name in mount_budget.of_volumes(pod) if name in used]
         if problem := self._mount_budget.take(pod, len(mounted_volumes)):
             raise MountsFailed([MountError(mounted_volumes[0], problem)])
-        tokens: dict[tuple[str, str], str] = {}
-        bundles: dict[tuple[str, str], str] = {}
-        claims: dict[str, MountedVolume] = {}
-        failed: list[MountError] = []
-        over_limit: list[str] = []
-        unready: set[str] = set()
-        again: float | None = None
+        found = _Prepared()
         for volume in volumes:
             try:
-                for source in volume.projected.sources if volume.projected else ():
-                    if source.service_account_token is not None:
-                        token = await self._tokens.get(pod, source.service_account_token)
-                        tokens[volume.name, source.service_account_token.path] = token.text
-                        again = min(again or token.renew_at, token.renew_at)
-                    if source.cluster_trust_bundle is not None:
-                        text = await self._bundles.read(source.cluster_trust_bundle)
-                        # Bundles are not watched: a pod that mounts one reads it once a minute.
-                        look_at = self._tokens.now() + BUNDLE_SECONDS
-                        again = min(again or look_at, look_at)
-                        if text is not None:
-                            bundles[volume.name, source.cluster_trust_bundle.path] = text
-                if is_persistent(volume):
-                    claims[volume.name], look = await self._persistent.set_up(pod, volume)
-                    again = min(again or look, look) if look is not None else again
+                await self._prepare(pod, volume, found)
             except VolumeError as error:
-                failed.append(MountError(error.name or volume.name, str(error), error.step))
-                unready.add(volume.name)
+                found.failed.append(MountError(error.name or volume.name, str(error), error.step))
+                found.unready.add(volume.name)
             except OSError as error:
-                failed.append(MountError(volume.name, error_text(error)))
-                unready.add(volume.name)
+                found.failed.append(MountError(volume.name, error_text(error)))
+                found.unready.add(volume.name)
             except AttachLimitError:
-                over_limit.append(volume.name)
-                unready.add(volume.name)
+                found.over_limit.append(volume.name)
+                found.unready.add(volume.name)
         sources = Sources(
             references=self._references,
             allocatable=self._allocatable(),
             host_ips=self._host_ips(),
             pod_ips=pod_ips,
-            tokens=tokens,
-            bundles=bundles,
+            tokens=found.tokens,
+            bundles=found.bundles,
             token_uid=single_user(pod),
         )
-        ready = [volume for volume in volumes if volume.name not in unready]
+        ready = [volume for volume in volumes if volume.name not in found.unready]
         owner = self._owners[pod.metadata.uid or ""] = threads.Owner.of(pod)
         try:
-            mounted, wrong = await threads.call(owner.pod, self._own.set_up, pod, ready, sources, claims, owner=owner)
+            mounted, wrong = await threads.call(
+                owner.pod, self._own.set_up, pod, ready, sources, found.claims, owner=owner
+            )
         except OSError as error:  # too many calls hang
             if not ready:
                 raise FolderError(error_text(error)) from error
-            raise MountsFailed([*failed, MountError(ready[0].name, error_text(error))]) from error
-        if failed or wrong or over_limit:
-            raise MountsFailed(failed + wrong, over_limit)
-        return mounted, again
+            raise MountsFailed([*found.failed, MountError(ready[0].name, error_text(error))]) from error
+        if found.failed or wrong or found.over_limit:
+            raise MountsFailed(found.failed + wrong, found.over_limit)
+        return mounted, found.again
+
+    async def _prepare(self, pod: core_v1.Pod, volume: core_v1.Volume, found: _Prepared) -> None:
+        """Read what a volume needs of the API, or set up a persistent one. Raise VolumeError, AttachLimitError, OSError."""
+        for source in volume.projected.sources if volume.projected else ():
+            if source.service_account_token is not None:
+                token = await self._tokens.get(pod, source.service_account_token)
+                found.tokens[volume.name, source.service_account_token.path] = token.text
+                found.repeat_at(token.renew_at)
+            if source.cluster_trust_bundle is not None:
+                text = await self._bundles.read(source.cluster_trust_bundle)
+                # Bundles are not watched: a pod that mounts one reads it once a minute.
+                found.repeat_at(self._tokens.now() + BUNDLE_SECONDS)
+                if text is not None:
+                    found.bundles[volume.name, source.cluster_trust_bundle.path] = text
+        if is_persistent(volume):
+            found.claims[volume.name], again = await self._persistent.set_up(pod, volume)
+            found.repeat_at(again)
 
     # -- what containers mount ----------------------------------------------------------------------------------------
     async def container_mounts(

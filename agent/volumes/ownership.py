@@ -1,8 +1,8 @@
 """Sets the ownership of a volume's files to a pod's fsGroup (pkg/volume/volume_linux.go).
 
 Every file and directory gets the group, with the owner's permissions, and directories pass the group on. Symbolic
-links are changed, never followed: the walk uses directory descriptors (walk.py), and enters no mounts. A file that cannot be
-changed, an immutable one for example, does not stop the others.
+links are changed, never followed: the walk uses directory descriptors (files/walk.py), and enters no mounts. A file that
+cannot be changed, an immutable one for example, does not stop the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.volumes.walk import entries_below
+from agent.files.walk import entries_below
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent import threads
-from agent.csi import volume as csi_volume
-from agent.csi.volumes import Begin, CSIVolumes
+from agent.keyed_tasks import Begin
 from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
-from agent.volumes import hostpath, nfs
+from agent.volumes import csi_volume, hostpath, nfs
 from agent.volumes.claims import BoundClaim, ClaimReader, claim_of
 from agent.volumes.local import LocalVolumes
 from agent.volumes.local_path import LocalPathVolumes
@@ -54,7 +53,7 @@ class PersistentVolumes:
         claims: ClaimReader,
         local_path: LocalPathVolumes,
         affinity: VolumeNodeAffinity,
-        csi: CSIVolumes | None = None,
+        csi: csi_volume.DriverVolumes | None = None,
         *,
         clock: Clock = SYSTEM,
     ) -> None:

@@ -112,24 +112,20 @@ class Acceptor:
         self._pause = self._loop.call_later(PAUSE, self._loop.add_reader, self._listening, self._ask)
 
     def _take(self, accepted: socket.socket, address: str) -> None:
-        opening: list[asyncio.Task[None]] = []
-
-        def drop() -> None:
-            opening[0].cancel()
-
-        connection = self._table.add(address, drop)
+        closer = _Closer(self._end)
+        connection = self._table.add(address, closer.close)
         if connection is None:
             accepted.close()
             return
         accepted.setblocking(False)
         with contextlib.suppress(OSError):  # not for unix sockets
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self._loop.create_task(self._open(accepted, connection), name="accepted connection")
-        opening.append(task)
+        task = self._loop.create_task(self._open(accepted, connection, closer), name="accepted connection")
+        closer.opens(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _open(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _open(self, accepted: socket.socket, connection: Connection, closer: _Closer) -> None:
         begun = served = False
         try:
             async with asyncio.timeout(self._limits.head_timeout):
@@ -146,7 +142,7 @@ class Acceptor:
                     )
                 else:
                     await self._loop.connect_accepted_socket(lambda: protocol, accepted)
-            connection.close = lambda: self._end(protocol)
+            closer.serves(protocol)
             served = True
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors
             log.debug("connection from %s: %s", connection.peer, error)
@@ -172,6 +168,31 @@ class Acceptor:
             await ready
         finally:
             self._loop.remove_reader(accepted)
+
+
+class _Closer:
+    """Closes one connection: cancels the task that opens it, or ends the protocol that serves it."""
+
+    __slots__ = ("_end", "_opening", "_protocol")
+
+    def __init__(self, end: Callable[[asyncio.Protocol], None]) -> None:
+        self._end = end
+        self._opening: asyncio.Task[None] | None = None
+        self._protocol: asyncio.Protocol | None = None
+
+    def opens(self, task: asyncio.Task[None]) -> None:
+        """Record the task that opens the connection."""
+        self._opening = task
+
+    def serves(self, protocol: asyncio.Protocol) -> None:
+        """Record the protocol that serves the connection from now on."""
+        self._opening, self._protocol = None, protocol
+
+    def close(self) -> None:
+        if self._protocol is not None:
+            self._end(self._protocol)
+        elif self._opening is not None:
+            self._opening.cancel()
 
 
 def _clear_frames(error: BaseException | None) -> None:

@@ -49,6 +49,10 @@ class Connection:
         self.stage = Stage.IDLE
         self.owner: dict[Connection, None] = {}
 
+    def release(self) -> None:
+        """Drop what closes the connection, which has ended: it would be kept until the garbage collector runs."""
+        self.owner, self.close = {}, _closed
+
     @property
     def who(self) -> str:
         """Return what the connection is counted with: the user, before that the address."""
@@ -175,8 +179,7 @@ class ConnectionTable:
             for budget in self._budgets:
                 budget.note(connection, connection.who, 0)
             self._leave(connection)
-            connection.owner = {}
-            connection.close = _closed  # what it refers to would be kept until the garbage collector comes
+            connection.release()
 
     def evict(self, connection: Connection) -> None:
         """Close a connection."""

@@ -21,9 +21,9 @@ from netproxy.policy.ruleset import TABLE, Ruleset, flatten
 class PolicyShadow:
     """The ruleset that the kernel should hold."""
 
-    def __init__(self, family: int) -> None:
+    def __init__(self, family: int, current: Ruleset | None = None) -> None:
         self.table = f"{family_keyword(family)} {TABLE}"
-        self.current = Ruleset()
+        self.current = Ruleset() if current is None else current
 
     hooks = HOOKS
 
@@ -124,8 +124,7 @@ class PolicyBackend(TableReconciler):
 
     async def refuses(self, ruleset: Ruleset) -> bool:
         """Return whether the kernel would refuse a table with this ruleset. Raises UnansweredError if it does not answer."""
-        shadow = PolicyShadow(self.family)
-        shadow.current = ruleset
+        shadow = PolicyShadow(self.family, ruleset)
         text = await self._compute(lambda: commands.reconcile(shadow, Contents()), Contents())
         try:
             await self._writer.check(f"add table {shadow.table}\ndelete table {shadow.table}\n{text}")

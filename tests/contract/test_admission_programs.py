@@ -15,10 +15,11 @@ from control.admission.image_policy import ImagePolicyWebhook
 from control.admission.webhooks.caller import Caller
 from control.admission.webhooks.credentials import Credential, Credentials
 from control.auth.webhooks import client as settings
-from kube.clock import FakeClock, SystemClock
+from kube.clock import SystemClock
 from kube.errors import StatusError
 from kube.json_object import Object
 from kube.tls_files import FromFiles
+from tests.support.clock import FakeClock
 from tests.support.lookup import Objects, attributes
 from tests.support.reviewer import reviewer
 

@@ -12,7 +12,8 @@ from agent.server import listeners
 from agent.server.protocol import AgentProtocol
 from agent.streaming.idle import close_when_idle
 from agent.streaming.upgrade import UpgradeError, dial, splice
-from kube.clock import SYSTEM, FakeClock
+from kube.clock import SYSTEM
+from tests.support.clock import FakeClock
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 

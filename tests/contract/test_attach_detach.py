@@ -18,9 +18,9 @@ from control.controllers.context import Context
 from control.controllers.pod_gc import PodGC
 from kube.api import core_v1, storage_v1
 from kube.client import Client
-from kube.clock import FakeClock
 from kube.csi import attachment_name, unique_name
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import eventually, running
 

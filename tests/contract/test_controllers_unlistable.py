@@ -10,7 +10,7 @@ from control.controllers.context import Context
 from kube import resources
 from kube.api import apps_v1, batch_v1, core_v1, meta_v1
 from kube.client import Client
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.control import api_server
 from tests.support.hollow import eventually, running
 from tests.support.unlistable import Unlistable

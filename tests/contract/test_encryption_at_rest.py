@@ -15,8 +15,8 @@ from control.encryption_at_rest import EncryptionAtRest
 from control.storage import cache
 from control.storage.kms import provider
 from control.storage.sqlite import SqliteStore
-from kube.clock import FakeClock
 from kube.json_object import Object
+from tests.support.clock import FakeClock
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.kms import Kms, kms
 

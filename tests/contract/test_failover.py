@@ -16,12 +16,12 @@ from aiohttp import web
 
 from kube import loops
 from kube import servers as known
-from kube.clock import FakeClock
 from kube.connections import Connections
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.servers import Servers
 from kube.transport import HttpsTransport
+from tests.support.clock import FakeClock
 from tests.support.ports import reserve
 
 

@@ -14,7 +14,8 @@ from control.controllers.account_tokens import AccountTokenController
 from control.controllers.context import Context
 from control.controllers.legacy_tokens import LegacyTokenCleaner
 from kube.api import core_v1, meta_v1
-from kube.clock import SYSTEM, FakeClock
+from kube.clock import SYSTEM
+from tests.support.clock import FakeClock
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import eventually, running
 

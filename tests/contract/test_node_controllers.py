@@ -13,7 +13,8 @@ from control.controllers import manager
 from kube import pki
 from kube.api import certificates_v1, coordination_v1, core_v1, meta_v1
 from kube.client import Client
-from kube.clock import FakeClock, format_micro_time
+from kube.clock import format_micro_time
+from tests.support.clock import FakeClock
 from tests.support.control import api_server
 from tests.support.hollow import HollowNodes, eventually, running
 from tests.support.hollow_cluster import Cluster, deployment, hollow_cluster, running_pods

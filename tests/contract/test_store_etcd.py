@@ -23,7 +23,7 @@ from control.storage.etcd.compactor import COMPACT_KEY, EtcdCompactor
 from control.storage.etcd.messages import RangeResponse, StatusRequest, StatusResponse, WatchResponse
 from control.storage.etcd.store import EtcdStore
 from control.storage.store import Compacted, Item, KeyExists, NoSpace, RevisionConflict, Store, StoreError, Unavailable
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl, open_etcd
 
 pytestmark = needs_etcd

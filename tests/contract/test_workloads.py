@@ -13,7 +13,8 @@ import pytest
 from control.controllers import manager
 from kube.api import apps_v1, batch_v1, core_v1
 from kube.client import Client
-from kube.clock import FakeClock, format_time
+from kube.clock import format_time
+from tests.support.clock import FakeClock
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import HollowNodes, eventually, running
 

@@ -10,8 +10,8 @@ import msgspec
 from control.registry.load_balancer_points import validate_points
 from kube.api import core_v1, discovery_v1, meta_v1, networking_v1
 from kube.client import Response
-from kube.clock import settle
 from kube.errors import StatusError
+from tests.support.clock import settle
 from tests.support.lagging_api import LaggingAPI
 
 OLD = "2026-01-01T00:00:00Z"

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from kube.clock import FakeClock
 from netproxy.backend import Backend
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables.backend import IPTablesBackend
 from netproxy.ipvs.backend import IPVSBackend
 from netproxy.model import ServicePort, plan_service
 from netproxy.nftables.backend import NFTablesBackend
+from tests.support.clock import FakeClock
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import MemoryKernel
 from tests.support.nft_in_memory import RecordingWriter as NftRecordingWriter

@@ -9,9 +9,9 @@ from typing import Any
 from control.scheduler.configuration import SchedulerConfig
 from control.scheduler.main import Scheduler
 from control.scheduler.queued_pod import QueuedPod
-from kube.clock import FakeClock
 from kube.informer import Change
 from kube.object_names import key_of
+from tests.support.clock import FakeClock
 
 
 class Store:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 from control.controllers.context import Context
 from control.controllers.manager import Runnable
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 
 

@@ -18,7 +18,6 @@ import msgspec
 from agent.images import registry_auth
 from agent.images.credentials.configuration import Provider
 from agent.images.registry_auth import ACCOUNT, NODE, Credential, Source
-from agent.volumes.payload import VolumeError
 from kube import duration, process
 from kube.api import core_v1
 from kube.client import Client
@@ -28,7 +27,7 @@ from kube.locks import Locks
 
 log = logging.getLogger(__name__)
 Tokens = Callable[[core_v1.Pod, str], Awaitable[str]]
-"""Returns a token of the pod's service account for an audience. Raises StatusError or VolumeError."""
+"""Returns a token of the pod's service account for an audience. Raises PluginError."""
 
 EXEC_SECONDS = 60.0
 
@@ -79,7 +78,7 @@ class Plugin:
                 if pod.spec.service_account_name or self.provider.token_attributes.require_service_account:
                     return []
             return await self._ask_once(image, account)
-        except (PluginError, StatusError, VolumeError, process.CommandError) as error:
+        except (PluginError, StatusError, process.CommandError) as error:
             log.error("credential provider %s: %s", self.provider.name, error)
             return []
 

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order
 from agent.pods import allocation, crash_loop
-from agent.pods.context import PodContext
+from agent.pods.context import PodContext, reject
 from agent.pods.steps.containers import start_container
 from agent.pods.steps.probes import probe_containers
 from agent.pods.steps.record_updates import find_leftovers, remove_container
-from agent.pods.steps.reject import reject
 from agent.pods.steps.resize import actuate, read_actuated
 from agent.pods.steps.sandbox import create_sandbox, stop_sandboxes
 from agent.pods.steps.termination import remove_sandbox, stop_container
@@ -58,11 +57,7 @@ async def sync(ctx: PodContext) -> None:
             return
         if rounds == 0:
             ctx.reporter.publish()
-            status = ctx.reporter.last_status
-            if status is not None and (
-                status.phase in ENDED_PHASES
-                or summed_phase(ctx.reporter.basis(), status, state.runtime) in ENDED_PHASES
-            ):
+            if _has_ended(ctx):
                 # The runtime lost what may not run again: nothing is started, what is left is stopped.
                 state.termination.cause = End()
                 ctx.wakeup.request_sync()
@@ -90,6 +85,14 @@ async def sync(ctx: PodContext) -> None:
             ctx.wakeup.request_sync_at(state.volumes.refresh_at)
             await deps.resources.allocated.save()
             return
+
+
+def _has_ended(ctx: PodContext) -> bool:
+    """Return whether the pod has ended by its last status, or by what its containers' statuses make together."""
+    status = ctx.reporter.last_status
+    return status is not None and (
+        status.phase in ENDED_PHASES or summed_phase(ctx.reporter.basis(), status, ctx.state.runtime) in ENDED_PHASES
+    )
 
 
 def _situation(ctx: PodContext, now: float, monotonic: float) -> Situation:

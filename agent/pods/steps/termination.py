@@ -12,6 +12,7 @@ import logging
 from dataclasses import replace
 
 from agent import threads
+from agent.files import walk
 from agent.lifecycle import Kill, find_container, grace_of, termination_waves
 from agent.managers.errors import DynamicResourceError
 from agent.pods.context import PodContext
@@ -19,7 +20,6 @@ from agent.pods.setup import unlink_logs
 from agent.pods.steps.probes import probe_containers
 from agent.pods.steps.record_updates import find_leftovers, reload_container
 from agent.podspec.sandbox import log_directory
-from agent.volumes import walk
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
 from kube.api import core_v1

@@ -6,10 +6,9 @@ No container starts without its volumes; containers that run keep what they have
 from __future__ import annotations
 
 from agent.lifecycle import End, rejection
-from agent.pods.context import PodContext
+from agent.pods.context import PodContext, reject
 from agent.pods.references import ReferencesError
 from agent.pods.state import VOLUMES
-from agent.pods.steps.reject import reject
 from agent.volumes.manager import MountsFailed
 from agent.volumes.pod_volumes import FolderError
 from kube.events import WARNING

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent import main
+from agent.config import ImageSettings
 from agent.kubelet_configuration import ConfigError
 from cri.fake import FakeRuntime
 from tests.support.control import ApiUnderTest
@@ -57,8 +58,10 @@ async def test_what_shows_only_when_the_parts_are_put_together_is_one_error_too(
         runtime,
         api,
         start=False,
-        credential_providers=tmp_path / "providers.json",
-        credential_provider_dir=tmp_path,
+        images=ImageSettings(
+            credential_providers=tmp_path / "providers.json",
+            credential_provider_dir=tmp_path,
+        ),
     ) as node:
         with pytest.raises(ConfigError, match=r"plugin binary executable .*/nowhere did not exist"):
             await main.run(node.config, clock=node.clock)

@@ -11,6 +11,7 @@ from typing import Any
 import jwt
 import pytest
 
+from agent.config import ImageSettings
 from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1, rbac_v1
 from tests.support.control import ApiUnderTest
@@ -41,7 +42,7 @@ async def node(
 ) -> AsyncIterator[NodeUnderTest]:
     for name in (IMAGE, "private.test/app:2", "other.example/app:1"):
         runtime.images.publish(name, ("me", "open"))
-    changes = {"credential_providers": plugin.config, "credential_provider_dir": plugin.bin_dir}
+    changes = {"images": ImageSettings(credential_providers=plugin.config, credential_provider_dir=plugin.bin_dir)}
     async with agent_node(tmp_path, runtime, api, clock=clock, **changes) as node:
         yield node
 
@@ -128,7 +129,7 @@ async def test_a_plugin_is_given_a_token_of_the_pods_account(
 ) -> None:
     plugin.configure("*.test", tokenAttributes=TOKENS)
     runtime.images.publish(IMAGE, ("me", "open"))
-    changes = {"credential_providers": plugin.config, "credential_provider_dir": plugin.bin_dir}
+    changes = {"images": ImageSettings(credential_providers=plugin.config, credential_provider_dir=plugin.bin_dir)}
     async with agent_node(tmp_path, runtime, api, clock=clock, **changes) as node:
         await nodes_may_have_tokens_for(node, "registry.test")
         for name, annotations in (("puller", {"registry.test/role": "reader"}), ("nobody", {})):

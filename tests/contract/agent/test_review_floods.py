@@ -19,7 +19,7 @@ from agent.server.sessions import answer
 from kube.api import authentication_v1, authorization_v1
 from kube.bearer_tokens import LONGEST
 from kube.client import Client
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 FLOOD, OTHER = "127.0.0.2", "127.0.0.3"
 

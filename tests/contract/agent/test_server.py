@@ -13,6 +13,7 @@ import aiohttp
 import grpc
 import pytest
 
+from agent.config import AccessSettings
 from agent.kubelet_configuration import KubeletConfiguration
 from cri.fake import FakeRuntime
 from tests.support.control import ApiUnderTest
@@ -20,13 +21,15 @@ from tests.support.fake_node import container, create
 from tests.support.node import FastClock, NodeUnderTest, agent_node
 from tests.support.ports import reserve
 
+OPEN = AccessSettings(authorization_mode="AlwaysAllow", anonymous=True)
+
 
 @pytest.fixture
 async def node(
     tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock
 ) -> AsyncIterator[NodeUnderTest]:
     (port,) = reserve()
-    changes = {"enable_server": True, "port": port, "authorization_mode": "AlwaysAllow", "anonymous": True}
+    changes = {"enable_server": True, "port": port, "access": OPEN}
     file = KubeletConfiguration(max_pods=77, cluster_dns=["10.96.0.10"])
     async with agent_node(tmp_path, runtime, api, clock=clock, file=file, **changes) as node:
         yield node
@@ -110,7 +113,7 @@ async def test_the_port_takes_the_cipher_suites_of_the_configuration(
     tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock, suites: tuple[str, ...]
 ) -> None:
     (port,) = reserve()
-    changes = {"enable_server": True, "port": port, "authorization_mode": "AlwaysAllow", "anonymous": True}
+    changes = {"enable_server": True, "port": port, "access": OPEN}
     async with agent_node(tmp_path, runtime, api, clock=clock, tls_cipher_suites=suites, **changes) as node:
         assert (await ask(node, "/healthz"))[0] == 200
         spoken = {}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import ShutdownPeriod
 from agent.shutdown import logind as login
-from agent.shutdown.periods import Period
 from agent.shutdown.state import load
 from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1, scheduling_v1
@@ -17,7 +17,7 @@ from tests.support.fake_node import calls, create
 from tests.support.logind import Logind, logind
 from tests.support.node import FastClock, NodeUnderTest, agent_node, eventually
 
-PERIODS = (Period(0, 20), Period(1000, 10))
+PERIODS = (ShutdownPeriod(0, 20), ShutdownPeriod(1000, 10))
 
 
 @pytest.fixture

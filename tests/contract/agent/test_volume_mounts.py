@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.podspec.environment import ContainerConfigError
+from agent.volumes.container_mounts import recursive_read_only
 from agent.volumes.image import folders_supported, supported
-from agent.volumes.recursive_read_only import recursive_read_only
 from cri.fake import FakeRuntime
 from cri.messages import api
 from kube.api import core_v1

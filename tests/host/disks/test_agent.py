@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.config import EvictionSettings
 from cri.fake import FakeRuntime
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.disks import FailingDisk, SmallDisk, ext4_disk, failing_disk
@@ -48,7 +49,11 @@ async def node(
     tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, disk: SmallDisk | FailingDisk
 ) -> AsyncIterator[NodeUnderTest]:
     # Without eviction: a full disk of the agent's is not yet one that pods have filled.
-    changes: dict[str, Any] = {"root_dir": disk.path / "kubelet", "cert_dir": tmp_path / "pki", "eviction_hard": {}}
+    changes: dict[str, Any] = {
+        "root_dir": disk.path / "kubelet",
+        "cert_dir": tmp_path / "pki",
+        "eviction": EvictionSettings(hard={}),
+    }
     async with agent_node(tmp_path / "node", runtime, api, clock=FastClock(SPEED), **changes) as node:
         yield node
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.config import EvictionSettings
 from kube.api import core_v1
 from tests.support.containerd import Containerd, start_containerd
 from tests.support.control import api_server
@@ -45,7 +46,9 @@ async def test_no_container_restarts_and_a_new_pod_starts_once_writes_of_the_run
 ) -> None:
     async with (
         api_server(tmp_path / "control") as api,
-        agent_node(tmp_path / "node", containerd, api, clock=FastClock(30.0), eviction_hard={}) as node,
+        agent_node(
+            tmp_path / "node", containerd, api, clock=FastClock(30.0), eviction=EvictionSettings(hard={})
+        ) as node,
     ):
         await node.create("running", sleeping())
         before = await node.ready("running")

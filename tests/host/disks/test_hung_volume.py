@@ -13,9 +13,10 @@ import aiohttp
 import pytest
 
 from agent import threads
+from agent.config import AccessSettings
 from agent.csi.layout import Layout
-from agent.csi.volume import Volume
 from agent.volumes import mounts
+from agent.volumes.csi_volume import Volume
 from cri.fake import FakeRuntime
 from kube import process
 from kube.api import core_v1
@@ -43,8 +44,7 @@ async def node(tmp_path: Path, runtime: FakeRuntime) -> AsyncIterator[NodeUnderT
     changes: dict[str, Any] = {
         "enable_server": True,
         "port": port,
-        "authorization_mode": "AlwaysAllow",
-        "anonymous": True,
+        "access": AccessSettings(authorization_mode="AlwaysAllow", anonymous=True),
         "cgroup_root": "/",
     }
     async with (

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.config import EvictionSettings, ImageSettings
 from agent.images import garbage_collection
 from kube.api import core_v1
 from tests.support import images
@@ -59,7 +60,7 @@ async def test_a_pull_that_does_not_fit_reports_it_and_succeeds_once_unused_imag
     containerd.load([images.Image(unused, files={"unused": os.urandom(LARGE)})])
     disk.fill(leave=LEFT)
     # The unused image goes only some two seconds of the test's later, so that the first pull fails.
-    changes: dict[str, Any] = {"eviction_hard": {}, "image_minimum_age": 60.0}
+    changes: dict[str, Any] = {"eviction": EvictionSettings(hard={}), "images": ImageSettings(minimum_age=60.0)}
     async with (
         api_server(tmp_path / "control") as api,
         agent_node(tmp_path / "node", containerd, api, clock=FastClock(30.0), **changes) as node,
@@ -87,10 +88,10 @@ async def test_a_full_disk_of_images_is_pressure_although_the_agents_disk_has_sp
     unused = "unused.example/large:1"
     containerd.load([images.Image(unused, files={"unused": os.urandom(LARGE)})])
     changes: dict[str, Any] = {
-        "eviction_hard": {"imagefs.available": "15%", "nodefs.available": "0%"},
-        "eviction_pressure_transition": 30.0,
-        "image_minimum_age": 0.0,
-        "image_gc_high_percent": 100,
+        "eviction": EvictionSettings(
+            hard={"imagefs.available": "15%", "nodefs.available": "0%"}, pressure_transition=30.0
+        ),
+        "images": ImageSettings(minimum_age=0.0, gc_high_percent=100),
     }
     async with (
         api_server(tmp_path / "control") as api,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from agent.cgroups.node_allocatable import Enforcement
 from agent.cgroups.tree import Cgroups
-from agent.node.allocatable import Enforcement
 from agent.usage.machine import processes
 from kube.api import core_v1
 from tests.support.containerd import Containerd

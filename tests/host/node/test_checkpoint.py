@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agent.config import AccessSettings
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 from tests.support.images import BUSYBOX_IMAGE
@@ -35,8 +36,7 @@ async def test_a_running_containers_state_is_written_and_it_runs_on(
     changes: dict[str, Any] = {
         "enable_server": True,
         "port": port,
-        "authorization_mode": "AlwaysAllow",
-        "anonymous": True,
+        "access": AccessSettings(authorization_mode="AlwaysAllow", anonymous=True),
     }
     async with agent_node(tmp_path, containerd, server, **changes) as node:
         command = ["sh", "-c", "echo kept > /kept; trap 'exit 0' TERM; sleep 1000 & wait"]

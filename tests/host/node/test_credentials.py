@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import ImageSettings
 from kube.api import core_v1
 from tests.support import images
 from tests.support.containerd import Containerd
@@ -36,7 +37,7 @@ def plugin(tmp_path: Path, private: Registry) -> CredentialPlugin:
 async def node(
     tmp_path: Path, containerd: Containerd, server: ApiUnderTest, plugin: CredentialPlugin
 ) -> AsyncIterator[NodeUnderTest]:
-    changes = {"credential_providers": plugin.config, "credential_provider_dir": plugin.bin_dir}
+    changes = {"images": ImageSettings(credential_providers=plugin.config, credential_provider_dir=plugin.bin_dir)}
     async with agent_node(tmp_path, containerd, server, **changes) as node:
         yield node
 

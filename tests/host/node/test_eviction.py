@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from agent.config import EvictionSettings, ImageSettings
 from agent.volumes import mounts
 from kube.api import core_v1
 from tests.support import images
@@ -34,9 +35,8 @@ async def test_the_pod_that_fills_the_nodes_disk_is_evicted_and_gives_it_back(
     root.mkdir()
     mounts.mount_tmpfs(root, size=DISK)
     settings: dict[str, Any] = {
-        "eviction_hard": {"nodefs.available": str(THRESHOLD)},
-        "eviction_pressure_transition": 20.0,
-        "image_minimum_age": 1e9,  # other tests' images are for them
+        "eviction": EvictionSettings(hard={"nodefs.available": str(THRESHOLD)}, pressure_transition=20.0),
+        "images": ImageSettings(minimum_age=1e9),  # other tests' images are for them
     }
     async with agent_node(tmp_path, containerd, server, clock=FastClock(10.0), **settings) as node:
         await node.create("small", writes(MI))

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import OwnContainerd
 from agent.images import list_limit
 from agent.images.garbage_collection import ImageDisk, ImageGC
-from agent.orphans import OwnContainerd
+from agent.metrics.counters import Counter
 from agent.orphans.machine import CONTAINER
 from agent.orphans.sweep import Sweep
-from agent.usage.counters import Counter
 from cri.client import Client
 from cri.errors import MessageTooLargeError, UnavailableError
 from cri.messages import api

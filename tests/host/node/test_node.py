@@ -14,7 +14,7 @@ from agent.eviction.thresholds import ThresholdTracker, thresholds
 from agent.images.garbage_collection import ImageDisk, ImageGC
 from agent.interfaces import PodView
 from agent.lifecycle import End
-from agent.node.housekeeping import Housekeeping
+from agent.pods.housekeeping import Housekeeping
 from agent.pods.references import ReferenceStore
 from agent.pods.resource_state import PodResourceStates
 from agent.runtime import Runtime
@@ -29,8 +29,9 @@ from agent.volumes.trust_bundles import TrustBundles
 from cri.client import Client as RuntimeClient
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC
-from kube.clock import SYSTEM, FakeClock
+from kube.clock import SYSTEM
 from tests.support import images
+from tests.support.clock import FakeClock
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 from tests.support.node import NodeUnderTest, eventually

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from agent.cgroups.cgroupfs import CgroupFS
-from agent.orphans import OwnContainerd, machine, sweep
+from agent.config import OwnContainerd
+from agent.metrics.counters import Counter
+from agent.orphans import machine, sweep
 from agent.orphans.machine import ADDRESS, CONTAINER, LEASE, NETNS, SHIM
 from agent.orphans.sweep import Sweep
-from agent.usage.counters import Counter
 from agent.volumes.mounts import mount_points
 from cri.client import Client
 from cri.errors import CRIError

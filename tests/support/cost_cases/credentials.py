@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from control.auth import certificates
 from control.auth.token_signer import TokenSigner
 from control.auth.x509 import CertificateAuthenticator
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import HEAD, NOW, cases, fill
 

@@ -9,7 +9,7 @@ from agent.pods.crash_loop import CrashLoopBackOff
 from agent.runtime_records import ContainerRecord, State
 from kube import duration
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 POD = core_v1.Pod(
     metadata=meta_v1.ObjectMeta(name="p", uid="u"),

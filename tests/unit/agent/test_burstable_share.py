@@ -9,7 +9,7 @@ from agent.lifecycle.resize import Actuated, PendingResize
 from agent.pods.state import PodState
 from agent.pods.steps.sync import _check_resize
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.agent.pods import pod
 
 

@@ -12,7 +12,7 @@ import pytest
 from agent.images.credentials.configuration import Provider
 from agent.images.credentials.plugin import Plugin, PluginError, _Answer, _Auth
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: Path, monkeypatch: Any) -> None:

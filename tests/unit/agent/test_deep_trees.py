@@ -11,15 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from agent.node.housekeeping import Housekeeping
+from agent.files.walk import entries_below, remove
+from agent.pods.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
 from agent.pods.steps.termination import remove_logs
 from agent.podspec.sandbox import log_directory
 from agent.usage import machine, pod_disk
 from agent.usage.machine import disk_use
 from agent.volumes import atomic, cleanup, ownership
-from agent.volumes.walk import entries_below, remove
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.agent.pods import pod
 
 LEVELS = 1500

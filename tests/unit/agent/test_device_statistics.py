@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-from agent.csi.volume import Volume
-from agent.csi.volumes import Ready
 from agent.usage.model import Filesystem
 from agent.volumes.claims import BoundClaim
+from agent.volumes.csi_volume import Ready, Volume
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.persistent import PersistentVolumes
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 NAMES = ("disk", "local")
 BODY = {

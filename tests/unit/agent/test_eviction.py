@@ -28,7 +28,8 @@ from cri.client import Client
 from cri.errors import UnavailableError
 from cri.messages import FilesystemIdentifier, FilesystemUsage
 from kube.api import core_v1
-from kube.clock import SYSTEM, Clock, FakeClock, settle
+from kube.clock import SYSTEM, Clock
+from tests.support.clock import FakeClock, settle
 
 GI = 1 << 30
 

@@ -13,8 +13,8 @@ from agent.threads import Owner
 from agent.volumes import formatting, mounts
 from agent.volumes.payload import VolumeError
 from kube import process
-from kube.clock import settle
 from kube.process import CommandError, Result
+from tests.support.clock import settle
 
 OWNER = Owner("uid", "n")
 

@@ -13,7 +13,7 @@ from cri.client import Client
 from cri.containerd_service import ImageName
 from cri.errors import MessageTooLargeError, UnavailableError, UnimplementedError
 from cri.messages import Container, Image, ImageSpec
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 
 
 class Runtime:

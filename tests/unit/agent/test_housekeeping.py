@@ -9,15 +9,15 @@ from typing import cast
 
 import pytest
 
-from agent.csi.volumes import Begin
-from agent.node import housekeeping
-from agent.node.housekeeping import Housekeeping
+from agent.files.walk import remove
+from agent.keyed_tasks import Begin
+from agent.metrics.kubelet_metrics import KubeletMetrics
+from agent.pods import housekeeping
+from agent.pods.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
-from agent.volumes.walk import remove
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 class NoVolumes:

@@ -21,8 +21,8 @@ from cri.client import Client
 from cri.errors import CRIError, UnavailableError
 from cri.messages import Image
 from kube.api import core_v1
-from kube.clock import FakeClock
 from kube.events import EventRecorder
+from tests.support.clock import FakeClock
 
 ID, IMAGE = "sha256:abc", "r.test/app:1"
 NOW = "2026-01-02T03:04:05Z"

@@ -24,8 +24,8 @@ def test_upstreams_file_and_flags_become_one_configuration(tmp_path: Path) -> No
         Flags(config=str(file), hostname_override="Node-A", node_labels="a=b,c=", register_with_taints="k=v:NoSchedule")
     )
     assert (built.node_name, built.max_pods, built.cluster_dns) == ("node-a", 50, ("10.96.0.10",))
-    assert (built.status_update_period, built.log_max_bytes) == (90.0, 5 << 20)
-    assert built.eviction_hard == {"memory.available": "200Mi"} and built.not_acted_on == ("kubeAPIQPS",)
+    assert (built.status_update_period, built.logs.max_bytes) == (90.0, 5 << 20)
+    assert built.eviction.hard == {"memory.available": "200Mi"} and built.not_acted_on == ("kubeAPIQPS",)
     assert built.node_labels == {"a": "b", "c": ""}
     assert [(t.key, t.value, t.effect) for t in built.taints] == [("k", "v", "NoSchedule")]
 

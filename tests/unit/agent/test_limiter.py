@@ -8,7 +8,7 @@ import pytest
 
 from agent import limiter
 from agent.limiter import Limiter
-from agent.usage.exposition import Text
+from agent.metrics.exposition import Text
 
 
 async def test_a_limiter_serves_the_lowest_number_first_and_frees_what_is_cancelled() -> None:

@@ -12,7 +12,7 @@ from agent.runtime_records import ContainerRecord, State
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 class World:

@@ -11,8 +11,8 @@ import pytest
 from agent.pods.mirror_pods import MirrorPods
 from agent.pods.static import HASH, MIRROR
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 
 
 class Api:

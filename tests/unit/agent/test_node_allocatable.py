@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.config import AgentConfig
+from agent.config import AgentConfig, EvictionSettings
 from agent.managers.options import ManagerOptions
 from agent.node.extended_resources import add, is_extended
 from agent.node.machine import Machine
@@ -40,8 +40,8 @@ MACHINE = Machine(
             "cpu",
             "2",
         ),
-        ({"kube_reserved": {"memory": "1Gi"}, "eviction_hard": {}}, "memory", f"{6 * GIB // 1024}Ki"),
-        ({"eviction_hard": {"memory.available": "512Mi"}}, "memory", f"{(13 * GIB // 2) // 1024}Ki"),
+        ({"kube_reserved": {"memory": "1Gi"}, "eviction": EvictionSettings(hard={})}, "memory", f"{6 * GIB // 1024}Ki"),
+        ({"eviction": EvictionSettings(hard={"memory.available": "512Mi"})}, "memory", f"{(13 * GIB // 2) // 1024}Ki"),
         ({"kube_reserved": {"hugepages-2Mi": "256Mi"}}, "hugepages-2Mi", "768Mi"),
     ],
 )

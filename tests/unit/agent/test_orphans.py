@@ -11,14 +11,15 @@ from typing import cast
 
 import pytest
 
-from agent.orphans import OwnContainerd, cni, machine, rules
+from agent.config import OwnContainerd
+from agent.metrics.counters import Counter
+from agent.orphans import cni, machine, rules
 from agent.orphans.machine import ADDRESS, BUNDLE, LEASE, NETNS, SHIM, Daemon, Item
 from agent.orphans.rules import Owners
 from agent.orphans.sweep import PERIOD_SECONDS, Sweep
-from agent.usage.counters import Counter
 from cri.client import Client
 from cri.errors import UnavailableError
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 ONE, OTHER = "1" * 64, "2" * 64
 STARTED = 1000.0

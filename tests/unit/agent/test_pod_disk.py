@@ -13,7 +13,7 @@ import pytest
 from agent.usage import pod_disk
 from agent.usage.pod_disk import PodDiskUse, PodDiskWalker
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 def pod(uid: str) -> core_v1.Pod:

@@ -13,7 +13,8 @@ from agent.volumes.tokens import TokenCache
 from kube import serialize
 from kube.api import authentication_v1, core_v1, meta_v1
 from kube.client import Client
-from kube.clock import FakeClock, format_time
+from kube.clock import format_time
+from tests.support.clock import FakeClock
 
 POD = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="web", namespace="shop", uid="uid"))
 SOURCE = core_v1.ServiceAccountTokenProjection(path="token", expiration_seconds=3600)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.images.pull_slots import NAMESPACE, REGISTRY, SLOT_SECONDS, Origin, PullSlots, registry_of
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 
 
 class World:

@@ -6,10 +6,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from agent.reclaim import Reclaim
+from agent.assembly.reclaim import Reclaim
 from agent.tasks import Tasks
-from kube.clock import FakeClock
 from kube.loops import LAST_RETRY, Loops
+from tests.support.clock import FakeClock
 
 
 async def test_an_error_of_a_reclaiming_loop_ends_neither_it_nor_the_agent() -> None:

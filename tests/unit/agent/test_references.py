@@ -23,8 +23,8 @@ from agent.pods.references import (
 )
 from kube.api import core_v1
 from kube.client import Client, Response
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError
+from tests.support.clock import FakeClock, settle
 
 
 class Server:

@@ -17,7 +17,7 @@ from agent.pods.state import RESIZE, PodState
 from agent.pods.steps.resize import actuate, read_actuated, record_actuated
 from cri.errors import CRIError, UnimplementedError
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.agent.pods import pod, record, runtime
 
 GIB = 1 << 30

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import configure
-from agent.cgroups import qos, swap
+from agent.cgroups import node_allocatable, qos, swap
 from agent.cgroups.cgroupfs import Limits
+from agent.cgroups.node_allocatable import Enforcement
 from agent.cgroups.tree import Cgroups, pod_limits
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
 from agent.managers.run_options import RunOptions
-from agent.node import allocatable as node_allocatable
-from agent.node.allocatable import Enforcement
 from agent.podspec.containers import ResourceRules, add_run_options, container_resources
 from cri.messages import ContainerConfig, LinuxContainerResources
 from kube.api import core_v1

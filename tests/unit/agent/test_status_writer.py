@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.status.writer import DELETIONS, STATUSES, StatusWriter
-from agent.usage.kubelet_metrics import KubeletMetrics
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock, settle
 from kube.connections import REQUESTS
 from kube.errors import StatusError
+from tests.support.clock import FakeClock, settle
 
 
 class Api:

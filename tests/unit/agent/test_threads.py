@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import thread_slots, threads
+from agent.metrics.exposition import Text
 from agent.usage import machine
-from agent.usage.exposition import Text
 from agent.volumes import formatting, nfs, persistent
 from agent.volumes.mounted_volume import MountedVolume
 from kube.api import core_v1, meta_v1

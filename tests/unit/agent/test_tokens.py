@@ -11,7 +11,8 @@ import pytest
 from agent.volumes.tokens import LEAST_SECONDS, TokenCache
 from kube.api import authentication_v1, core_v1, meta_v1
 from kube.client import Client
-from kube.clock import FakeClock, format_time
+from kube.clock import format_time
+from tests.support.clock import FakeClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.files import directory, walk
+from agent.files.walk import entries_below, remove
 from agent.usage import machine
 from agent.usage.machine import disk_use
-from agent.volumes import cleanup, directory, ownership, walk
-from agent.volumes.walk import entries_below, remove
+from agent.volumes import cleanup, ownership
 
 
 def test_the_walk_goes_up_only_to_where_it_came_from(tmp_path: Path) -> None:

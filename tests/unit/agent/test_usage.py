@@ -10,7 +10,7 @@ from agent.usage.collector import Collector, _sum_cpu, _sum_memory
 from agent.usage.model import CPU, ContainerUse, Memory
 from cri.errors import MessageTooLargeError
 from cri.messages import PodSandboxAttributes, PodSandboxStats
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 def container(name: str, cpu: CPU, memory: Memory) -> ContainerUse:

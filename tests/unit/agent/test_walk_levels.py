@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.volumes import levels
-from agent.volumes.directory import Level
-from agent.volumes.levels import Levels
-from agent.volumes.walk import _Walk, entries_below, remove
+from agent.files import levels
+from agent.files.directory import Level
+from agent.files.levels import Levels
+from agent.files.walk import _Walk, entries_below, remove
 
 DEPTH = 100_000
 
@@ -86,7 +86,7 @@ def test_a_walk_continues_after_a_folder_far_below_was_moved(tmp_path: Path, mon
         reopened.append(len(paused) - before)
         return done
 
-    monkeypatch.setattr("agent.volumes.walk.pause", lambda: paused.append(1))
+    monkeypatch.setattr("agent.files.walk.pause", lambda: paused.append(1))
     monkeypatch.setattr(_Walk, "_reopen", counted)
     found = list[str]()
     with pytest.raises(OSError, match="moved"):

@@ -16,7 +16,7 @@ from agent.pods.workers import PodWorkers
 from cri.errors import UnimplementedError
 from kube import loops
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 
 FAILURES = 2
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from control.background import Background, BackgroundFailed
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 
 
 async def test_a_task_whose_call_was_cancelled_by_others_fails_the_whole() -> None:

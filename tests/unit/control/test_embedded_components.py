@@ -12,8 +12,8 @@ import pytest
 from control import embedded_components
 from control.config import ControlConfig
 from kube.client import Client
-from kube.clock import FakeClock
 from kube.loops import FAILURES, RUNNING
+from tests.support.clock import FakeClock
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["an error", "a call that others cancelled"])

@@ -11,7 +11,7 @@ from control.auth.user import AuthzAttributes, Decision, UserInfo
 from control.auth.webhooks.access import Settings, WebhookAuthorizer
 from control.cel import BudgetExceeded, Declarations, Program, compile
 from control.cel.types import DYN
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 NUMBERS = {"object": list(range(100))}
 SQUARE = "object.all(a, object.all(b, a + b >= 0))"

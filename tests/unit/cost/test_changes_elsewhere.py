@@ -20,10 +20,10 @@ from control.controllers.account_tokens import AccountTokenController
 from control.controllers.context import Context
 from control.controllers.manager import CONTROLLERS, ControllerConfig
 from kube import client, pki, resources
-from kube.clock import FakeClock, settle
 from kube.object_names import key_of, metadata_of
 from kube.resources import Resource
 from tests.support import copies, product_world
+from tests.support.clock import FakeClock, settle
 from tests.support.lines_by_place import FOLDERS, Lines, Place, copied
 
 ELSEWHERE = "elsewhere"

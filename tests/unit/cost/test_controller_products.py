@@ -23,9 +23,9 @@ from control.controllers.context import Context
 from control.controllers.deployment import template
 from control.controllers.manager import CONTROLLERS, ControllerConfig
 from kube import client, pki, resources, serialize
-from kube.clock import FakeClock, settle
 from kube.resources import Resource
 from tests.support import copies, product_world
+from tests.support.clock import FakeClock, settle
 from tests.support.lines_by_place import FOLDERS, SHARE, Lines, Place, copied, squares
 
 ITEMS, OBJECTS = 16, 4

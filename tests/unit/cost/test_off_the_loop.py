@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock
 from kube.process import Result
 from netproxy import large_changes
 from netproxy.ipvs import kernel as ipvs_kernel
@@ -28,6 +27,7 @@ from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.table import SLICE
 from netproxy.xtables import writer as xtables_writer
 from netproxy.xtables.writer import RestoreWriter
+from tests.support.clock import FakeClock
 from tests.support.policies import policy
 from tests.unit.cost.test_proxy_products import APART, LARGE, Site, Steps, values
 

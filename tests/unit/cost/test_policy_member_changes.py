@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock
 from netproxy import large_changes
 from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.parsing import parse
@@ -18,6 +17,7 @@ from netproxy.policy.pod_facts import PodFacts, facts_of
 from netproxy.policy.rules import RulesetBuilder
 from netproxy.policy.ruleset import flatten
 from netproxy.policy.table import PolicyTable
+from tests.support.clock import FakeClock
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import pod, policy
 from tests.unit.cost.test_proxy_products import Steps

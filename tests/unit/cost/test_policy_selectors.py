@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock
 from kube.informer import Change
 from kube.selectors import LabelSelector, Requirement
 from netproxy.policy.backend import PolicyBackend
@@ -18,6 +17,7 @@ from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.limits import MAX_ALIKE
 from netproxy.policy.selector_index import hints_of
 from netproxy.slim_objects import SlimMeta, SlimNamespace
+from tests.support.clock import FakeClock
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import pod, policy
 from tests.unit.cost.test_proxy_products import Steps

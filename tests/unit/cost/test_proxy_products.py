@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from kube.api import core_v1, discovery_v1, networking_v1
-from kube.clock import FakeClock
 from kube.informer import Change
 from kube.object_names import key_of
 from netproxy import large_changes
@@ -37,6 +36,7 @@ from netproxy.slim_objects import (
     SlimPod,
     SlimPort,
 )
+from tests.support.clock import FakeClock
 from tests.support.cost import Lines
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import MemoryKernel

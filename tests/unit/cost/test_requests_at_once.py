@@ -16,8 +16,8 @@ from control.controllers.discovery import DiscoveredResource
 from control.controllers.garbage import GarbageCollector
 from control.controllers.garbage.graph import ORPHAN, Item
 from control.controllers.garbage.metadata import Owner
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError, conflict
+from tests.support.clock import FakeClock, settle
 from tests.support.product_world import World
 
 FOLDER = Path(concurrent_requests.__file__).parent

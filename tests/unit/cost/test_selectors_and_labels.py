@@ -19,9 +19,9 @@ from control.controllers.context import Context
 from control.controllers.selector_index import MOST_LATER, CompiledSelectorIndex
 from control.controllers.step_counter import STEPS_PER_ITERATION, StepCounter, selects
 from kube.api import apps_v1, core_v1, meta_v1
-from kube.clock import FakeClock
 from kube.label_rules import Rules
 from kube.selectors import from_label_selector, parse_labels
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 from tests.unit.control.controllers.test_orphans import CASES
 

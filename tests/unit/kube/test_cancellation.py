@@ -6,7 +6,7 @@ import pytest
 
 from kube import cancellation
 from kube.cancellation import AwaitedCancelled
-from kube.clock import settle
+from tests.support.clock import settle
 
 
 async def _of_others() -> None:

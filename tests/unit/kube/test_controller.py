@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from kube import controller as controllers
-from kube.clock import FakeClock, settle
 from kube.controller import Controller
 from kube.step_limit import Shares, sampling
+from tests.support.clock import FakeClock, settle
 
 
 async def test_keys_whose_reconciling_waits_for_nothing_do_not_keep_others_from_the_event_loop() -> None:

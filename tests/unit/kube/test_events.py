@@ -5,10 +5,10 @@ from typing import Any
 
 from kube.api import core_v1, meta_v1
 from kube.client import Client
-from kube.clock import FakeClock
 from kube.errors import StatusError
 from kube.event_queue import MAX_QUEUED, RETRY_SECONDS, TRIES
 from kube.events import EventRecorder
+from tests.support.clock import FakeClock
 from tests.unit.kube.fake_api import FakeAPI
 
 POD = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="web-1", namespace="shop", uid="u1", resource_version="7"))

@@ -11,10 +11,10 @@ import pytest
 
 from kube.api import core_v1
 from kube.client import Client
-from kube.clock import FakeClock, settle
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer, temporary_subscriptions
 from kube.shrinking import SMALL
+from tests.support.clock import FakeClock, settle
 from tests.unit.kube.fake_api import FakeAPI
 
 PODS = "/api/v1/pods"

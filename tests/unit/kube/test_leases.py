@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kube.client import Client, Response
-from kube.clock import FakeClock
 from kube.errors import StatusError
 from kube.leases import Fenced, LeaderElector, hold
+from tests.support.clock import FakeClock
 from tests.unit.kube.fake_api import FakeAPI
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/boss"

@@ -5,11 +5,10 @@ import itertools
 
 import pytest
 
-from agent.usage.exposition import Text
-from agent.usage.loop_metrics import LoopMetrics
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from kube import counters
-from kube.clock import FakeClock, settle
 from kube.loops import FAILURES, FIRST_RETRY, LAST_RETRY, RUNNING, TASKS, Loops
+from tests.support.clock import FakeClock, settle
 
 
 async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted(caplog) -> None:
@@ -31,10 +30,9 @@ async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted
     assert pauses[0] == FIRST_RETRY and pauses == sorted(pauses) and pauses[-1] == LAST_RETRY
     assert (RUNNING.values["a loop that fails",], FAILURES.values["a loop that fails",]) == (1, 11)
     assert "OSError: no space" in caplog.text
-    text = Text()
-    LoopMetrics().write(text)
-    assert 'wherry_loop_running{loop="a loop that fails"} 1.0\n' in str(text)
-    assert 'wherry_loop_failures_total{loop="a loop that fails"} 11.0\n' in str(text)
+    text = str(KubeletMetrics())
+    assert 'wherry_loop_running{loop="a loop that fails"} 1.0\n' in text
+    assert 'wherry_loop_failures_total{loop="a loop that fails"} 11.0\n' in text
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert RUNNING.values["a loop that fails",] == 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kube.client import Response
-from kube.clock import FakeClock
 from kube.retry_after import TIMES, RetryAfterTransport
+from tests.support.clock import FakeClock
 
 
 class Server:

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from kube.clock import FakeClock, settle
 from kube.controller import Controller
 from kube.errors import conflict
 from kube.workqueue import ShutDown, WorkQueue
+from tests.support.clock import FakeClock, settle
 
 
 async def test_a_key_added_twice_is_worked_on_once() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kube.clock import FakeClock
 from netproxy import backend_factory
 from netproxy.config import PodNetworkConfig, ProxyConfig
 from netproxy.settings import FixedChainSettings
+from tests.support.clock import FakeClock
 
 
 @pytest.mark.parametrize(

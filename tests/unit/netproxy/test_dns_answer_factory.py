@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.clock import FakeClock
 from netproxy.dns import alias_resolver, forwarder, wire
 from netproxy.dns.answer_cache import OVERHEAD, BoundedCache
 from netproxy.dns.answer_factory import Answer
 from netproxy.dns.forwarder import Forwarder
 from netproxy.dns.responder import Responder
 from netproxy.dns.zone import Zone
+from tests.support.clock import FakeClock
 from tests.support.services import service, slice_of
 from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory, responder, texts
 from tests.unit.netproxy.test_dns_forwarder import upstream_answer

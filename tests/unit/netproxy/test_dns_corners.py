@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.clock import FakeClock
 from netproxy.dns import forwarder, wire
 from netproxy.dns.forwarder import Forwarder, age, lowest_ttl
 from netproxy.dns.zone import Zone
+from tests.support.clock import FakeClock
 from tests.support.services import endpoint, port, service, slice_of
 from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory, ask, responder, texts
 from tests.unit.netproxy.test_dns_forwarder import upstream_answer

@@ -12,9 +12,9 @@ import dns.rdatatype
 import dns.rrset
 import pytest
 
-from kube.clock import FakeClock
 from netproxy.dns import forwarder, wire
 from netproxy.dns.forwarder import Forwarder, ResolvConf
+from tests.support.clock import FakeClock
 
 from .test_dns import responder, texts
 

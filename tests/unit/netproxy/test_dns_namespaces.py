@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError
 from netproxy.dns import wire
 from netproxy.dns.namespaces import Namespaces
 from netproxy.dns.zone import Zone
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory
 

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kube.api import networking_v1
-from kube.clock import FakeClock, settle
 from netproxy.pod_addresses import Given
 from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.enforcer import KEEP_FOLLOWING, PolicyEnforcer
 from netproxy.policy.orphaned_pods import CHECK_PERIOD
 from netproxy.slim_objects import SlimAnnotations, SlimMeta, SlimNamespace
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy

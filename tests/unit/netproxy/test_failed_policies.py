@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from kube.api import networking_v1
-from kube.clock import FakeClock, settle
 from netproxy.errors import PolicyError, WriteError
 from netproxy.policy import policy_loader
 from netproxy.policy import table as table_module
@@ -21,6 +20,7 @@ from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.policy_loader import CLOSED_RETRY
 from netproxy.policy.selector import Selector
 from netproxy.slim_objects import SlimMeta, SlimNamespace
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError
 from netproxy.errors import WriteError
 from netproxy.policy import table_writer
@@ -18,6 +17,7 @@ from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.family_writer import RETRY
 from netproxy.policy.former_addresses import MAX_PAUSE, MIN_PAUSE, pause_after
 from netproxy.slim_objects import SlimMeta, SlimNamespace, SlimPod
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock, settle
 from kube.process import CommandError, Result
 from netproxy import netlink
 from netproxy.config import IPVSConfig
@@ -24,6 +23,7 @@ from netproxy.ipvs.state import Server, ServerConfig
 from netproxy.model import ServicePort, plan_service
 from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.churn import Churn
+from tests.support.clock import FakeClock, settle
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import IPVSTracer, MemoryKernel
 from tests.support.packet_case import IP, NODE, NODE_VIEW, POD, WORLD, Case

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock, settle
 from kube.informer import Change
 from netproxy.errors import UnansweredError
 from netproxy.policy import table as table_module
@@ -16,6 +15,7 @@ from netproxy.policy.family_writer import RETRY
 from netproxy.policy.policy_search import MAX_CHECKS, by_cost, namespace_of, search
 from netproxy.policy.retries import FIRST_RETRY, LAST_RETRY, Retries
 from netproxy.slim_objects import SlimMeta, SlimNamespace
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy

@@ -8,7 +8,6 @@ import pytest
 
 from kube import ip_addresses
 from kube.api import core_v1
-from kube.clock import FakeClock
 from netproxy import address_ranges, large_changes, proxy, source_ranges
 from netproxy.iptables import backend as iptables_backend
 from netproxy.ipvs import desired_state, state
@@ -17,6 +16,7 @@ from netproxy.model import plan_service
 from netproxy.nftables import backend
 from netproxy.nftables import shadow as nftables_shadow
 from netproxy.xtables import shadow as xtables_shadow
+from tests.support.clock import FakeClock
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.packet_cases import FIXED, RULES
 from tests.support.refusing_kernels import (

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock, settle
 from kube.process import CommandError, Result
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.ipvs import kernel
 from netproxy.model import ServicePort, plan_service
 from netproxy.nft import writer as nft_writer
 from netproxy.service_writer import FIRST_RETRY, MAX_POSTPONED, TIMEOUT_RETRY, WHOLE_STARTS, ServiceWriter
+from tests.support.clock import FakeClock, settle
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.refusing_kernels import (

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kube.api import core_v1
-from kube.clock import settle
 from netproxy.endpoints import NodeView
 from netproxy.listeners import Listeners, read_listeners
 from netproxy.service_table import PortInUse, ServiceTable
+from tests.support.clock import settle
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from kube.api import core_v1
-from kube.clock import FakeClock, settle
 from netproxy import metrics, namespace_budget
 from netproxy.endpoints import NodeView
 from netproxy.errors import ServiceError
@@ -18,6 +17,7 @@ from netproxy.proxy import CHECK_PERIOD
 from netproxy.service_limits import AFFINITY_RULES, CHAINS, FREE_RULES, PAIRS, TIMEOUT_RULES, VIRTUAL_SERVERS, ModeCost
 from netproxy.service_table import ServiceTable
 from netproxy.settings import RuleSettings
+from tests.support.clock import FakeClock, settle
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from kube.clock import FakeClock
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
 from netproxy.model import ServicePort, plan_service
@@ -14,6 +13,7 @@ from netproxy.nftables import chains
 from netproxy.nftables.backend import NFTablesBackend
 from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.churn import Churn
+from tests.support.clock import FakeClock
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.services import service, slice_of
 

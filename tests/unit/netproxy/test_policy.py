@@ -3,10 +3,10 @@
 import pytest
 
 from kube.api import networking_v1
-from kube.clock import FakeClock
 from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.base_chains import HOOKS
 from netproxy.slim_objects import SlimPod
+from tests.support.clock import FakeClock
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy
 from tests.support.policy_cases import CASES, Packet

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kube.api import networking_v1
-from kube.clock import FakeClock
 from netproxy.errors import PolicyError
 from netproxy.policy import node_costs
 from netproxy.policy import policy_loader as loader_module
@@ -20,6 +19,7 @@ from netproxy.policy.rules import RulesetBuilder
 from netproxy.policy.table import PolicyTable
 from netproxy.slices import run_to_end
 from netproxy.slim_objects import SlimContainer, SlimPort
+from tests.support.clock import FakeClock
 from tests.support.policies import pod, policy
 
 

@@ -6,7 +6,6 @@ import random
 import pytest
 
 from kube.api import networking_v1
-from kube.clock import FakeClock, settle
 from netproxy.metrics import NFTABLES_FAILURES
 from netproxy.nft.table import Contents
 from netproxy.policy.backend import PolicyBackend
@@ -14,6 +13,7 @@ from netproxy.policy.parsing import parse
 from netproxy.policy.pod_facts import facts_of
 from netproxy.policy.rules import RulesetBuilder
 from netproxy.slim_objects import SlimPod
+from tests.support.clock import FakeClock, settle
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import pod, policy, random_policy
 from tests.support.policy_tables import (

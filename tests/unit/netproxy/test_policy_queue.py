@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kube.api import networking_v1
-from kube.clock import settle
 from netproxy.pod_addresses import Given
 from netproxy.policy import enforcer, policy_loader, table_writer
 from netproxy.policy.address_changes import AddressChange, AddressChanges
 from netproxy.policy.work_queue import WorkQueue
+from tests.support.clock import settle
 from tests.support.policies import pod, policy
 from tests.unit.netproxy.test_enforcer import OTHER, WEB, Site, closing, cluster, on_a_node
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kube.api import core_v1, discovery_v1
-from kube.clock import SYSTEM, FakeClock, settle
+from kube.clock import SYSTEM
 from kube.informer import Informer
 from netproxy import conntrack, metrics, reports
 from netproxy.conntrack import StaleFlows, stale_flows
@@ -22,6 +22,7 @@ from netproxy.model import ServicePort, plan_service
 from netproxy.proxy import ServiceProxy
 from netproxy.service_table import ServiceTable
 from netproxy.settings import FixedChainSettings, RuleSettings
+from tests.support.clock import FakeClock, settle
 from tests.support.flows import flow
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.api import core_v1
-from kube.clock import FakeClock, settle
 from netproxy import metrics, service_search
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, TIMEOUT_RETRY, WHOLE_STARTS, ServiceWriter
+from tests.support.clock import FakeClock, settle
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.refusing_kernels import (

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from kube.clock import FakeClock, settle
 from kube.informer import Change
 from netproxy.config import ProxyConfig
 from netproxy.podnet import route_controller
 from netproxy.podnet.rtnetlink import RouteMonitor
+from tests.support.clock import FakeClock, settle
 from tests.support.services import node
 
 

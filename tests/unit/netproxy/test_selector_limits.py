@@ -6,7 +6,6 @@ import pytest
 
 from kube import selectors
 from kube.api import networking_v1
-from kube.clock import settle
 from netproxy.policy import selections as selections_module
 from netproxy.policy.limits import MAX_ALL_REQUIREMENTS, MAX_REQUIREMENTS, MAX_SUBJECTS_ALIKE
 from netproxy.policy.parsing import parse, read
@@ -15,6 +14,7 @@ from netproxy.policy.policy_rules import PolicyRules
 from netproxy.policy.rules import RulesetBuilder
 from netproxy.policy.table import PolicyTable
 from netproxy.slices import run_to_end
+from tests.support.clock import settle
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy
 from tests.unit.netproxy.test_enforcer import CLIENT, WEB, cluster, enforcing

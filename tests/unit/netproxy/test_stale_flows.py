@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from kube import loops
-from kube.clock import SYSTEM, FakeClock
+from kube.clock import SYSTEM
 from netproxy import conntrack, flow_cleaner
 from netproxy.conntrack import StaleFlows
 from netproxy.errors import WriteError
 from netproxy.flow_cleaner import FlowCleaner
 from netproxy.model import plan_service
+from tests.support.clock import FakeClock
 from tests.support.flows import Table, flow, until
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from kube.clock import FakeClock
 from netproxy import large_changes
 from netproxy.errors import WriteError
 from netproxy.iptables import backend as iptables_backend
@@ -16,6 +15,7 @@ from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables import restore_text, shadow
 from netproxy.xtables.shadow import Fragment
 from tests.support.churn import Churn
+from tests.support.clock import FakeClock
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.services import port, service, slice_of
 

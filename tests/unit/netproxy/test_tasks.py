@@ -10,12 +10,12 @@ import pytest
 from kube.api import core_v1, meta_v1
 from kube.cancellation import AwaitedCancelled
 from kube.client import Client
-from kube.clock import FakeClock
 from kube.informer import Informer
 from netproxy import metrics
 from netproxy.errors import ConfigError
 from netproxy.node_controller import NodeController
 from netproxy.tasks import Task, start
+from tests.support.clock import FakeClock
 
 
 async def of_others() -> None:

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from agent.csi.attachments import WAIT_SECONDS, Attachments
-from agent.csi.volume import Volume
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import AttachLimitError, VolumeError
 from kube.api import core_v1, storage_v1
-from kube.clock import FakeClock
 from kube.csi import attachment_name
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 VOLUME = Volume(name="pv", driver="d", handle="h", pod_volume="data")

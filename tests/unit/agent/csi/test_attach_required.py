@@ -12,12 +12,12 @@ import pytest
 from agent.csi.attachments import Attachments
 from agent.csi.layout import Layout
 from agent.csi.publishing import Publisher
-from agent.csi.volume import Volume
 from agent.csi.volumes import CSIVolumes
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1, storage_v1
-from kube.clock import FakeClock
 from kube.csi import attachment_name
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 VOLUME = Volume(name="pv", driver="d", handle="h", pod_volume="data")

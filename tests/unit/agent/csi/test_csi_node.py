@@ -11,7 +11,7 @@ import pytest
 from agent.csi.csi_node import NODE_ID, CSINodes
 from agent.plugins.handler import PluginError
 from kube.api import core_v1, storage_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 RACK = {"topology/rack": "r1"}

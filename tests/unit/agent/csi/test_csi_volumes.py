@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.csi import lifecycle_modes, request
+from agent.csi import csi_driver, request
 from agent.csi.drivers import CSIDrivers
 from agent.csi.layout import Layout
 from agent.csi.messages import AccessMode
-from agent.csi.volume import Volume, of_persistent
 from agent.plugins.handler import PluginError
 from agent.usage import volume_metrics
 from agent.usage.model import CPU, Filesystem, Memory, NodeUse, PersistentUse, PodUse, Snapshot
+from agent.volumes.csi_volume import Volume, of_persistent
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1, storage_v1
 
@@ -105,10 +105,10 @@ def test_volumes_of_a_mode_that_the_driver_does_not_support_are_refused(
             {"metadata": {"name": "d"}, "spec": {"volumeLifecycleModes": modes}}, storage_v1.CSIDriver
         )
     if not problem:
-        lifecycle_modes.check("d", about, ephemeral=ephemeral)
+        csi_driver.check_lifecycle_mode("d", about, ephemeral=ephemeral)
         return
     with pytest.raises(VolumeError) as raised:
-        lifecycle_modes.check("d", about, ephemeral=ephemeral)
+        csi_driver.check_lifecycle_mode("d", about, ephemeral=ephemeral)
     mode = "Ephemeral" if ephemeral else "Persistent"
     assert str(raised.value) == (
         "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: "

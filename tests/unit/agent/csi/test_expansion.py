@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from agent.csi.expansion import Expansion
-from agent.csi.volume import Volume
 from agent.volumes.claims import BoundClaim
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 Json = dict[str, Any]
 POD = msgspec.convert({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": []}}, core_v1.Pod)

@@ -11,7 +11,7 @@ import msgspec
 
 from agent.csi.limits import Limits
 from kube.api import storage_v1
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.csi.volume import of_persistent
+from agent.volumes.csi_volume import of_persistent
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from tests.unit.agent.csi import test_attach_required

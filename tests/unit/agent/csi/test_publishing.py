@@ -10,8 +10,8 @@ import pytest
 
 from agent.csi.layout import Layout
 from agent.csi.publishing import Publisher
-from agent.csi.volume import Volume
 from agent.volumes import ownership
+from agent.volumes.csi_volume import Volume
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube import serialize

@@ -16,13 +16,13 @@ import pytest
 from agent import threads
 from agent.csi.attachments import Attachments
 from agent.csi.layout import Layout
-from agent.csi.volume import Volume
 from agent.csi.volumes import CSIVolumes
 from agent.volumes import mounts
 from agent.volumes.cleanup import CleanupError
+from agent.volumes.csi_volume import Volume
 from cri.errors import CRIError
 from kube.api import core_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 VOLUME = Volume(name="pv", driver="d", handle="h", pod_volume="data")

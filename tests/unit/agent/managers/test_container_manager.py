@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from agent.container_manager import claim_cleanup
+from agent.container_manager.manager import SWEEP_SECONDS, ContainerManager
 from agent.devices.pool import Device, Pool
-from agent.managers import claim_cleanup
-from agent.managers.container_manager import SWEEP_SECONDS, ContainerManager
 from agent.managers.errors import DynamicResourceError
 from agent.managers.options import ManagerOptions
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.unit.agent.pods import pod
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from agent.container_manager.manager import ContainerManager
 from agent.kubelet_configuration import ConfigError, parse
 from agent.managers import memory_state, options
-from agent.managers.container_manager import ContainerManager
 from agent.managers.errors import AdmissionError
 from agent.managers.hints import ANY, Hint, Hints, Merger
 from agent.managers.memory import MemoryManager

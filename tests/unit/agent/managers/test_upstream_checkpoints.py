@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agent.claims import checkpoint as claims
+from agent.container_manager.manager import ContainerManager
 from agent.devices import checkpoint as devices
 from agent.devices.manager import DeviceManager
 from agent.managers import cpu_state, memory_state
-from agent.managers.container_manager import ContainerManager
 from agent.managers.options import ManagerOptions
 from agent.managers.state_files import StateError
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 TABLE = {"total": 100, "systemReserved": 10, "allocatable": 90, "reserved": 5, "free": 85}
 MACHINE = {

@@ -12,9 +12,9 @@ from agent.usage import resource_metrics
 from cri.runtime_service import RuntimeService
 from kube import cpu_time
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
 from kube.events import EventRecorder
 from kube.loops import Loops
+from tests.support.clock import FakeClock
 
 
 class World:

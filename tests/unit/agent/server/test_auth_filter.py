@@ -16,9 +16,9 @@ from control.auth.x509 import CertificateAuthenticator
 from kube import pki, subjects
 from kube.api import authentication_v1, authorization_v1
 from kube.client import Client
-from kube.clock import FakeClock
 from kube.errors import StatusError
 from kube.step_limit import Shares, StepTooLong, sampling
+from tests.support.clock import FakeClock
 
 
 class API:

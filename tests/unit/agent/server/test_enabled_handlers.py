@@ -12,15 +12,15 @@ from typing import Any, cast
 
 import pytest
 
+from agent.config import EnabledHandlers
+from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
 from agent.server import log_query
 from agent.server.app import ServerDependencies, build
 from agent.server.auth_filter import AuthFilter
 from agent.server.authentication import User
-from agent.server.enabled_handlers import EnabledHandlers
 from agent.server.request_metrics import bucket
-from agent.usage.kubelet_metrics import KubeletMetrics, size_class
-from kube.clock import FakeClock
 from kube.process import Result
+from tests.support.clock import FakeClock
 
 
 class Anybody:

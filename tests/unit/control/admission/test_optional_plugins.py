@@ -27,9 +27,9 @@ from control.admission.webhooks.invoker import WebhookInvoker
 from control.auth.fields import ConfigurationError
 from control.auth.rbac import RBACAuthorizer
 from control.interfaces.admission import Attributes, Plugin
-from kube.clock import FakeClock
 from kube.errors import StatusError
 from kube.json_object import Object
+from tests.support.clock import FakeClock
 from tests.support.lookup import Objects, attributes
 
 

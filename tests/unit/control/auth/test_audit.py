@@ -18,7 +18,7 @@ from control.auth.audit_log import QUEUE, LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
 from kube.bounded_cache import LONGEST_USER
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
 

@@ -10,7 +10,7 @@ from control.auth import audit_webhook
 from control.auth.audit import ERRORS
 from control.auth.audit_webhook import Batching, BatchWebhook, BlockingWebhook
 from control.auth.webhooks.client import ReviewFailed
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 class Client:

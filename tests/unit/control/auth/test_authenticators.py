@@ -13,8 +13,9 @@ from control.auth.authenticators import ANONYMOUS_USER, AnonymousPolicy
 from control.auth.static_tokens import StaticTokenAuthenticator, bootstrap_groups
 from control.auth.user import Credentials, UserInfo
 from kube import pki
-from kube.clock import FakeClock, format_time
+from kube.clock import format_time
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 from tests.support.lookup import Objects
 
 

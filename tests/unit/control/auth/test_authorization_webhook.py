@@ -13,8 +13,8 @@ from control.auth.authorizers import DecisionPending
 from control.auth.user import AuthzAttributes, Decision
 from control.auth.webhooks.access import LONGEST_REASON, Settings, WebhookAuthorizer
 from kube.bounded_cache import forget_all
-from kube.clock import FakeClock
 from kube.json_object import Object
+from tests.support.clock import FakeClock
 
 KIB = 1 << 10
 

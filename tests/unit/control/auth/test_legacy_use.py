@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from control.auth.legacy_use import MOST_NOTED, LegacyTokenUse
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 def secret(name: str) -> dict[str, Any]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from control.auth.review_spec import attributes_of, shown_to_conditions, spec_of
 from control.auth.user import AuthzAttributes, UserInfo
 from control.auth.webhooks.response_cache import ResponseCache
-from kube.clock import FakeClock
 from kube.selectors import parse_fields
+from tests.support.clock import FakeClock
 
 ANN = UserInfo("ann", "u1", ("dev",), {"k": ("v",)})
 

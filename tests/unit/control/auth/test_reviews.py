@@ -13,8 +13,8 @@ from control.auth.token_claims import make_claims
 from control.auth.token_signer import ISSUER
 from control.auth.user import UserInfo
 from kube import pki
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 from tests.support.lookup import Objects
 
 TARGETS = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_BINDINGS, "Role": ROLES, "RoleBinding": BINDINGS}

@@ -17,8 +17,9 @@ from control.auth.token_signer import ISSUER, TokenSigner
 from control.auth.user import Credentials, UserInfo
 from kube import pki
 from kube.bounded_cache import forget_all
-from kube.clock import FakeClock, parse_time
+from kube.clock import parse_time
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 from tests.support.lookup import Objects
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from control.controllers.account_clients import AccountTransport
 from kube.client import Client, Response
-from kube.clock import FakeClock, format_time
+from kube.clock import format_time
 from kube.errors import StatusError, not_found
+from tests.support.clock import FakeClock
 
 PODS = "/api/v1/pods"
 

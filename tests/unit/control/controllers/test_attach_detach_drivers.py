@@ -10,7 +10,7 @@ import pytest
 from control.controllers.attach_detach import AttachDetachController
 from control.controllers.attach_detach.requirements import DRIVER_CHANGE_SECONDS
 from kube.api import storage_v1
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.working import working
 from tests.unit.control.controllers.test_attach_detach_lag import DRIVER, World
 

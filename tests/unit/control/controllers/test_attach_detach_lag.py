@@ -12,8 +12,8 @@ from control.controllers.attach_detach.controller import MANAGED, RETRY_SECONDS
 from control.controllers.attach_detach.plan import FORCE_SECONDS
 from kube.api import core_v1, storage_v1
 from kube.client import Response
-from kube.clock import FakeClock, settle
 from kube.csi import attachment_name, unique_name
+from tests.support.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 from tests.support.working import working
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.controllers.attach_detach.timeouts import ATTACH_SECONDS, AttachTimeouts
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 async def test_each_node_has_a_timeout_of_its_own_which_repeats() -> None:

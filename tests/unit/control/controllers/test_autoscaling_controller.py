@@ -22,9 +22,10 @@ from kube import serialize
 from kube.api import autoscaling_v2 as v2
 from kube.api import core_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock, format_time, settle
+from kube.clock import format_time
 from kube.errors import StatusError
 from kube.selectors import LabelSelector, parse_labels
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 
 HPA = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"

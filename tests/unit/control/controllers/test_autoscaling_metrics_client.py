@@ -18,8 +18,8 @@ from kube import serialize
 from kube.api import autoscaling_v2 as v2
 from kube.api import meta_v1
 from kube.client import Client, Response
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 
 from .makers import pod
 

@@ -7,8 +7,8 @@ import pytest
 from control.controllers.context import Context
 from control.controllers.endpoints import backends
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
 from kube.informer import Informer
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 MANY = {f"k{number}": "" for number in range(backends.MANY + 1)}

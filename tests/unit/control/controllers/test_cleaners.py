@@ -22,9 +22,10 @@ from control.controllers.quota_totals import Totals
 from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
 from kube.client import Response
-from kube.clock import format_time, settle
+from kube.clock import format_time
 from kube.errors import StatusError
 from kube.volume_binding import mismatch
+from tests.support.clock import settle
 from tests.support.memory_api import MemoryAPI
 
 from .makers import NOW, ago, pod

@@ -11,7 +11,8 @@ from control.controllers.certificates.cleaner import CertificateCleaner
 from control.controllers.token_cleaner import TYPE, TokenCleaner
 from kube.api import certificates_v1, core_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock, format_time, settle
+from kube.clock import format_time
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 from tests.support.working import working
 

@@ -12,8 +12,9 @@ from control.controllers.cronjob import CronJobController
 from kube import serialize
 from kube.api import batch_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock, format_time
+from kube.clock import format_time
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 from tests.support.memory_api import MemoryAPI
 from tests.support.working import working
 

@@ -11,7 +11,7 @@ import pytest
 from control.controllers.deployment import revisions, rolling, status
 from control.controllers.deployment.template import BYTES_PER_YIELD, fnv32a, same_template, template_hash
 from kube.api import apps_v1, core_v1
-from kube.clock import settle
+from tests.support.clock import settle
 
 from .makers import NOW, deployment, replica_set, template
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.controllers.disruption import DisruptionController
 from kube.api import core_v1, meta_v1, policy_v1
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 from tests.support.working import working
 

@@ -15,8 +15,8 @@ from control.controllers.discovery import DiscoveredResource
 from control.controllers.garbage.item_requests import ItemRequests
 from control.controllers.garbage.resource_monitors import ResourceMonitors
 from kube.client import Client, Response
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 
 VERBS = ["list", "watch", "delete", "deletecollection"]
 ROOT = "/apis/wardle.example.com/v1"

@@ -17,8 +17,8 @@ from control.controllers.job.tally import FINALIZER
 from kube import serialize
 from kube.api import batch_v1, core_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 from tests.support.memory_api import MemoryAPI
 from tests.support.working import working
 

@@ -10,9 +10,9 @@ import pytest
 from control.controllers.local_path import LocalPathProvisioner, plan
 from kube.api import core_v1
 from kube.client import Response
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError
 from kube.volume_binding import LOCAL_PATH_FOLDER, LOCAL_PATH_NODE, node_fits
+from tests.support.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 from tests.support.working import working
 

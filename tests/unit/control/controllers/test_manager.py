@@ -16,9 +16,9 @@ from control.controllers.context import Context
 from kube import resources
 from kube.api import batch_v1, core_v1
 from kube.client import Client, Response
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError
 from kube.shared_informers import SharedInformers
+from tests.support.clock import FakeClock, settle
 
 SETTINGS = manager.ControllerConfig(root_ca="pem", local_path=True)
 

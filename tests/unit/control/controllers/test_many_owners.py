@@ -15,8 +15,8 @@ from control.controllers.garbage.collector import REDISCOVER_SECONDS
 from control.controllers.garbage.graph import FOREGROUND, PART, Graph, Item
 from control.controllers.garbage.metadata import Metadata, Owner, Partial
 from control.controllers.step_counter import REQUEST_STEPS, STEPS_PER_ITERATION
-from kube.clock import FakeClock, settle
 from kube.informer import Change
+from tests.support.clock import FakeClock, settle
 from tests.support.product_world import World
 
 MAPS = DiscoveredResource("", "v1", "configmaps", "ConfigMap", True, frozenset())

@@ -23,10 +23,10 @@ from control.controllers.context import Context
 from control.controllers.manager import CONTROLLERS, ControllerConfig
 from kube import pki, resources, serialize
 from kube.api import meta_v1
-from kube.clock import FakeClock, settle
 from kube.object_names import metadata_of
 from kube.resources import Resource
 from tests.support import product_world
+from tests.support.clock import FakeClock, settle
 from tests.support.product_world import NAMESPACE, World
 
 EVIL = "evil"

@@ -12,8 +12,8 @@ from control.controllers.context import Context
 from control.controllers.disruption import DisruptionController
 from kube import pki
 from kube.api import apps_v1, core_v1, meta_v1, policy_v1
-from kube.clock import FakeClock, settle
 from kube.controller import Controller
+from tests.support.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 from tests.support.working import working
 

@@ -11,9 +11,9 @@ from control.controllers.nodes import health
 from control.controllers.nodes.lifecycle import NodeLifecycleController
 from kube.api import core_v1
 from kube.client import Response
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError
 from kube.object_names import name_of
+from tests.support.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 from tests.support.working import working
 

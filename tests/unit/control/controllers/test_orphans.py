@@ -15,8 +15,8 @@ from control.controllers.selector_index import CompiledSelectorIndex
 from control.controllers.statefulset import StatefulSetController
 from kube.api import apps_v1, batch_v1, core_v1, meta_v1, policy_v1
 from kube.client import Client
-from kube.clock import FakeClock
 from kube.selectors import LabelSelector, SelectorError, from_label_selector
+from tests.support.clock import FakeClock
 
 from .test_manager import EmptyServer
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from control.controllers.overlay import KEPT_SECONDS, Overlay
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
 from kube.informer import Change
+from tests.support.clock import FakeClock
 
 
 class Lagging:

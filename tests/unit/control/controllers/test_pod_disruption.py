@@ -8,7 +8,7 @@ from typing import Any
 from control.controllers.pod_disruption import disrupt
 from kube import serialize
 from kube.client import Client, Response
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.memory_api import MemoryAPI
 
 from .makers import pod

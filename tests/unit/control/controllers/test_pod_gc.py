@@ -11,8 +11,8 @@ from control.controllers.pod_gc import OUT_OF_SERVICE, PodGC
 from kube import serialize
 from kube.api import core_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 from tests.support.memory_api import MemoryAPI
 from tests.support.working import working
 

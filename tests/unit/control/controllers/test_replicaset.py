@@ -14,9 +14,9 @@ from control.controllers.pod_control import pods_prefix, slow_start
 from control.controllers.replicaset import fully_labeled, plan, status_of
 from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
 from kube.errors import StatusError, forbidden
 from kube.step_limit import StepTooLong
+from tests.support.clock import FakeClock
 
 from .makers import NOW, pod, replica_set
 

@@ -14,7 +14,7 @@ from control.controllers.replicaset import ReplicaSetController
 from kube import serialize
 from kube.api import apps_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
 from tests.support.working import working
 

@@ -16,10 +16,10 @@ from control.controllers.resource_quota import ResourceQuotaController, count_ob
 from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, meta_v1, resource_v1
 from kube.client import Response
-from kube.clock import FakeClock, settle
 from kube.errors import StatusError
 from kube.shared_informers import wait_until_listed
 from kube.volume_binding import CLASS_ANNOTATION
+from tests.support.clock import FakeClock, settle
 from tests.support.hollow import running
 from tests.support.product_world import World
 from tests.support.working import working

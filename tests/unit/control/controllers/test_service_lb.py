@@ -12,8 +12,8 @@ from control.controllers.service_lb.node_addresses import NodeAddresses
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.ports import LoadBalancerPorts, host_ports_of, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
-from kube.clock import FakeClock
 from kube.port_ranges import PortRanges
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 

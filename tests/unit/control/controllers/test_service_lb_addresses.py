@@ -11,8 +11,8 @@ from control.controllers.service_lb import ServiceLoadBalancerController
 from control.controllers.service_lb.addition_limit import ADDITION_SECONDS, ADDITIONS
 from control.controllers.service_lb.believed_addresses import IPRanges
 from kube.api import core_v1
-from kube.clock import FakeClock, settle
 from kube.ip_addresses import network, reached
+from tests.support.clock import FakeClock, settle
 from tests.support.load_balancer_api import LoadBalancerAPI
 from tests.support.working import working
 

@@ -6,7 +6,7 @@ import pytest
 
 from control.controllers.service_lb import ServiceLoadBalancerController
 from control.controllers.service_lb.plan import FINALIZER
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.load_balancer_api import LoadBalancerAPI
 from tests.support.working import working
 

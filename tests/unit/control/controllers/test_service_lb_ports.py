@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.controllers.service_lb import ServiceLoadBalancerController, plan
 from control.controllers.service_lb.plan import FINALIZER
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.load_balancer_api import LoadBalancerAPI
 from tests.support.working import working
 

@@ -13,8 +13,8 @@ from control.controllers.statefulset import StatefulSetController
 from kube import serialize
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock
 from kube.step_limit import StepTooLong
+from tests.support.clock import FakeClock
 from tests.support.memory_api import MemoryAPI
 from tests.support.working import working
 

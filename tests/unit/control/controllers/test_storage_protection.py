@@ -20,7 +20,7 @@ from control.controllers.storage_protection import (
 )
 from kube import serialize
 from kube.api import core_v1, meta_v1, storage_v1
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 from tests.support.working import working
 

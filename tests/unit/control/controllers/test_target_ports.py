@@ -14,7 +14,7 @@ from control.controllers.endpoints.slice_plan import plan
 from control.controllers.endpoints.target_ports import TargetPorts
 from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 from tests.support.product_world import World
 from tests.support.working import working
 

@@ -10,8 +10,8 @@ import pytest
 from control.controllers.persistent_volumes.controller import PersistentVolumeController
 from control.controllers.persistent_volumes.matching import find_match
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock, settle
 from kube.volume_binding import BIND_COMPLETED, mismatch
+from tests.support.clock import FakeClock, settle
 from tests.support.product_world import World
 from tests.support.working import working
 

@@ -13,7 +13,7 @@ from control.registry.strategies import strategy_for
 from control.server.forms import Form
 from control.storage.entry import Entry
 from kube import resources
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 @given(

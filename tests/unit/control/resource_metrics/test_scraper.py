@@ -6,7 +6,7 @@ import pytest
 
 from control.resource_metrics import scraper as module
 from control.resource_metrics.scraper import FIRST_WINDOW, Scraper
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 class Node:

@@ -14,8 +14,8 @@ from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.queued_pod import QueuedPod
 from kube.api import core_v1
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 
 from .clusters import node, pod
 

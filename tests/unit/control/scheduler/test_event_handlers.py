@@ -9,8 +9,8 @@ from control.scheduler.event_handlers import EventHandlers
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from kube.api import core_v1
-from kube.clock import FakeClock
 from kube.informer import Change
+from tests.support.clock import FakeClock
 
 from .clusters import World, node, pod
 

@@ -11,8 +11,8 @@ from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from kube.api import core_v1, meta_v1, resource_v1
-from kube.clock import FakeClock
 from kube.informer import Change
+from tests.support.clock import FakeClock
 
 from .clusters import ZONE, node, pod
 

@@ -6,7 +6,7 @@ import asyncio
 
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import STALE_SECONDS, SWEEP_SECONDS, SchedulingQueue
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 from .clusters import pod
 

@@ -8,7 +8,7 @@ from control.controllers.context import Context
 from control.scheduler import selector_spread
 from control.scheduler.selector_spread import MOST_LABELS, MOST_TERMS, DefaultSelectors
 from kube.api import apps_v1, core_v1, meta_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
 
 MANY = {f"k{number}": "" for number in range(MOST_TERMS + 1)}

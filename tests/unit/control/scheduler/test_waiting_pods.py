@@ -15,7 +15,7 @@ from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.sliced_work import SlicedWork
 from kube.api import core_v1, meta_v1
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.cost import Lines
 from tests.support.scheduling import Bench
 

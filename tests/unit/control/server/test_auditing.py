@@ -16,7 +16,7 @@ from control.auth.audit_policy import Policy
 from control.auth.user import UserInfo
 from control.http.exchange import Request, Response, Stream
 from control.server import audit_bodies, auditing, authorizing
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 JSON, GZIP = b"application/json", [(b"content-encoding", b"gzip")]
 ITEM = {"metadata": {"name": "a", "managedFields": [{"manager": "m"}]}, "data": {f"k{n}": "é" for n in range(5000)}}

@@ -20,8 +20,8 @@ from control.server.shared_events import MOST_BYTES, MOST_EVENTS, SECONDS, Share
 from control.storage.entry import Entry
 from control.storage.watcher import WatchEvent
 from kube import bounded_cache, resources
-from kube.clock import FakeClock
 from kube.schema import wire
+from tests.support.clock import FakeClock
 
 
 async def test_ages_in_a_watched_table_count_to_when_the_row_is_made() -> None:

@@ -9,8 +9,8 @@ from control.config import ControlConfig
 from control.features import GATES, check
 from control.http.exchange import Request
 from control.server.zpages import ZPages
-from kube.clock import FakeClock
 from kube.errors import StatusError
+from tests.support.clock import FakeClock
 
 NOWHERE = Path("/nowhere")
 CONFIG = ControlConfig(NOWHERE, NOWHERE / "a.crt", NOWHERE / "a.key", NOWHERE / "ca.crt", NOWHERE / "sa.key")

@@ -16,7 +16,7 @@ from control.storage.cache import WatchCache
 from control.storage.resource_cache import ResourceCache
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Item
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 PODS, NODES = "/registry/pods/", "/registry/minions/"
 

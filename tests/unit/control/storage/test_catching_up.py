@@ -6,7 +6,7 @@ import asyncio
 
 from control.storage.catching_up import CatchingUp
 from control.storage.store import FutureRevision
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 class Cache:

@@ -11,7 +11,7 @@ from control.storage.encryption import Encryption, EncryptionError
 from control.storage.kms import provider
 from control.storage.kms.plugin import EncryptedSeed
 from control.storage.kms.provider import CHECK_SECONDS, RETRY_SECONDS, KmsProvider
-from kube.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 class Plugin:

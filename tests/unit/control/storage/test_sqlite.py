@@ -20,7 +20,7 @@ from control.storage.compactor import Compactor
 from control.storage.snapshot import REVISION_BUMP, restore
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Compacted, Corrupt, KeyExists, Unavailable
-from kube.clock import FakeClock, settle
+from tests.support.clock import FakeClock, settle
 
 T = TypeVar("T")
 

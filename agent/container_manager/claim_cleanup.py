@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agent.container_manager.manager import SWEEP_SECONDS, ContainerManager
 from agent.interfaces import PodView
 from agent.keyed_tasks import KeyedTasks
-from agent.managers.container_manager import SWEEP_SECONDS, ContainerManager
 from agent.managers.errors import DynamicResourceError
 from kube.clock import Clock
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from agent.config import AgentConfig
+from agent.assembly.base import Base
 from agent.csi.attachments import Attachments
 from agent.csi.csi_node import CSINodes
 from agent.csi.drivers import CSIDrivers
@@ -25,14 +26,11 @@ from agent.volumes.persistent import PersistentVolumes
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
 from kube.api import core_v1
-from kube.client import Client
-from kube.clock import Clock
-from kube.events import EventRecorder
 
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """The volume manager, with the parts that other parts of the agent use."""
+    """The volume manager, with its parts that other groups use."""
 
     manager: VolumeManager
     csi: CSIVolumes
@@ -46,30 +44,18 @@ class Volumes:
         tasks.loop("volume limits", self.limits.run)
 
 
-def assemble(
-    config: AgentConfig,
-    client: Client,
+def build_volumes(
+    base: Base,
     references: ReferenceStore,
-    recorder: EventRecorder,
-    state: NodeState,
-    *,
-    runtime_handler: Callable[[str], str],
     pods_changed: Callable[[Iterable[str]], None],
-    clock: Clock,
+    runtime_handler: Callable[[str], str],
 ) -> Volumes:
-    """Build the parts; `runtime_handler` returns the handler of a RuntimeClass.
+    """Build the volume manager without starting anything.
 
-    `pods_changed` is called with the UIDs of pods whose volumes are to be set up again.
+    `pods_changed` is called with the UIDs of pods whose volumes are to be set up again; `runtime_handler` returns the handler
+    of a RuntimeClass.
     """
-
-    def recursive_read_only(pod: core_v1.Pod) -> bool:
-        """Return whether the runtime supports recursive read-only mounts for a pod."""
-        name = pod.spec.runtime_class_name
-        try:
-            return state.recursive_read_only.get(runtime_handler(name) if name else "", False)
-        except KeyError:
-            return False
-
+    config, client, state, clock = base.config, base.client, base.state, base.clock
     tokens = TokenCache(client, clock=clock)
     nodes = CSINodes(client, config.node_name, clock=clock)
     drivers = CSIDrivers(nodes)
@@ -82,7 +68,7 @@ def assemble(
         attachments,
         layout,
         Publisher(client, config.node_name, layout, tokens),
-        Expansion(client, recorder, clock=clock),
+        Expansion(client, base.recorder, clock=clock),
         clock=clock,
         pods_changed=pods_changed,
     )
@@ -102,6 +88,15 @@ def assemble(
         TrustBundles(client),
         host_ips=lambda: state.host_ips,
         allocatable=lambda: state.allocatable,
-        recursive_read_only=recursive_read_only,
+        recursive_read_only=partial(_recursive_read_only, state, runtime_handler),
     )
     return Volumes(manager, csi, drivers, nodes, attachments, limits)
+
+
+def _recursive_read_only(state: NodeState, runtime_handler: Callable[[str], str], pod: core_v1.Pod) -> bool:
+    """Return whether the runtime supports recursive read-only mounts for a pod."""
+    name = pod.spec.runtime_class_name
+    try:
+        return state.recursive_read_only.get(runtime_handler(name) if name else "", False)
+    except KeyError:
+        return False

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
+from agent.files.walk import remove
 from agent.keyed_tasks import KeyedTasks
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.pods.resource_state import PodResourceStates
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
-from agent.volumes.walk import remove
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The base of all groups of the agent's parts: clients, clock, metrics, the node's state and cgroups."""
+"""Builds what all groups share: clients, clock, metrics, the node's state and cgroups."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import time
 from dataclasses import dataclass
 
+from agent.cgroups import node_allocatable
 from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
 from agent.eviction.thresholds import ThresholdTracker
-from agent.node import allocatable as node_allocatable
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.node import machine, status
 from agent.node.machine import Machine
 from agent.node.runtime_status import RuntimeStatus
@@ -17,7 +18,6 @@ from agent.node.state import NodeState
 from agent.preconditions import cgroup_driver, host_resolver, runtime_answers, text_of
 from agent.runtime import Runtime
 from agent.threads import Threads
-from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.usage.machine import boot_time, processes
 from agent.usage.operations import Operations
 from agent.volumes import cleanup
@@ -29,7 +29,7 @@ from kube.events import EventRecorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The parts that all groups are built from."""
+    """Clients, clock, metrics and state that all groups are built from."""
 
     config: AgentConfig
     client: Client
@@ -64,7 +64,7 @@ async def build_base(
     threads: Threads,
     clock: Clock,
 ) -> Base:
-    """Return once the runtime answers and the node's cgroups exist. `address`: see assembly.build."""
+    """Return once the runtime answers and the node's cgroups exist. `address`: see agent.build."""
     here = machine.inspect(config.root_dir)
     state = NodeState(
         host_ips=config.node_ips or (address,),
@@ -81,17 +81,8 @@ async def build_base(
     bounded = Runtime(
         runtime, limit=max(4, 2 * (os.cpu_count() or 1)), folders=lambda: cleanup.orphans(config.pods_dir, set())
     )
-    metrics = KubeletMetrics(threads, bounded.limiter)
+    metrics = KubeletMetrics((threads, bounded.limiter))
     metrics.before_agent.set(time.time() - boot_time())
-    cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
-    if config.cgroups_per_qos:
-        reserved = (config.kube_reserved, config.system_reserved)
-        pids = processes()[1]
-        limits = node_allocatable.pods_limits(
-            config.enforcement, *reserved, cpus=here.cpus, memory=here.memory, pids=pids
-        )
-        await cgroups.ensure_node(limits)
-        await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
     return Base(
         config=config,
         client=client,
@@ -104,6 +95,20 @@ async def build_base(
         machine=here,
         state=state,
         runtime_status=RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images),
-        cgroups=cgroups,
+        cgroups=await _cgroups(config, runtime, here),
         began=clock.monotonic(),
     )
+
+
+async def _cgroups(config: AgentConfig, runtime: RuntimeClient, here: Machine) -> Cgroups:
+    """Return the cgroup tree, with the node's cgroups where pods have cgroups of their own. Raise ConfigError."""
+    cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
+    if config.cgroups_per_qos:
+        reserved = (config.kube_reserved, config.system_reserved)
+        pids = processes()[1]
+        limits = node_allocatable.pods_limits(
+            config.enforcement, *reserved, cpus=here.cpus, memory=here.memory, pids=pids
+        )
+        await cgroups.ensure_node(limits)
+        await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
+    return cgroups

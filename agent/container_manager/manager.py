@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.container_manager import health
 from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
 from agent.interfaces import PodView
 from agent.keyed_tasks import KeyedTasks
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End, rejection
-from agent.managers import cpuset, hardware, health
+from agent.managers import cpuset, hardware
 from agent.managers.cpu import CpuManager
 from agent.managers.cpuset_reconciler import CpusetReconciler
 from agent.managers.errors import AdmissionError, DynamicResourceError
@@ -98,7 +99,6 @@ class ContainerManager:
         self._cpuset_reconciler = CpusetReconciler(self.cpu)
         self.topology = TopologyManager(merger, options.topology_scope, [self.cpu, self.memory, self.devices])
 
-    # -- a pod's way through --------------------------------------------------------------------------------------
     async def admit(self, pod: core_v1.Pod, running: Collection[str]) -> End | None:
         """Give the pod's containers what they request; return how the pod fails where that cannot be.
 
@@ -197,7 +197,6 @@ class ContainerManager:
         """The claim manager, once there was a claim."""
         return self._claims
 
-    # -- keeping it so ------------------------------------------------------------------------------------------------
     async def run(self, runtime: RuntimeService, views: Callable[[], Sequence[PodView]]) -> None:
         """Keep running containers on the processors they may use until cancelled; start it once all pods are known."""
         tasks = KeyedTasks()

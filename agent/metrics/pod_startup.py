@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.lifecycle import is_sidecar
-from agent.usage.kubelet_metrics import KubeletMetrics
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from kube.api import core_v1
 from kube.clock import parse_time
 

@@ -10,7 +10,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-from agent.volumes.directory import Level
+from agent.files.directory import Level
 
 OBJECTS = 1000
 """Levels that are not packed; few paths have more."""

@@ -15,9 +15,9 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from agent.files.directory import Level
+from agent.files.levels import Levels
 from agent.thread_slots import pause
-from agent.volumes.directory import Level
-from agent.volumes.levels import Levels
 
 HELD = 50_000
 """Entries kept of folders above the one that the walk is in; beyond that they are read again."""

@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from agent.base import Base
-from agent.images.credentials.node_credentials import keyring
+from agent.assembly.base import Base
+from agent.assembly.images import build_images
+from agent.assembly.resources import Resources
+from agent.assembly.volumes import Volumes
 from agent.images.image_access import ImageAccess
-from agent.images.manager import Images
-from agent.managers.assembly import Resources
+from agent.metrics.pod_startup import PodStartupTracker
 from agent.node.log_rotation import LogRotation
 from agent.node.registration import NodeRegistration
 from agent.pods.clock_steps import ClockSteps
@@ -26,10 +27,7 @@ from agent.pods.workers import PodWorkers
 from agent.podspec.userns import UserNamespaces
 from agent.probes import PodProber
 from agent.tasks import Tasks
-from agent.usage.pod_startup import PodStartupTracker
-from agent.volumes.assembly import Volumes
 from kube.api import core_v1, node_v1
-from kube.clock import format_time
 from kube.informer import Informer
 
 
@@ -58,9 +56,9 @@ class Pods:
             base.runtime.client.runtime,
             self.manager,
             clock,
-            max_bytes=config.log_max_bytes,
-            max_files=config.log_max_files,
-            period=config.log_check_period,
+            max_bytes=config.logs.max_bytes,
+            max_files=config.logs.max_files,
+            period=config.logs.check_period,
         )
         tasks.loop("log rotation", rotation.run)
         if config.static_pod_path is not None:
@@ -80,7 +78,7 @@ class Pods:
         tasks.loop("mirror pods", self.mirrors.run)
 
 
-async def assemble(
+async def build_pods(
     base: Base,
     resources: Resources,
     volumes: Volumes,
@@ -94,24 +92,7 @@ async def assemble(
     """Build the parts; nothing runs yet."""
     config, client, clock = base.config, base.client, base.clock
     startup = PodStartupTracker(base.metrics)
-    access = ImageAccess(
-        config.root_dir / "image_manager",
-        lambda: format_time(clock.now()),
-        config.image_verification,
-        config.image_allowlist,
-    )
-    await asyncio.to_thread(access.load)
-    images = Images(
-        base.runtime.client,
-        base.recorder,
-        parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
-        back_off_max=config.back_off_max,
-        keyring=keyring(config, client, clock),
-        access=access,
-        metrics=base.metrics,
-        startup=startup,
-        clock=clock,
-    )
+    images, access = await build_images(base, startup)
     prober = PodProber(base.runtime.client.runtime, base.recorder, manager.outcome_changed, clock)
     services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
     deps = PodDependencies(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from agent.base import Base
+from agent.assembly.base import Base
+from agent.assembly.pods import Pods
+from agent.assembly.volumes import Volumes
+from agent.cgroups.tree import Cgroups
 from agent.eviction import Eviction, signals
 from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.thresholds import ThresholdTracker
 from agent.images.garbage_collection import ImageGC
 from agent.interfaces import PodView
-from agent.node.housekeeping import Housekeeping
-from agent.pods.assembly import Pods
+from agent.pods.housekeeping import Housekeeping
+from agent.pods.manager import PodManager
 from agent.podspec.security import AnyContainer
 from agent.tasks import Tasks
 from agent.usage import cgroup
 from agent.usage.collector import Collector
 from agent.usage.model import Memory
-from agent.volumes.assembly import Volumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,11 @@ class Reclaim:
 
 def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: ThresholdTracker) -> Reclaim:
     """Build the components without starting them."""
-    config, state, clock, manager = base.config, base.state, base.clock, pods.manager
+    config, manager = base.config, pods.manager
     collector = Collector(
         base.runtime.client,
         manager,
-        clock,
+        base.clock,
         node_name=config.node_name,
         root_dir=config.root_dir,
         pods_dir=config.pods_dir,
@@ -49,25 +52,43 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         persistent=volumes.manager.persistent_use,
         cgroups=base.pod_cgroups,
     )
-    image_gc = ImageGC(
+    image_gc = _image_gc(base, pods)
+    housekeeping = Housekeeping(
+        lambda: manager.uids,
+        volumes.manager,
+        pods.resources,
+        base.pod_cgroups,
+        config.pod_logs_dir,
+        config.container_logs_dir,
+        clock=base.clock,
+        metrics=base.metrics,
+    )
+    return Reclaim(collector, image_gc, _eviction(base, manager, thresholds, collector, image_gc), housekeeping)
+
+
+def _image_gc(base: Base, pods: Pods) -> ImageGC:
+    settings, manager = base.config.images, pods.manager
+    return ImageGC(
         base.runtime.client,
-        clock,
+        base.clock,
         seen=pods.image_access.prune,
         mounted=lambda: [id for view in manager.views() for c in view.containers for id in c.mounted_images],
         specified=lambda: [name for view in manager.views() for name in _specified_images(view)],
-        high=config.image_gc_high_percent,
-        low=config.image_gc_low_percent,
-        minimum_age=config.image_minimum_age,
-        maximum_age=config.image_maximum_age,
+        high=settings.gc_high_percent,
+        low=settings.gc_low_percent,
+        minimum_age=settings.minimum_age,
+        maximum_age=settings.maximum_age,
         metrics=base.metrics,
     )
 
-    def pods_memory() -> Memory | None:
-        tree = base.pod_cgroups
-        return cgroup.memory_of(tree.fs.mount, tree.kubepods()) if tree is not None else None
 
+def _eviction(
+    base: Base, manager: PodManager, thresholds: ThresholdTracker, collector: Collector, image_gc: ImageGC
+) -> Eviction:
+    config, state = base.config, base.state
     images = ImageFilesystem(base.runtime.client, config.root_dir)
-    eviction = Eviction(
+    pods_memory = partial(_pods_memory, base.pod_cgroups)
+    return Eviction(
         manager,
         thresholds,
         signals.reader(config.root_dir, state.memory_capacity, pods_memory, lambda: images.folder),
@@ -76,21 +97,14 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         state.request_report,
         images,
         remove_leftovers=manager.remove_leftovers_of_ended,
-        clock=clock,
-        most_grace=config.eviction_max_pod_grace,
+        clock=base.clock,
+        most_grace=config.eviction.max_pod_grace,
         metrics=base.metrics,
     )
-    housekeeping = Housekeeping(
-        lambda: manager.uids,
-        volumes.manager,
-        pods.resources,
-        base.pod_cgroups,
-        config.pod_logs_dir,
-        config.container_logs_dir,
-        clock=clock,
-        metrics=base.metrics,
-    )
-    return Reclaim(collector, image_gc, eviction, housekeeping)
+
+
+def _pods_memory(tree: Cgroups | None) -> Memory | None:
+    return cgroup.memory_of(tree.fs.mount, tree.kubepods()) if tree is not None else None
 
 
 def _specified_images(view: PodView) -> list[str]:

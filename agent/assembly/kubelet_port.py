@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from agent.assembly import Agent
+from agent.assembly.agent import Agent
 from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
 from agent.node.registration import NodeRegistration
@@ -20,6 +21,7 @@ from agent.server.authorization import Authorizer
 from agent.server.listeners import Listener, serve_health
 from agent.server.listeners import serve as serve_tls
 from agent.server.reviews import client_for_reviews, places
+from agent.shutdown.state import load as last_shutdown
 from agent.usage.endpoints import UsageEndpoints
 from agent.volumes.local_path import LocalPathVolumes
 from kube import certificates, pki
@@ -32,7 +34,23 @@ log = logging.getLogger(__name__)
 
 async def serve(agent: Agent) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    base, node, pods = agent.base, agent.node, agent.pods.manager
+    base, node = agent.base, agent.node
+    config, client, clock = base.config, base.client, base.clock
+    app = _app(agent)
+    async with asyncio.TaskGroup() as group:
+        if config.server_tls_bootstrap and config.tls_cert_file is None:
+            group.create_task(_serve_signed(app, config, client, node, clock), name="kubelet API")
+        else:
+            cert, key = await asyncio.to_thread(_certificate, config, node, clock)
+            group.create_task(serve_tls(app, _listener(config, cert, key)), name="kubelet API")
+        if config.healthz_port:
+            group.create_task(
+                serve_health(_health, config.healthz_address, config.healthz_port), name="kubelet healthz"
+            )
+
+
+def _app(agent: Agent) -> Any:
+    base, pods = agent.base, agent.pods.manager
     config, client, clock, metrics = base.config, base.client, base.clock, base.metrics
     endpoints = UsageEndpoints(
         agent.reclaim.collector,
@@ -44,13 +62,14 @@ async def serve(agent: Agent) -> None:
         base.machine,
         base.pod_cgroups,
         config.root_dir,
+        partial(last_shutdown, config.root_dir),
     )
     parts = ServerDependencies(
         pods=pods,
         runtime=base.runtime.client.runtime,
         clock=clock,
         pod_logs_dir=config.pod_logs_dir,
-        health=lambda: "",
+        health=_health,
         configuration=lambda: configuration(config),
         summary=endpoints.summary,
         checkpoints_dir=config.root_dir / "checkpoints",
@@ -62,35 +81,31 @@ async def serve(agent: Agent) -> None:
         flags=config.flags,
     )
     reviewing, line = client_for_reviews(client), places()
-    app = build(
+    access = config.access
+    return build(
         parts,
         Authenticator(
-            reviewing if config.webhook_authentication else None,
+            reviewing if access.webhook else None,
             clock,
-            cache_seconds=config.authentication_cache,
-            anonymous=config.anonymous,
+            cache_seconds=access.authentication_cache,
+            anonymous=access.anonymous,
             line=line,
         ),
         Authorizer(
-            reviewing if config.authorization_mode == "Webhook" else None,
+            reviewing if access.authorization_mode == "Webhook" else None,
             config.node_name,
             clock,
-            allowed_seconds=config.authorized_cache,
-            denied_seconds=config.unauthorized_cache,
+            allowed_seconds=access.authorized_cache,
+            denied_seconds=access.unauthorized_cache,
             line=line,
         ),
         config.handlers,
     )
-    async with asyncio.TaskGroup() as group:
-        if config.server_tls_bootstrap and config.tls_cert_file is None:
-            group.create_task(_serve_signed(app, config, client, node, clock), name="kubelet API")
-        else:
-            cert, key = await asyncio.to_thread(_certificate, config, node, clock)
-            group.create_task(serve_tls(app, _listener(config, cert, key)), name="kubelet API")
-        if config.healthz_port:
-            group.create_task(
-                serve_health(parts.health, config.healthz_address, config.healthz_port), name="kubelet healthz"
-            )
+
+
+def _health() -> str:
+    """Return the complaint of /healthz: none, because it is the process that answers."""
+    return ""
 
 
 def _listener(config: AgentConfig, cert: Path, key: Path) -> Listener:
@@ -154,5 +169,5 @@ def _certificate(config: AgentConfig, node: NodeRegistration, clock: Clock) -> t
 def configuration(config: AgentConfig) -> Mapping[str, Any]:
     """Return the settings in force for /configz: upstream's file, with what it left out filled in."""
     file = config.file
-    found: dict[str, Any] = shown(msgspec.structs.replace(file, eviction_hard=dict(config.eviction_hard)))
+    found: dict[str, Any] = shown(msgspec.structs.replace(file, eviction_hard=dict(config.eviction.hard)))
     return {**found, "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}

@@ -1,4 +1,4 @@
-"""Builds the agent's parts in groups, each from those before it, and starts them in stages.
+"""Builds the whole agent, group by group, and starts its groups in stages.
 
 `build` starts nothing, but returns only when the runtime has answered, the node's cgroups exist and the runtime's pods are
 listed. Where a part depends on one that is built later, both share something smaller that is built before them: NodeState (what
@@ -10,29 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from agent.base import Base, build_base
+from agent.assembly.base import Base, build_base
+from agent.assembly.images import load_finished_pulls
+from agent.assembly.pods import Pods, build_pods, runtime_handler
+from agent.assembly.reclaim import Reclaim, build_reclaim
+from agent.assembly.resources import Resources, build_resources
+from agent.assembly.volumes import Volumes, build_volumes
 from agent.config import AgentConfig
+from agent.container_manager import claim_cleanup
 from agent.eviction.thresholds import Threshold, ThresholdTracker
-from agent.images.credentials.node_credentials import load_finished_pulls
-from agent.managers import assembly as managers_assembly
-from agent.managers import claim_cleanup
-from agent.managers.assembly import Resources
 from agent.node.lease import NodeLease
 from agent.node.registration import NodeRegistration
 from agent.plugins.handler import CSI
-from agent.pods import assembly as pods_assembly
-from agent.pods.assembly import Pods, runtime_handler
 from agent.pods.lifecycle_events import RelistHealth
 from agent.pods.manager import PodManager
 from agent.pods.references import ReferenceStore
 from agent.podspec.userns import UserNamespaces
-from agent.reclaim import Reclaim, build_reclaim
 from agent.status.writer import StatusWriter
 from agent.tasks import Tasks
 from agent.threads import Threads
 from agent.usage.operations import Operations
-from agent.volumes import assembly as volumes_assembly
-from agent.volumes.assembly import Volumes
 from cri.client import Client as RuntimeClient
 from kube.api import node_v1
 from kube.client import Client
@@ -98,27 +95,28 @@ async def build(
 
     `address` is the node's own where neither configuration nor machine names one.
     """
-    thresholds = ThresholdTracker(limits, config.eviction_pressure_transition)
+    thresholds = ThresholdTracker(limits, config.eviction.pressure_transition)
     base = await build_base(config, client, heartbeat, runtime, thresholds, address, operations, threads, clock)
     manager = PodManager(StatusWriter(client, clock=clock, metrics=base.metrics))
     references = ReferenceStore(client, manager.references_changed, clock=clock)
     classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)
-    resources = managers_assembly.assemble(base)
-    volumes = volumes_assembly.assemble(
-        config,
-        client,
-        references,
-        base.recorder,
-        base.state,
-        runtime_handler=partial(runtime_handler, classes),
-        pods_changed=manager.references_changed,
-        clock=clock,
-    )
     relist = RelistHealth(clock)
-    node = NodeRegistration(
-        config,
-        client,
-        heartbeat,
+    resources = build_resources(base)
+    volumes = build_volumes(base, references, manager.references_changed, partial(runtime_handler, classes))
+    node = _node(base, resources, volumes, relist)
+    _connect_plugins(resources, volumes, node, manager)
+    pods = await build_pods(base, resources, volumes, node, manager, references, classes, relist, users)
+    reclaim = build_reclaim(base, volumes, pods, thresholds)
+    await load_finished_pulls(pods.image_access, runtime)
+    await pods.workers.load()
+    return Agent(base, resources, volumes, node, pods, reclaim)
+
+
+def _node(base: Base, resources: Resources, volumes: Volumes, relist: RelistHealth) -> NodeRegistration:
+    return NodeRegistration(
+        base.config,
+        base.client,
+        base.heartbeat,
         base.recorder,
         base.state,
         base.machine,
@@ -126,8 +124,12 @@ async def build(
         devices=resources.managers.devices,
         volumes_in_use=volumes.attachments.in_use,
         relist_problem=relist.problem,
-        clock=clock,
+        clock=base.clock,
     )
+
+
+def _connect_plugins(resources: Resources, volumes: Volumes, node: NodeRegistration, manager: PodManager) -> None:
+    """Register the handlers of plugins, and report changes of devices to the node and to the pods that have some."""
 
     def devices_changed() -> None:
         node.devices_changed()
@@ -141,8 +143,3 @@ async def build(
         (resources.claim_drivers.kind, resources.claim_drivers),
     ):
         resources.plugins.add_handler(kind, handler)
-    pods = await pods_assembly.assemble(base, resources, volumes, node, manager, references, classes, relist, users)
-    reclaim = build_reclaim(base, volumes, pods, thresholds)
-    await load_finished_pulls(pods.image_access, runtime)
-    await pods.workers.load()
-    return Agent(base, resources, volumes, node, pods, reclaim)

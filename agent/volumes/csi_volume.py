@@ -1,14 +1,25 @@
-"""A CSI volume as one pod uses it, from a PersistentVolume or from the pod's own volume, in one form. Pure."""
+"""CSI volumes as PersistentVolumes and pods' own volumes name them, and the interface to their drivers.
+
+`agent/csi` implements the interface. It uses this package (claims, tokens, ownership), so this package does not import it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
+from agent.keyed_tasks import Begin
+from agent.threads import Owner
+from agent.usage.model import Filesystem
+from agent.volumes.claims import BoundClaim
 from kube.api import core_v1
 from kube.csi import unique_name
 
+PLUGIN = "kubernetes.io~csi"
+"""Directory of CSI volumes in a pod's directory."""
 _ONE_NODE = frozenset(("ReadWriteOnce", "ReadWriteOncePod"))
 
 
@@ -42,6 +53,42 @@ class Volume:
     def unique_name(self) -> str:
         """The name under which node statuses list it."""
         return unique_name(self.driver, self.handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A volume that is set up: the directory or the link to the device, and when to set it up again (epoch seconds)."""
+
+    path: Path
+    again: float | None = None
+
+
+class DriverVolumes(Protocol):
+    """Volumes that CSI drivers provide to pods."""
+
+    async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: BoundClaim | None = None) -> Ready:
+        """Set a volume up, or update it. Raise VolumeError."""
+        ...
+
+    async def volume_stats(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
+        """Return the driver's report of a volume's usage; None if it does not support that."""
+        ...
+
+    def has_volumes_of(self, uid: str) -> bool:
+        """Return whether this agent process began any volume of a pod."""
+        ...
+
+    async def release(self, uid: str, owner: Owner | None = None) -> None:
+        """Unpublish a pod's volumes, and unstage those that no other pod uses. Raise CleanupError to be retried."""
+        ...
+
+    async def sweep(self, begin: Begin | None = None) -> None:
+        """Unstage the volumes that no pod uses, with a task for each driver where `begin` is given."""
+        ...
+
+    async def close(self) -> None:
+        """End the retries."""
+        ...
 
 
 def of_persistent(persistent: core_v1.PersistentVolume, pod_volume: str, *, read_only: bool) -> Volume:

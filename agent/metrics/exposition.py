@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 Sample = tuple[Mapping[str, str], float, float]  # labels, value, time in seconds or 0.0
 
@@ -35,6 +36,14 @@ class Text:
 
     def __str__(self) -> str:
         return "\n".join(self._lines) + "\n"
+
+
+class Families(Protocol):
+    """One or more metrics that write themselves."""
+
+    def write(self, text: Text) -> None:
+        """Add the families to a text."""
+        ...
 
 
 def _written(labels: Mapping[str, str]) -> str:

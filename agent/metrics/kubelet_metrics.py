@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.limiter import Limiter
-from agent.threads import Threads
-from agent.usage.counters import DEFAULT_BUCKETS, Counter, Histogram
-from agent.usage.exposition import Text
-from agent.usage.loop_metrics import LoopMetrics
+from agent.metrics.counters import DEFAULT_BUCKETS, Counter, Histogram
+from agent.metrics.exposition import Families, Text
+from kube.loops import FAILURES, RUNNING, TASKS, count_tasks
 
 _START = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
 _PULL = (1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800, 2700, 3600)
@@ -51,9 +49,8 @@ def _histogram(name: str, help: str, labels: Sequence[str] = (), buckets: Sequen
 class KubeletMetrics:
     """All families, in the order in which /metrics shows them; each attribute is one."""
 
-    loops: LoopMetrics = field(init=False, default_factory=LoopMetrics)
-    threads: Threads = field(default_factory=Threads)
-    runtime_calls: Limiter = field(default_factory=lambda: Limiter(1))
+    components: Sequence[Families] = ()
+    """Components that write their own, after those of the loops."""
     # -- requests to the kubelet port
     requests: Counter = _counter(
         "kubelet_http_requests_total", "Number of the http requests received since the server started", _REQUEST
@@ -215,9 +212,20 @@ class KubeletMetrics:
 
     def __str__(self) -> str:
         text = Text()
-        for family in vars(self).values():
-            family.write(text)
+        _write_loops(text)
+        own = (family for name, family in vars(self).items() if name != "components")
+        for families in (*self.components, *own):
+            families.write(text)
         return str(text)
+
+
+def _write_loops(text: Text) -> None:
+    """Write which loops run, how often each failed and started again, and the number of tasks, as kube.loops counts them."""
+    for name, kind, metric in ((RUNNING.name, "gauge", RUNNING), (f"{FAILURES.name}_total", "counter", FAILURES)):
+        samples = [({"loop": loop}, float(value), 0.0) for (loop,), value in sorted(metric.values.items())]
+        text.family(name, kind, metric.text, samples)
+    count_tasks()
+    text.family(TASKS.name, "gauge", TASKS.text, [({}, value, 0.0) for value in TASKS.values.values()])
 
 
 def size_class(size: int) -> str:

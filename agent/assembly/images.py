@@ -1,0 +1,87 @@
+"""Builds what pulls images: the keyring with the node's credential plugins, the pull records, the image manager."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from agent.assembly.base import Base
+from agent.config import AgentConfig
+from agent.images.credentials import configuration
+from agent.images.credentials.keyring import Keyring
+from agent.images.credentials.plugin import Plugin, PluginError
+from agent.images.image_access import ImageAccess
+from agent.images.manager import Images
+from agent.kubelet_configuration import ConfigError
+from agent.metrics.pod_startup import PodStartupTracker
+from agent.volumes.payload import VolumeError
+from agent.volumes.tokens import TokenCache
+from cri.client import Client as RuntimeClient
+from cri.errors import CRIError
+from kube.api import core_v1
+from kube.client import Client
+from kube.clock import Clock, format_time
+
+log = logging.getLogger(__name__)
+
+
+async def build_images(base: Base, startup: PodStartupTracker) -> tuple[Images, ImageAccess]:
+    """Return the image manager, and the records that decide which pods may use a present image. Raise ConfigError."""
+    config, clock = base.config, base.clock
+    settings = config.images
+    access = ImageAccess(
+        config.root_dir / "image_manager",
+        lambda: format_time(clock.now()),
+        settings.verification,
+        settings.allowlist,
+    )
+    await asyncio.to_thread(access.load)
+    images = Images(
+        base.runtime.client,
+        base.recorder,
+        parallel=1 if settings.serialize_pulls else settings.max_parallel_pulls,
+        back_off_max=config.back_off_max,
+        keyring=_keyring(config, base.client, clock),
+        access=access,
+        metrics=base.metrics,
+        startup=startup,
+        clock=clock,
+    )
+    return images, access
+
+
+def _keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
+    """Return the node's keyring with the plugins that the flags name. Raise ConfigError, also where a program is missing."""
+    settings = config.images
+    if settings.credential_providers is None or settings.credential_provider_dir is None:
+        return Keyring(config.root_dir)
+    tokens = TokenCache(client, clock=clock)
+
+    async def token(pod: core_v1.Pod, audience: str) -> str:
+        wanted = core_v1.ServiceAccountTokenProjection(audience=audience, path="")
+        try:
+            return (await tokens.get(pod, wanted)).text
+        except VolumeError as error:
+            raise PluginError(str(error)) from error
+
+    plugins = []
+    for provider in configuration.load(settings.credential_providers):
+        program = settings.credential_provider_dir / provider.name
+        if not program.is_file():
+            raise ConfigError(f"plugin binary executable {program} did not exist")
+        plugins.append(Plugin(provider, settings.credential_provider_dir, client, token, clock))
+    return Keyring(config.root_dir, plugins, tokens.forget)
+
+
+async def load_finished_pulls(access: ImageAccess, runtime: RuntimeClient) -> None:
+    """Complete the records of the last agent's finished pulls.
+
+    If images cannot be listed, image garbage collection completes them; until then these images require credentials.
+    """
+    try:
+        images = await runtime.images.list_images()
+    except CRIError as error:
+        log.error("images cannot be listed, those that were being pulled require credentials: %s", error)
+        return
+    names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
+    await asyncio.to_thread(access.load_finished_pulls, names)

@@ -1,0 +1,1 @@
+"""Files and directories that pods control: walked by descriptors, through no links."""

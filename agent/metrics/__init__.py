@@ -1,0 +1,1 @@
+"""Metrics that the parts of the agent count, and their text format."""
