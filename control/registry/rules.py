@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from control.registry.checks import Errors, each, one_of
-from kube.errors import invalid_value, not_supported, required, too_long
+from control.registry.checks import Errors, each
+from kube.errors import invalid_value, not_supported, required, too_long, too_many
 from kube.names import Check
 
 Rule = Callable[[Any, str], Errors]
@@ -38,9 +38,18 @@ def require(detail: str = "") -> Test:
     return Test("not {value}", None, lambda value, path: [required(path, detail)])
 
 
-def require_enum(*allowed: str) -> Test:
-    """Require one of these values."""
-    return Test("{value} not in {limit}", allowed, lambda value, path: one_of(value, allowed, path))
+def present(detail: str = "") -> Test:
+    """Reject what is absent; it may be empty."""
+    return Test("{value} is None", None, lambda value, path: [required(path, detail)])
+
+
+def require_enum(*allowed: str, detail: str = "") -> Test:
+    """Require one of these values; `detail` is for an absent or empty one."""
+
+    def errors(value: str | None, path: str) -> Errors:
+        return [not_supported(path, value, allowed) if value else required(path, detail)]
+
+    return Test("{value} not in {limit}", allowed, errors)
 
 
 def enum(*allowed: str) -> Test:
@@ -51,6 +60,11 @@ def enum(*allowed: str) -> Test:
 def minimum(low: int, detail: str) -> Test:
     wrong = "{value} is not None and {value} < {limit}"
     return Test(wrong, low, lambda value, path: [invalid_value(path, value, detail)])
+
+
+def positive(detail: str) -> Test:
+    """Reject 0 and less; an absent number is 0."""
+    return Test("({value} or 0) <= 0", None, lambda value, path: [invalid_value(path, value or 0, detail)])
 
 
 def maximum(high: int, detail: str) -> Test:
@@ -86,6 +100,11 @@ def max_bytes(most: int) -> Test:
 def max_characters(most: int, detail: str) -> Test:
     wrong = "{value} and len({value}) > {limit}"
     return Test(wrong, most, lambda value, path: [invalid_value(path, value, detail)])
+
+
+def max_items(most: int) -> Test:
+    wrong = "{value} and len({value}) > {limit}"
+    return Test(wrong, most, lambda value, path: [too_many(path, len(value), most)])
 
 
 def max_map_bytes(most: int) -> Rule:
