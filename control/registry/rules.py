@@ -72,13 +72,13 @@ def maximum(high: int, detail: str) -> Test:
     return Test(wrong, high, lambda value, path: [invalid_value(path, value, detail)])
 
 
-def between(low: int, high: int) -> Test:
+def between(low: int, high: int, detail: str = "") -> Test:
     wrong = "{value} is not None and not {limit}[0] <= {value} <= {limit}[1]"
-    detail = f"must be between {low} and {high}, inclusive"
+    detail = detail or f"must be between {low} and {high}, inclusive"
     return Test(wrong, (low, high), lambda value, path: [invalid_value(path, value, detail)])
 
 
-def name(kind: Check, detail: str = "") -> Test:
+def require_name(kind: Check, detail: str = "") -> Test:
     """Require a name of a kind of kube/names.py."""
 
     def errors(value: str | None, path: str) -> Errors:

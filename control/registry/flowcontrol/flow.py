@@ -8,7 +8,7 @@ from control.registry.flowcontrol.limits import LIMITS
 from control.registry.flowcontrol.rules import RULE
 from control.registry.naming import path_segment
 from control.registry.rows import Rows
-from control.registry.rules import maximum, minimum, name, require_enum
+from control.registry.rules import maximum, minimum, require_enum, require_name
 from control.registry.strategy import OBJECT_META, Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
 from kube import names
@@ -45,7 +45,10 @@ class FlowSchemaStrategy(Strategy):
         ("spec.matchingPrecedence", minimum(1, "must be a positive value")),
         ("spec.matchingPrecedence", maximum(10000, "must not be greater than 10000")),
         ("", _highest_precedence),
-        ("spec.priorityLevelConfiguration.name", name(names.dns1123_subdomain, "must reference a priority level")),
+        (
+            "spec.priorityLevelConfiguration.name",
+            require_name(names.dns1123_subdomain, "must reference a priority level"),
+        ),
         ("spec.distinguisherMethod?.type", require_enum("ByNamespace", "ByUser")),
         ("spec.rules[*]", RULE),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from control.registry.changes import IMMUTABLE, validate_immutable
 from control.registry.ip_checks import strict_cidr, strict_ip
 from control.registry.rows import Rows
-from control.registry.rules import form, name, optional, present
+from control.registry.rules import form, optional, present, require_name
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube.errors import FieldError, invalid_value, required
@@ -71,8 +71,8 @@ class IPAddressStrategy(Strategy):
         ("metadata.name", form(address_name)),
         ("spec.parentRef", present()),
         ("spec.parentRef?.group", optional(form(dns1123_subdomain))),
-        ("spec.parentRef?.resource", name(path_segment)),
-        ("spec.parentRef?.name", name(path_segment)),
+        ("spec.parentRef?.resource", require_name(path_segment)),
+        ("spec.parentRef?.name", require_name(path_segment)),
         ("spec.parentRef?.namespace", optional(form(path_segment))),
     )
     has_generation = False

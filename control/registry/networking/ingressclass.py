@@ -5,7 +5,7 @@ from __future__ import annotations
 from control.registry.checks import Errors, each
 from control.registry.defaults import default_empty
 from control.registry.rows import Rows
-from control.registry.rules import form, max_bytes, name, optional, require, require_enum
+from control.registry.rules import form, max_bytes, optional, require, require_enum, require_name
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube import names
@@ -26,8 +26,8 @@ def _namespace(parameters: Object, path: str) -> Errors:
 
 _PARAMETERS = Rows(
     ("apiGroup?", form(names.dns1123_subdomain)),
-    ("kind", name(names.path_segment)),
-    ("name", name(names.path_segment)),
+    ("kind", require_name(names.path_segment)),
+    ("name", require_name(names.path_segment)),
     ("scope", require_enum("Cluster", "Namespace")),
     ("", _namespace),
 )

@@ -19,12 +19,12 @@ from control.registry.rules import (
     max_map_bytes,
     maximum,
     minimum,
-    name,
     optional,
     positive,
     present,
     require,
     require_enum,
+    require_name,
     unique_item,
 )
 from kube.errors import invalid_value
@@ -120,7 +120,7 @@ LABEL = dns1123_label("A")[0]
         (minimum(0, "d"), [None, 0, 1], {-1: "Invalid value: -1: d"}),
         (maximum(9, "d"), [None, 0, 9], {10: "Invalid value: 10: d"}),
         (between(1, 2), [None, 1, 2], {v: f"Invalid value: {v}: must be between 1 and 2, inclusive" for v in (0, 3)}),
-        (name(dns1123_label, "d"), ["a"], {None: "Required value: d", "A": f'Invalid value: "A": {LABEL}'}),
+        (require_name(dns1123_label, "d"), ["a"], {None: "Required value: d", "A": f'Invalid value: "A": {LABEL}'}),
         (form(dns1123_label), ["a"], {v: f'Invalid value: "{v or ""}": {LABEL}' for v in (None, "", "A")}),
         (optional(form(dns1123_label)), ["a", None, ""], {"A": f'Invalid value: "A": {LABEL}'}),
         (optional(non_negative), [None, 0], {-1: "Invalid value: -1: must be greater than or equal to 0"}),
