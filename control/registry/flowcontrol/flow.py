@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from control.registry.checks import Errors, one_of
 from control.registry.defaults import default_absent, default_empty
+from control.registry.field_values import field_value
 from control.registry.flowcontrol.limits import LIMITS
 from control.registry.flowcontrol.rules import RULE
 from control.registry.naming import path_segment
@@ -87,7 +88,7 @@ class PriorityLevelStrategy(Strategy):
         if spec.get("type") == "Exempt":
             default_absent(spec, ("exempt", {}))
         default_absent(spec.get("limited"), ("nominalConcurrencyShares", 30), ("lendablePercent", 0))
-        queuing = ((spec.get("limited") or {}).get("limitResponse") or {}).get("queuing")
+        queuing = field_value(spec, "limited.limitResponse.queuing")
         default_empty(queuing, ("handSize", 8), ("queues", 64), ("queueLengthLimit", 50))
         default_absent(spec.get("exempt"), ("nominalConcurrencyShares", 0), ("lendablePercent", 0))
 
