@@ -14,12 +14,15 @@ from control.custom.strategy import CustomStrategy
 from control.patch.schema import of_custom
 from control.registry.served import ServedResource
 from control.schemas import rules
+from kube.client import APPLY, JSON_PATCH, MERGE
 from kube.json_object import Object
 from kube.resources import Resource
 
 
 class CustomResource(ServedResource):
     """One served version, compiled; `siblings` are all served versions of its definition, by name."""
+
+    patch_types = (JSON_PATCH, MERGE, APPLY)
 
     def __init__(
         self, definition: Object, version: Object, versions: Versions, siblings: Mapping[str, CustomResource]

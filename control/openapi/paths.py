@@ -12,8 +12,9 @@ from typing import Any
 
 from control.openapi import publishing, resource_metrics
 from control.openapi.definitions import Style
+from control.registry.served import served
 from kube import schema
-from kube.client import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
+from kube.client import JSON
 from kube.resources import Resource
 
 Paths = dict[str, dict[str, Any]]
@@ -33,8 +34,6 @@ POSTED: dict[str, tuple[str, Kind]] = {
 DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
-PATCH_TYPES = [APPLY, JSON_PATCH, MERGE, STRATEGIC]
-CUSTOM_PATCH_TYPES = [APPLY, JSON_PATCH, MERGE]
 
 _PRETTY = ("pretty", "string")
 """Every operation takes it."""
@@ -148,8 +147,8 @@ def _part(resource: Resource, kind: str, name: str, shown: Kind | None) -> Itera
 
 def _patch(resource: Resource, kind: str, name: str, shown: Kind | None = None) -> Operation:
     query = (*_WRITE, ("force", "boolean"))
-    types = CUSTOM_PATCH_TYPES if resource.custom else PATCH_TYPES
-    return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(types), kind, (200, 201), shown)
+    types = tuple(sorted(served(resource).patch_types))
+    return Operation("patch", "patch", f"patch{name}", query, PATCH, types, kind, (200, 201), shown)
 
 
 def _camel(text: str) -> str:

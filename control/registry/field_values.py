@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 from kube.json_object import Object
+
+_NOTHING: Object = {}
+
+
+@functools.cache
+def _keys(path: str) -> list[str]:
+    return path.split(".")
+
+
+def field_value(obj: Object | None, path: str) -> Any:
+    """Return the value of the field that a path without lists names, None if the field or a part above it is absent."""
+    found: Any = obj
+    for key in _keys(path):
+        found = (found or _NOTHING).get(key)
+    return found
 
 
 def field_values(obj: Object | None, path: str, at: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, one_of
-from control.registry.field_values import field_values, values_in
+from control.registry.field_values import field_value, field_values, values_in
 from control.registry.ip_checks import ip, ip_warning
 from kube import names
 from kube.errors import forbidden_field, invalid_value, required
@@ -17,7 +17,7 @@ def validate_points(obj: Object, old: Object, *, with_mode: bool) -> Errors:
     """Check the addresses after an update of the status, which may keep stored ones; only a Service's have an ipMode."""
     kept = values_in(old, f"{_POINTS}.ip")
     errors: Errors = []
-    for index, point in enumerate(((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
+    for index, point in enumerate(field_value(obj, "status.loadBalancer.ingress") or ()):
         path = f"status.loadBalancer.ingress[{index}]"
         if point.get("ip"):
             errors += ip(point["ip"], f"{path}.ip", kept)

@@ -11,6 +11,8 @@ import functools
 from collections.abc import Sequence
 from functools import cached_property
 
+import msgspec
+
 from control.decoding.decode import Decoder
 from control.decoding.typed import to_object
 from control.patch.schema import Node, of_object
@@ -18,6 +20,7 @@ from control.registry.conversion import conversion
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Strategy
 from control.registry.strategy_context import Settings
+from kube.client import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
 
@@ -26,6 +29,8 @@ class ServedResource(Resource):
     """One served version of a resource."""
 
     __hash__ = Resource.__hash__
+    patch_types: Sequence[str] = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+    """Media types of the patches that change its objects, in the order in which upstream names them."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -54,6 +59,11 @@ class ServedResource(Resource):
     def definition(self) -> Object:
         """The CustomResourceDefinition of a custom resource; read-only."""
         raise NotImplementedError
+
+    @cached_property
+    def writes_status(self) -> bool:
+        """True if its objects always have a status, which Go's encoder writes for every kind that has one."""
+        return False
 
     @property
     def stored_version(self) -> str:
@@ -87,6 +97,11 @@ class BuiltInResource(ServedResource):
     def __init__(self, row: Resource, settings: Settings = Settings()) -> None:  # noqa: B008 - it is frozen
         super().__init__(**{field.name: getattr(row, field.name) for field in dataclasses.fields(row)})
         self._settings = settings
+
+    @cached_property
+    def writes_status(self) -> bool:
+        found = (field for field in msgspec.structs.fields(self.type) if field.name == "status")
+        return any(field.default_factory is not msgspec.NODEFAULT for field in found)
 
     @cached_property
     def strategy(self) -> Strategy:

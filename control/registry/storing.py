@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 
-import msgspec
-
 from control.registry.registry import Registry
+from control.registry.served import served
 from control.storage import codec
 from control.storage.listing import too_large
 from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Unavailable
@@ -69,15 +67,7 @@ def _identity(problem: FieldError) -> tuple[object, ...]:
     return problem.path, problem.type, problem.detail, type(value), same
 
 
-@functools.cache
-def _has_status(resource: Resource) -> bool:
-    return any(
-        field.name == "status" and field.default_factory is not msgspec.NODEFAULT
-        for field in msgspec.structs.fields(resource.type)
-    )
-
-
 def always_status(resource: Resource, obj: Object) -> None:
-    """Give an object its empty status, which Go's encoder writes for every kind that has one."""
-    if "status" not in obj and not resource.custom and _has_status(resource):
+    """Give an object its empty status where it has none."""
+    if "status" not in obj and served(resource).writes_status:
         obj["status"] = {}

@@ -18,6 +18,7 @@ from typing import Any
 from control.registry import deletion_plan, metadata
 from control.registry.changes import validate_immutable
 from control.registry.columns import AGE, NAME, Column, compiled_row
+from control.registry.rows import Rows
 from control.registry.strategy_context import DEFAULT_SETTINGS, Context, Finish, ReleaseContext, Settings
 from control.storage import codec
 from control.storage.entry import Entry
@@ -34,6 +35,8 @@ class Strategy:
     """Default behaviour of a kind; subclasses override what differs."""
 
     columns: Sequence[Column] = (NAME, AGE)
+    field_rules: Rows | None = None
+    """The rules of fields, of which `validate` returns the errors."""
     immutable: Sequence[str] = ()
     """Paths of fields that an update may not change."""
     allow_create_on_update = False
@@ -156,7 +159,7 @@ class Strategy:
 
     def validate(self, obj: Object) -> list[FieldError]:
         """Return everything wrong with a new object, with upstream's field paths and messages."""
-        return []
+        return [] if self.field_rules is None else self.field_rules.errors(obj)
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         """Return everything wrong with a change: with the object as a whole, and with fields that are immutable."""

@@ -24,21 +24,16 @@ from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
 from control.patch.strategic import strategic_merge
 from control.registry.context import Context
+from control.registry.served import served
 from control.server.apply_patch import Change, read_apply
 from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
 from control.weight import weight
 from kube import errors
+from kube.client import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kube.errors import StatusError
 from kube.json_object import Object
 from kube.resources import Resource
 from kube.value_count import TooManyValues
-
-JSON_PATCH = "application/json-patch+json"
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
-ACCEPTED = ", ".join((JSON_PATCH, MERGE, STRATEGIC, APPLY))
-ACCEPTED_CUSTOM = ", ".join((JSON_PATCH, MERGE, APPLY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +104,9 @@ def _kind(request: Request, resource: Resource) -> str:
             problem = errors.required("fieldManager", "is required for apply patch")
             raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
         return kind
-    if kind not in (JSON_PATCH, MERGE, STRATEGIC):
-        raise errors.unsupported_media_type(ACCEPTED)
-    if kind == STRATEGIC and resource.custom:
-        raise errors.unsupported_media_type(ACCEPTED_CUSTOM)
+    accepted = served(resource).patch_types
+    if kind not in accepted:
+        raise errors.unsupported_media_type(", ".join(accepted))
     if request.flag("force") is not None:
         problem = errors.forbidden_field("force", "may not be specified for non-apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])

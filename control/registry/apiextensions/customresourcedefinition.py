@@ -7,6 +7,7 @@ from datetime import datetime
 from control.registry.apiextensions.cleanup_finalizer import add_finalizer
 from control.registry.apiextensions.validation import validate_change, validate_definition, validate_status
 from control.registry.defaults import default_absent, default_empty
+from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import CREATED_AT, NAME
 from kube.errors import FieldError
@@ -24,7 +25,7 @@ class CustomResourceDefinitionStrategy(Strategy):
             default_empty(names, ("singular", names["kind"].lower()), ("listKind", names["kind"] + "List"))
         conversion = spec.setdefault("conversion", {})
         default_empty(conversion, ("strategy", "None"))
-        default_absent(((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service"), ("port", 443))
+        default_absent(field_value(conversion, "webhook.clientConfig.service"), ("port", 443))
 
     def prepare_create(self, obj: Object) -> None:
         stored = [v.get("name", "") for v in obj["spec"].get("versions") or () if v.get("storage")]

@@ -12,6 +12,7 @@ from typing import Any
 from control.registry.admissionregistration.client_config import validate_client
 from control.registry.changes import IMMUTABLE
 from control.registry.checks import Errors, each, one_of, required_name, unique
+from control.registry.field_values import field_value
 from kube import names
 from kube.errors import forbidden_field, invalid_value, required, too_many
 from kube.json_object import Object
@@ -55,7 +56,7 @@ def validate_definition(obj: Object, old: Object | None = None) -> Errors:
     errors += _names(spec.get("names") or {}, "spec.names")
     versions = spec.get("versions") or []
     errors += _versions(versions) + _conversion(spec.get("conversion") or {})
-    before = {v.get("name"): v for v in ((old or {}).get("spec") or {}).get("versions") or ()}
+    before = {v.get("name"): v for v in field_value(old, "spec.versions") or ()}
     return errors + _contents(versions, before)
 
 

@@ -13,6 +13,7 @@ from control.registry.checks import each, non_negative_fields, one_of
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
+from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -111,8 +112,7 @@ class CronJobStrategy(Strategy):
         return errors + ([] if zone is None else each("spec.timeZone", zone, _zone_problems(zone)))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        jobs = ((((o or {}).get("spec") or {}).get("jobTemplate") or {}).get("spec") or {} for o in (obj, old))
-        template, was = (job.get("template") for job in jobs)
+        template, was = (field_value(o, "spec.jobTemplate.spec.template") for o in (obj, old))
         name = (obj.get("metadata") or {}).get("name") or ""
         found = [] if old else name_warnings(name, "Pod names and hostnames")
         return found + template_warnings(template, was, "spec.jobTemplate.spec.template")

@@ -21,6 +21,7 @@ from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.gated_update import restore_node_affinity
 from control.registry.core.pod.warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
+from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -179,7 +180,7 @@ class JobStrategy(Strategy):
         return errors + validate_immutable(obj, old, *(f"spec.{key}" for key in keys))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
+        template, was = (field_value(o, "spec.template") for o in (obj, old))
         found = template_warnings(template, was, "spec.template")
         if old is not None:
             return found

@@ -6,6 +6,7 @@ from control.registry.apps.workload import MISMATCH
 from control.registry.batch.policies import validate_policies
 from control.registry.checks import domain_prefixed, label_selector, non_negative_fields, selects
 from control.registry.core.pod.spec import validate_template
+from control.registry.field_values import field_value
 from kube.errors import FieldError, invalid_value, not_supported, required, too_long
 from kube.json_object import Object
 
@@ -86,7 +87,7 @@ def _manager(manager: str, path: str) -> list[FieldError]:
 
 def validate_generated(spec: Object, metadata: Object) -> list[FieldError]:
     """Check that what the server would have generated was not given otherwise."""
-    selector, labels = spec.get("selector"), ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    selector, labels = spec.get("selector"), field_value(spec, "template.metadata.labels") or {}
     if selector is None:
         return []
     uid, name = metadata.get("uid", ""), metadata.get("name", "")

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, each, non_negative, unique
+from control.registry.checks import Errors, non_negative, unique
+from control.registry.rows import Rows
+from control.registry.rules import Test, form, max_items, require_enum
 from kube import names
 from kube.errors import OMITTED, invalid_value, not_supported, required, too_long, too_many
 from kube.json_object import Object
 
 _MAX_RULES, _MAX_PATTERNS, _MAX_CODES, _MAX_INDEXES = 20, 20, 255, 64 * 1024
-_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
-_STATUSES = ("False", "True", "Unknown")
 _INDEXES = re.compile("[0-9]+(-[0-9]+)?")
+
+
+def _one_of(*allowed: str) -> Test:
+    shown = " ".join(f'"{value}"' for value in allowed)
+    return require_enum(*allowed, detail=f"valid values: [{shown}]")
+
+
+_ACTION = Rows(("action", _one_of("Count", "FailIndex", "FailJob", "Ignore")))
+_OPERATOR = Rows(("operator", _one_of("In", "NotIn")))
+_PATTERNS = Rows(
+    ("onPodConditions", max_items(_MAX_PATTERNS)),
+    ("onPodConditions[*].type", form(names.qualified_name)),
+    ("onPodConditions[*].status", _one_of("False", "True", "Unknown")),
+)
 
 
 def validate_policies(spec: Object, path: str) -> Errors:
@@ -40,17 +54,14 @@ def _failure(rules: list[Object], spec: Object, path: str) -> Errors:
     pod = (spec.get("template") or {}).get("spec") or {}
     known = {c.get("name") for kind in ("containers", "initContainers") for c in pod.get(kind) or ()}
     for index, rule in enumerate(rules):
-        where, action = f"{path}[{index}]", rule.get("action") or ""
-        if not action:
-            errors.append(required(f"{where}.action", f"valid values: {_quoted(_ACTIONS)}"))
-        elif action not in _ACTIONS:
-            errors.append(not_supported(f"{where}.action", action, _ACTIONS))
-        elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-            errors.append(invalid_value(f"{where}.action", action, "requires the backoffLimitPerIndex to be set"))
+        where = f"{path}[{index}]"
+        errors += _ACTION(rule, where)
+        if rule.get("action") == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
+            errors.append(invalid_value(f"{where}.action", "FailIndex", "requires the backoffLimitPerIndex to be set"))
         codes, patterns = rule.get("onExitCodes"), rule.get("onPodConditions") or []
         if codes is not None:
             errors += _codes(codes, known, f"{where}.onExitCodes")
-        errors += _patterns(patterns, f"{where}.onPodConditions")
+        errors += _PATTERNS(rule, where)
         if codes is not None and patterns:
             detail = "specifying both OnExitCodes and OnPodConditions is not supported"
             errors.append(invalid_value(where, OMITTED, detail))
@@ -61,12 +72,8 @@ def _failure(rules: list[Object], spec: Object, path: str) -> Errors:
 
 
 def _codes(codes: Object, known: set[str | None], path: str) -> Errors:
-    operator, values, name = codes.get("operator") or "", codes.get("values") or [], codes.get("containerName")
-    errors: Errors = []
-    if not operator:
-        errors.append(required(f"{path}.operator", f"valid values: {_quoted(('In', 'NotIn'))}"))
-    elif operator not in ("In", "NotIn"):
-        errors.append(not_supported(f"{path}.operator", operator, ("In", "NotIn")))
+    values, name = codes.get("values") or [], codes.get("containerName")
+    errors = _OPERATOR(codes, path)
     if name is not None and name not in known:
         detail = "must be one of the container or initContainer names in the pod template"
         errors.append(invalid_value(f"{path}.containerName", name, detail))
@@ -76,23 +83,11 @@ def _codes(codes: Object, known: set[str | None], path: str) -> Errors:
         errors.append(too_many(f"{path}.values", len(values), _MAX_CODES))
     seen: set[int] = set()
     for index, value in enumerate(values):
-        if operator == "In" and value == 0:
+        if codes.get("operator") == "In" and value == 0:
             errors.append(invalid_value(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
         errors += unique(f"{path}.values[{index}]", value, seen)
     if values != sorted(values):
         errors.append(invalid_value(f"{path}.values", values, "must be ordered"))
-    return errors
-
-
-def _patterns(patterns: list[Object], path: str) -> Errors:
-    errors: Errors = [too_many(path, len(patterns), _MAX_PATTERNS)] if len(patterns) > _MAX_PATTERNS else []
-    for index, pattern in enumerate(patterns):
-        kind, status = pattern.get("type") or "", pattern.get("status") or ""
-        errors += each(f"{path}[{index}].type", kind, names.qualified_name(kind))
-        if not status:
-            errors.append(required(f"{path}[{index}].status", f"valid values: {_quoted(_STATUSES)}"))
-        elif status not in _STATUSES:
-            errors.append(not_supported(f"{path}[{index}].status", status, _STATUSES))
     return errors
 
 
@@ -153,7 +148,3 @@ def _parse(text: str, completions: int) -> tuple[int | None, str]:
             return None, f"non-increasing order, previous: {first}, current: {end}"
         total, last = total + end - first + 1, end
     return total, ""
-
-
-def _quoted(values: tuple[str, ...]) -> str:
-    return "[" + " ".join(f'"{v}"' for v in values) + "]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, label_selector, one_of, quantity
+from control.registry.field_values import field_value
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
@@ -103,7 +104,7 @@ def validate_claim_spec(spec: Object, path: str) -> Errors:
     """Check what is claimed, of a claim or of a volume's claim template."""
     errors = validate_access_modes(spec.get("accessModes"), f"{path}.accessModes")
     errors += label_selector(spec.get("selector"), f"{path}.selector")
-    size, where = ((spec.get("resources") or {}).get("requests") or {}).get("storage"), f"{path}.resources[storage]"
+    size, where = field_value(spec, "resources.requests.storage"), f"{path}.resources[storage]"
     if size is None:
         errors.append(required(where))
     else:
@@ -137,7 +138,7 @@ def _validate_source(source: Object, path: str) -> Errors:
 
 def claim_warnings(spec: Object, path: str = "spec") -> list[str]:
     """Return warnings about what is claimed: a size with a fraction of a byte."""
-    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    size = field_value(spec, "resources.requests.storage")
     try:
         fractional = size is not None and remainder(parse(size), 1) != 0
     except QuantityError:

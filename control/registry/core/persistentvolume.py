@@ -10,6 +10,7 @@ from control.registry.core.pod.placement import validate_node_selector
 from control.registry.core.pod.volumes import validate_source
 from control.registry.core.volume_table_cells import access_modes, phase
 from control.registry.defaults import default_empty
+from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, name_of
 from kube.errors import forbidden_field, invalid_value, not_supported, required
@@ -45,8 +46,8 @@ def _claim(claim: Object | None) -> str:
 
 def _stable(before: Object, after: Object | None) -> Object:
     """Return a stored node affinity with the stable labels that an update uses in the place of beta ones."""
-    terms = ((before.get("required") or {}).get("nodeSelectorTerms")) or []
-    given = (((after or {}).get("required") or {}).get("nodeSelectorTerms")) or []
+    terms = field_value(before, "required.nodeSelectorTerms") or []
+    given = field_value(after, "required.nodeSelectorTerms") or []
     if not terms or len(terms) != len(given):
         return before
     renamed = [
@@ -155,7 +156,7 @@ class PersistentVolumeStrategy(Strategy):
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         found = [] if old else class_warnings(obj)
         spec = obj.get("spec") or {}
-        hard = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
+        hard = field_value(spec, "nodeAffinity.required.nodeSelectorTerms") or ()
         for index, term in enumerate(hard):
             found += term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{index}]")
         for kind, text in OLD_VOLUMES.items():

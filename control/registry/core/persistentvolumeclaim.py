@@ -15,6 +15,7 @@ from control.registry.core.claim_spec import (
     validate_class_change,
 )
 from control.registry.core.volume_table_cells import access_modes, phase
+from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, name_of
 from kube.errors import forbidden_field
@@ -79,8 +80,8 @@ class PersistentVolumeClaimStrategy(Strategy):
         elif was_class is not None and not now_class and now_class != was_class:
             detail = "update from non-nil value to an empty string is forbidden"
             errors.append(forbidden_field("spec.volumeAttributesClassName", detail))
-        now, was = (((s.get("resources") or {}).get("requests") or {}).get("storage", 0) for s in (spec, before))
-        held = ((old.get("status") or {}).get("capacity") or {}).get("storage", 0)
+        now, was = (field_value(s, "resources.requests.storage") or 0 for s in (spec, before))
+        held = field_value(old, "status.capacity.storage") or 0
         if not errors and parse(now) != parse(was):
             if (old.get("status") or {}).get("phase") != "Bound":
                 errors.append(forbidden_field("spec", _FROZEN))

@@ -7,6 +7,8 @@ from control.registry.checks import each, one_of, port, unique
 from control.registry.core.endpoints import shortened
 from control.registry.core.pod.container_ports import PROTOCOLS
 from control.registry.ip_checks import ip, ip_warnings, non_special_ip, strict_ip
+from control.registry.rows import Rows
+from control.registry.rules import form, optional, require_enum, unique_item
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, UNSET, Column, Field
 from control.storage import lazy_json
@@ -96,6 +98,14 @@ def _validate_endpoints(obj: Object) -> list[FieldError]:
     return [error for index, endpoint in found for error in _validate_endpoint(endpoint, kind, f"endpoints[{index}]")]
 
 
+_PORTS = Rows(
+    ("ports[*].name", optional(form(names.dns1123_label)), unique_item),
+    ("ports[*].protocol", require_enum(*PROTOCOLS)),
+    ("ports[*].port?", port),
+    ("ports[*].appProtocol?", form(names.qualified_name)),
+)
+
+
 class EndpointSliceStrategy(Strategy):
     index = staticmethod(lazy_json.label_reader("kubernetes.io/service-name"))
     columns = (
@@ -132,16 +142,4 @@ class EndpointSliceStrategy(Strategy):
         errors, ports = one_of(obj.get("addressType"), ("FQDN", "IPv4", "IPv6"), "addressType"), obj.get("ports") or []
         if len(ports) > MAX_PORTS:
             return [*errors, too_many("ports", len(ports), MAX_PORTS)]
-        seen: set[str] = set()
-        for index, item in enumerate(ports):
-            name = item.get("name") or ""
-            if name:
-                errors += each(f"ports[{index}].name", name, names.dns1123_label(name))
-            errors += unique(f"ports[{index}].name", name, seen)
-            errors += one_of(item.get("protocol"), PROTOCOLS, f"ports[{index}].protocol")
-            if item.get("port") is not None:
-                errors += port(item["port"], f"ports[{index}].port")
-            if item.get("appProtocol") is not None:
-                protocol = item["appProtocol"]
-                errors += each(f"ports[{index}].appProtocol", protocol, names.qualified_name(protocol))
-        return errors
+        return errors + _PORTS.errors(obj)

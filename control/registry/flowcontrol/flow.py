@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from control.registry.checks import one_of, required_name
+from control.registry.checks import Errors, one_of
 from control.registry.defaults import default_absent, default_empty
-from control.registry.flowcontrol.limits import validate_limits
-from control.registry.flowcontrol.rules import validate_rule
+from control.registry.field_values import field_value
+from control.registry.flowcontrol.limits import LIMITS
+from control.registry.flowcontrol.rules import RULE
 from control.registry.naming import path_segment
+from control.registry.rows import Rows
+from control.registry.rules import maximum, minimum, require_enum, require_name
 from control.registry.strategy import OBJECT_META, Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
 from kube import names
@@ -22,6 +25,13 @@ def _dangling(conditions: list[Object] | None) -> str:
     return next((c.get("status", "") for c in conditions or () if c.get("type") == "Dangling"), "?")
 
 
+def _highest_precedence(obj: Object, path: str) -> Errors:
+    if (obj.get("spec") or {}).get("matchingPrecedence") != 1 or name_of(obj) == "exempt":
+        return []
+    detail = "only the schema named 'exempt' may have matchingPrecedence 1"
+    return [invalid_value("spec.matchingPrecedence", 1, detail)]
+
+
 class FlowSchemaStrategy(Strategy):
     status_keeps = OBJECT_META
     columns = (
@@ -32,32 +42,23 @@ class FlowSchemaStrategy(Strategy):
         AGE,
         Column("MissingPL", Field("status.conditions", show=_dangling), "Whether the priority level does not exist."),
     )
+    field_rules = Rows(
+        ("spec.matchingPrecedence", minimum(1, "must be a positive value")),
+        ("spec.matchingPrecedence", maximum(10000, "must not be greater than 10000")),
+        ("", _highest_precedence),
+        (
+            "spec.priorityLevelConfiguration.name",
+            require_name(names.dns1123_subdomain, "must reference a priority level"),
+        ),
+        ("spec.distinguisherMethod?.type", require_enum("ByNamespace", "ByUser")),
+        ("spec.rules[*]", RULE),
+    )
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix=prefix)
 
     def default(self, obj: Object) -> None:
         default_empty(obj.setdefault("spec", {}), ("matchingPrecedence", 1000))
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
-        precedence, path, errors = spec.get("matchingPrecedence", 0), "spec.matchingPrecedence", []
-        if precedence <= 0:
-            errors.append(invalid_value(path, precedence, "must be a positive value"))
-        if precedence > 10000:
-            errors.append(invalid_value(path, precedence, "must not be greater than 10000"))
-        if precedence == 1 and name_of(obj) != "exempt":
-            detail = "only the schema named 'exempt' may have matchingPrecedence 1"
-            errors.append(invalid_value(path, precedence, detail))
-        level = (spec.get("priorityLevelConfiguration") or {}).get("name")
-        path, detail = "spec.priorityLevelConfiguration.name", "must reference a priority level"
-        errors += required_name(path, level, names.dns1123_subdomain, detail)
-        method = spec.get("distinguisherMethod")
-        if method is not None:
-            errors += one_of(method.get("type"), ("ByNamespace", "ByUser"), "spec.distinguisherMethod.type")
-        for index, rule in enumerate(spec.get("rules") or ()):
-            errors += validate_rule(rule, f"spec.rules[{index}]")
-        return errors
 
 
 def _limit(path: str, key: str) -> Field:
@@ -87,7 +88,7 @@ class PriorityLevelStrategy(Strategy):
         if spec.get("type") == "Exempt":
             default_absent(spec, ("exempt", {}))
         default_absent(spec.get("limited"), ("nominalConcurrencyShares", 30), ("lendablePercent", 0))
-        queuing = ((spec.get("limited") or {}).get("limitResponse") or {}).get("queuing")
+        queuing = field_value(spec, "limited.limitResponse.queuing")
         default_empty(queuing, ("handSize", 8), ("queues", 64), ("queueLengthLimit", 50))
         default_absent(spec.get("exempt"), ("nominalConcurrencyShares", 0), ("lendablePercent", 0))
 
@@ -107,4 +108,4 @@ class PriorityLevelStrategy(Strategy):
                 errors.append(forbidden_field("spec.exempt", "must be nil if the type is Limited"))
             if spec.get("limited") is None:
                 errors.append(required("spec.limited", "must not be empty when type is Limited"))
-        return errors + validate_limits(spec, "spec")
+        return errors + LIMITS(spec, "spec")

@@ -4,65 +4,61 @@ from __future__ import annotations
 
 import math
 
-from control.registry.checks import Errors, one_of
+from control.registry.checks import Errors
+from control.registry.rows import Rows
+from control.registry.rules import between, maximum, minimum, require_enum
 from kube.errors import forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 _MOST_QUEUES, _MOST_BITS = 10_000_000, 60
 
-
-def validate_limits(spec: Object, path: str) -> Errors:
-    """Check the limited or exempt part of a PriorityLevelConfiguration's spec."""
-    errors: Errors = []
-    for part in ("limited", "exempt"):
-        if spec.get(part) is not None:
-            errors += _shares(spec[part], f"{path}.{part}")
-    if spec.get("type") != "Limited" or spec.get("limited") is None:
-        return errors
-    response, where = spec["limited"].get("limitResponse") or {}, f"{path}.limited.limitResponse"
-    kind, queuing = response.get("type"), response.get("queuing")
-    errors += one_of(kind, ("Queue", "Reject"), f"{where}.type")
-    if kind == "Reject" and queuing is not None:
-        detail = "must be nil if limited.limitResponse.type is not Limited"
-        errors.append(forbidden_field(f"{where}.queuing", detail))
-    elif kind == "Queue":
-        if queuing is None:
-            errors.append(required(f"{where}.queuing", "must not be empty if limited.limitResponse.type is Limited"))
-        else:
-            errors += _queues(queuing, f"{where}.queuing")
-    return errors
+_SHARES = Rows(
+    ("nominalConcurrencyShares", minimum(0, "must be a non-negative integer")),
+    ("lendablePercent", between(0, 100)),
+    ("borrowingLimitPercent", minimum(0, "if specified, must be a non-negative integer")),
+)
 
 
-def _shares(part: Object, path: str) -> Errors:
-    errors: Errors = []
-    shares, lendable, borrowing = (
-        part.get(k) for k in ("nominalConcurrencyShares", "lendablePercent", "borrowingLimitPercent")
-    )
-    if shares is not None and shares < 0:
-        errors.append(invalid_value(f"{path}.nominalConcurrencyShares", shares, "must be a non-negative integer"))
-    if lendable is not None and not 0 <= lendable <= 100:
-        errors.append(invalid_value(f"{path}.lendablePercent", lendable, "must be between 0 and 100, inclusive"))
-    if borrowing is not None and borrowing < 0:
-        detail = "if specified, must be a non-negative integer"
-        errors.append(invalid_value(f"{path}.borrowingLimitPercent", borrowing, detail))
-    return errors
-
-
-def _queues(queuing: Object, path: str) -> Errors:
-    errors: Errors = []
-    queues, hand = queuing.get("queues", 0), queuing.get("handSize", 0)
-    for key in ("queueLengthLimit", "queues"):
-        if queuing.get(key, 0) <= 0:
-            errors.append(invalid_value(f"{path}.{key}", queuing.get(key, 0), "must be positive"))
-    if queues > _MOST_QUEUES:
-        errors.append(invalid_value(f"{path}.queues", queues, f"must not be greater than {_MOST_QUEUES}"))
+def _hand_size(queuing: Object, path: str) -> Errors:
+    """Check how many queues a flow is spread over, of how many."""
+    queues, hand, where = queuing.get("queues", 0), queuing.get("handSize", 0), f"{path}.handSize"
     if hand <= 0:
-        errors.append(invalid_value(f"{path}.handSize", hand, "must be positive"))
-    elif hand > queues:
-        errors.append(invalid_value(f"{path}.handSize", hand, f"should not be greater than queues ({queues})"))
-    elif math.ceil(sum(math.log2(queues - i) for i in range(hand))) > _MOST_BITS:
+        return [invalid_value(where, hand, "must be positive")]
+    if hand > queues:
+        return [invalid_value(where, hand, f"should not be greater than queues ({queues})")]
+    if math.ceil(sum(math.log2(queues - i) for i in range(hand))) > _MOST_BITS:
         detail = (
             f"required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {_MOST_BITS}"
         )
-        errors.append(invalid_value(f"{path}.handSize", hand, detail))
-    return errors
+        return [invalid_value(where, hand, detail)]
+    return []
+
+
+_QUEUES = Rows(
+    ("queueLengthLimit", minimum(1, "must be positive")),
+    ("queues", minimum(1, "must be positive"), maximum(_MOST_QUEUES, f"must not be greater than {_MOST_QUEUES}")),
+    ("", _hand_size),
+)
+
+
+def _queuing(response: Object, path: str) -> Errors:
+    kind, queuing, where = response.get("type"), response.get("queuing"), f"{path}.queuing"
+    if kind == "Reject" and queuing is not None:
+        return [forbidden_field(where, "must be nil if limited.limitResponse.type is not Limited")]
+    if kind == "Queue" and queuing is None:
+        return [required(where, "must not be empty if limited.limitResponse.type is Limited")]
+    return _QUEUES(queuing, where) if kind == "Queue" else []
+
+
+_RESPONSE = Rows(("type", require_enum("Queue", "Reject")), ("", _queuing))
+
+
+def _response(spec: Object, path: str) -> Errors:
+    """Check what a limited level does with requests above its limit."""
+    if spec.get("type") != "Limited" or spec.get("limited") is None:
+        return []
+    return _RESPONSE(spec["limited"].get("limitResponse"), f"{path}.limited.limitResponse")
+
+
+LIMITS = Rows(("limited?", _SHARES), ("exempt?", _SHARES), ("", _response))
+"""Rules of the limited or exempt part of a PriorityLevelConfiguration's spec."""

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, required_name
+from control.registry.rows import Rows
+from control.registry.rules import Test, require
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
 
 _VERBS = ("*", "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _SUBJECTS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
-
-
-def validate_rule(rule: Object, path: str) -> Errors:
-    errors: Errors = []
-    if not rule.get("subjects"):
-        errors.append(required(f"{path}.subjects", "subjects must contain at least one value"))
-    for index, subject in enumerate(rule.get("subjects") or ()):
-        errors += _subject(subject, f"{path}.subjects[{index}]")
-    if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-        errors.append(required(path, "at least one of resourceRules and nonResourceRules has to be non-empty"))
-    for index, part in enumerate(rule.get("resourceRules") or ()):
-        errors += _resources(part, f"{path}.resourceRules[{index}]")
-    for index, part in enumerate(rule.get("nonResourceRules") or ()):
-        where, urls = f"{path}.nonResourceRules[{index}]", part.get("nonResourceURLs") or []
-        errors += _verbs(part.get("verbs") or [], f"{where}.verbs")
-        if not urls:
-            detail = "nonResourceURLs must contain at least one value"
-            errors.append(required(f"{where}.nonResourceURLs", detail))
-        elif "*" in urls and len(urls) > 1:
-            detail = "if '*' is present, must not specify other non-resource URLs"
-            errors.append(invalid_value(f"{where}.nonResourceURLs", urls, detail))
-        elif "*" not in urls:
-            for place, url in enumerate(urls):
-                errors += _url(url, f"{where}.nonResourceURLs[{place}]")
-    return errors
 
 
 def _url(url: str, path: str) -> Errors:
@@ -74,36 +51,58 @@ def _subject(subject: Object, path: str) -> Errors:
     return errors
 
 
-def _resources(rule: Object, path: str) -> Errors:
-    errors = _verbs(rule.get("verbs") or [], f"{path}.verbs")
-    for key, words in (("apiGroups", "api group"), ("resources", "resource")):
-        values = rule.get(key) or []
-        if not values:
-            errors.append(required(f"{path}.{key}", f"resource rules must supply at least one {words}"))
-        elif "*" in values and len(values) > 1:
-            detail = f"if '*' is present, must not specify other {words}s"
-            errors.append(invalid_value(f"{path}.{key}", values, detail))
-    namespaces = rule.get("namespaces") or []
-    if not namespaces and not rule.get("clusterScope"):
-        detail = "resource rules that are not cluster scoped must supply at least one namespace"
-        errors.append(required(f"{path}.namespaces", detail))
-    elif "*" in namespaces:
-        if len(namespaces) > 1:
-            detail = "if '*' is present, must not specify other namespaces"
-            errors.append(invalid_value(f"{path}.namespaces", namespaces, detail))
-    else:
-        for index, namespace in enumerate(namespaces):
-            either = "each member of this list must be '*' or a DNS-1123 label; "
-            problems = [either + problem for problem in names.dns1123_label(namespace)]
-            errors += each(f"{path}.namespaces[{index}]", namespace, problems)
-    return errors
-
-
-def _verbs(verbs: list[str], path: str) -> Errors:
-    if not verbs:
-        return [required(path, "verbs must contain at least one value")]
-    if "*" in verbs:
-        if len(verbs) > 1:
-            return [invalid_value(path, verbs, "if '*' is present, must not specify other verbs")]
+def _any_rule(rule: Object, path: str) -> Errors:
+    if rule.get("resourceRules") or rule.get("nonResourceRules"):
         return []
-    return [not_supported(path, verbs, _VERBS[1:])] if set(verbs) - set(_VERBS) else []
+    return [required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")]
+
+
+def _all_alone(words: str) -> Test:
+    """Reject other values in a list that contains `*`."""
+    detail = f"if '*' is present, must not specify other {words}"
+    wrong = "{value} and '*' in {value} and len({value}) > 1"
+    return Test(wrong, None, lambda value, path: [invalid_value(path, value, detail)])
+
+
+def _known_verbs(verbs: list[str] | None, path: str) -> Errors:
+    unknown = verbs and "*" not in verbs and set(verbs) - set(_VERBS)
+    return [not_supported(path, verbs, _VERBS[1:])] if unknown else []
+
+
+def _urls(urls: list[str] | None, path: str) -> Errors:
+    checked = () if "*" in (urls or ()) else enumerate(urls or ())
+    return [error for index, url in checked for error in _url(url, f"{path}[{index}]")]
+
+
+def _namespaces(rule: Object, path: str) -> Errors:
+    namespaces, where = rule.get("namespaces") or [], f"{path}.namespaces"
+    if not namespaces and not rule.get("clusterScope"):
+        return [required(where, "resource rules that are not cluster scoped must supply at least one namespace")]
+    either = "each member of this list must be '*' or a DNS-1123 label; "
+    return [
+        invalid_value(f"{where}[{index}]", namespace, either + problem)
+        for index, namespace in enumerate(namespaces if "*" not in namespaces else ())
+        for problem in names.dns1123_label(namespace)
+    ]
+
+
+_RULE_VERBS = Rows(("verbs", require("verbs must contain at least one value"), _all_alone("verbs"), _known_verbs))
+_RESOURCES = Rows(
+    ("", _RULE_VERBS),
+    ("apiGroups", require("resource rules must supply at least one api group"), _all_alone("api groups")),
+    ("resources", require("resource rules must supply at least one resource"), _all_alone("resources")),
+    ("namespaces", _all_alone("namespaces")),
+    ("", _namespaces),
+)
+_NON_RESOURCES = Rows(
+    ("", _RULE_VERBS),
+    ("nonResourceURLs", require("nonResourceURLs must contain at least one value")),
+    ("nonResourceURLs", _all_alone("non-resource URLs"), _urls),
+)
+RULE = Rows(
+    ("subjects", require("subjects must contain at least one value")),
+    ("subjects[*]", _subject),
+    ("", _any_rule),
+    ("resourceRules[*]", _RESOURCES),
+    ("nonResourceRules[*]", _NON_RESOURCES),
+)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from control.registry.changes import IMMUTABLE, validate_immutable
-from control.registry.checks import each
 from control.registry.ip_checks import strict_cidr, strict_ip
+from control.registry.rows import Rows
+from control.registry.rules import form, optional, present, require_name
 from control.registry.strategy import Strategy
-from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube.errors import FieldError, invalid_value, required
 from kube.ip_addresses import lenient_cidr
 from kube.json_object import Object
@@ -66,23 +67,18 @@ def _parent(parent: Object | None) -> str:
 
 class IPAddressStrategy(Strategy):
     columns = (NAME, Column("ParentRef", Field("spec.parentRef", show=_parent), "Who has the address."), AGE)
+    field_rules = Rows(
+        ("metadata.name", form(address_name)),
+        ("spec.parentRef", present()),
+        ("spec.parentRef?.group", optional(form(dns1123_subdomain))),
+        ("spec.parentRef?.resource", require_name(path_segment)),
+        ("spec.parentRef?.name", require_name(path_segment)),
+        ("spec.parentRef?.namespace", optional(form(path_segment))),
+    )
     has_generation = False
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         return address_name(name, prefix=prefix)
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        errors = [invalid_value("metadata.name", name_of(obj), e) for e in address_name(name_of(obj))]
-        parent = (obj.get("spec") or {}).get("parentRef")
-        if parent is None:
-            return [*errors, required("spec.parentRef")]
-        for key in ("group", "resource", "name", "namespace"):
-            path, value = f"spec.parentRef.{key}", parent.get(key) or ""
-            if value:
-                errors += each(path, value, dns1123_subdomain(value) if key == "group" else path_segment(value))
-            elif key in ("resource", "name"):
-                errors.append(required(path))
-        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_immutable(obj, old, "spec.parentRef")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import each, port, required_name
+from control.registry.checks import Errors, each, port, required_name
 from control.registry.load_balancer_points import no_address, point_warnings, validate_points
+from control.registry.rows import Rows
+from control.registry.rules import form, optional, require
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube import names
@@ -43,34 +45,6 @@ def _host_problems(host: str) -> list[str]:
     ]
 
 
-def _validate_rule(rule: Object, path: str) -> list[FieldError]:
-    errors, host = [], rule.get("host") or ""
-    if host:
-        errors += no_address(host, f"{path}.host")
-        errors += each(f"{path}.host", host, _host_problems(host))
-    http = rule.get("http")
-    if http is None:
-        return errors
-    if not http.get("paths"):
-        errors.append(required(f"{path}.http.paths"))
-    for index, item in enumerate(http.get("paths") or ()):
-        where, kind, target = f"{path}.http.paths[{index}]", item.get("pathType"), item.get("path") or ""
-        if not kind:
-            errors.append(required(f"{where}.pathType", "pathType must be specified"))
-            continue
-        if kind not in _PATH_TYPES:
-            errors.append(not_supported(f"{where}.pathType", kind, _PATH_TYPES))
-        elif kind != "ImplementationSpecific" or target:
-            if not target.startswith("/"):
-                errors.append(invalid_value(f"{where}.path", target, "must be an absolute path"))
-            if kind != "ImplementationSpecific":
-                bad = [f"must not contain '{part}'" for part in ("//", "/./", "/../", "%2f", "%2F") if part in target]
-                bad += [f"cannot end with '{part}'" for part in ("/..", "/.") if target.endswith(part)]
-                errors += each(f"{where}.path", target, bad)
-        errors += _validate_backend(item.get("backend") or {}, f"{where}.backend")
-    return errors
-
-
 def _validate_backend(backend: Object, path: str) -> list[FieldError]:
     service, resource = backend.get("service"), backend.get("resource")
     if service is not None and resource is not None:
@@ -92,6 +66,44 @@ def _validate_backend(backend: Object, path: str) -> list[FieldError]:
     return errors
 
 
+def _path(item: Object, path: str) -> Errors:
+    """Check a path of a rule, and its backend if the path has a type."""
+    kind, target, where, errors = item.get("pathType"), item.get("path") or "", f"{path}.path", []
+    if not kind:
+        return [required(f"{path}.pathType", "pathType must be specified")]
+    if kind not in _PATH_TYPES:
+        errors.append(not_supported(f"{path}.pathType", kind, _PATH_TYPES))
+    elif kind != "ImplementationSpecific" or target:
+        if not target.startswith("/"):
+            errors.append(invalid_value(where, target, "must be an absolute path"))
+        if kind != "ImplementationSpecific":
+            bad = [f"must not contain '{part}'" for part in ("//", "/./", "/../", "%2f", "%2F") if part in target]
+            bad += [f"cannot end with '{part}'" for part in ("/..", "/.") if target.endswith(part)]
+            errors += each(where, target, bad)
+    return errors + _validate_backend(item.get("backend") or {}, f"{path}.backend")
+
+
+def _any_backend(spec: Object, path: str) -> Errors:
+    if spec.get("rules") or spec.get("defaultBackend") is not None:
+        return []
+    return [invalid_value(path, [], "either `defaultBackend` or `rules` must be specified")]
+
+
+def _one_class(obj: Object, path: str) -> Errors:
+    name = (obj.get("spec") or {}).get("ingressClassName")
+    annotated = (obj["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
+    if name is None or annotated is None or annotated == name:
+        return []
+    return [invalid_value(_CLASS, annotated, "must match `ingressClassName` when both are specified")]
+
+
+_RULE = Rows(
+    ("host", optional(no_address), optional(form(_host_problems))),
+    ("http?.paths", require()),
+    ("http?.paths[*]", _path),
+)
+
+
 def _hosts(rules: list[Object] | None) -> str:
     hosts = [r["host"] for r in rules or () if r.get("host")]
     more = f" + {len(hosts) - SHOWN} more..." if len(hosts) > SHOWN else ""
@@ -111,34 +123,18 @@ class IngressStrategy(Strategy):
         Column("Ports", Field("spec.tls", show=lambda tls: "80, 443" if tls else "80"), "80, and 443 with TLS."),
         AGE,
     )
+    field_rules = Rows(
+        ("spec", _any_backend),
+        ("spec.defaultBackend?", _validate_backend),
+        ("spec.rules[*]", _RULE),
+        ("spec.tls[*].hosts[*]", form(_host_problems)),
+        ("spec.tls[*].secretName", optional(form(names.dns1123_subdomain))),
+        ("", _one_class),
+        ("spec.ingressClassName?", form(names.dns1123_subdomain)),
+    )
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"loadBalancer": {}}
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
-        rules, backend, errors = spec.get("rules") or [], spec.get("defaultBackend"), []
-        if not rules and backend is None:
-            detail = "either `defaultBackend` or `rules` must be specified"
-            errors.append(invalid_value("spec", rules, detail))
-        if backend is not None:
-            errors += _validate_backend(backend, "spec.defaultBackend")
-        for index, rule in enumerate(rules):
-            errors += _validate_rule(rule, f"spec.rules[{index}]")
-        for index, item in enumerate(spec.get("tls") or ()):
-            for number, host in enumerate(item.get("hosts") or ()):
-                errors += each(f"spec.tls[{index}].hosts[{number}]", host, _host_problems(host))
-            secret = item.get("secretName")
-            if secret:
-                errors += each(f"spec.tls[{index}].secretName", secret, names.dns1123_subdomain(secret))
-        if spec.get("ingressClassName") is not None:
-            name = spec["ingressClassName"]
-            annotated = (obj.get("metadata", {}).get("annotations") or {}).get(CLASS_ANNOTATION)
-            if annotated is not None and annotated != name:
-                detail = "must match `ingressClassName` when both are specified"
-                errors.append(invalid_value(_CLASS, annotated, detail))
-            errors += each("spec.ingressClassName", name, names.dns1123_subdomain(name))
-        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         """Check a change; the class is compared with its annotation only at creation, and two older mistakes may stay."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from control import offload
 from control.registry.changes import validate_immutable
 from control.registry.defaults import default_empty
+from control.registry.field_values import field_value
 from control.registry.resource.device_states import drop_deallocated
 from control.registry.resource.slices import validate_slice
 from control.registry.resource.validation import (
@@ -40,7 +41,7 @@ def _not_admin(kind: str, name: str, path: str, asked: list[str]) -> StatusError
 
 
 def _default_requests(spec: Object | None) -> None:
-    for request in ((spec or {}).get("devices") or {}).get("requests") or ():
+    for request in field_value(spec, "devices.requests") or ():
         exactly = request.get("exactly")
         for part in [*([exactly] if exactly is not None else []), *(request.get("firstAvailable") or ())]:
             default_empty(part, ("allocationMode", "ExactCount"))

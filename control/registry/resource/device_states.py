@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, unique
+from control.registry.field_values import field_value
 from control.registry.ip_checks import interface_address
 from control.registry.resource.lists import at_most
 from kube.errors import duplicate, invalid_value, required, too_long
@@ -55,7 +56,7 @@ def drop_deallocated(status: Object, old: Object) -> None:
 
 
 def _allocated(status: Object) -> set[tuple[str, ...]]:
-    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+    results = field_value(status, "allocation.devices.results") or []
     return {_device(result) for result in results}
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from control.registry.changes import IMMUTABLE, validate_immutable
-from control.registry.checks import each, label_selector, non_negative, quantity, repeated
+from control.registry.changes import IMMUTABLE
+from control.registry.checks import Errors, each, label_selector, non_negative, quantity, repeated
 from control.registry.core.pod.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
+from control.registry.rows import Rows
+from control.registry.rules import enum, form, max_bytes, max_characters, maximum, minimum, require, unique_item
 from control.registry.strategy import Strategy
-from control.registry.table_cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
-from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_long
+from control.registry.table_cells import AGE, NAME, NONE, UNSET, Column, Field, count
+from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 from kube.json_object import Object
 from kube.names import dns1123_subdomain, qualified_name
 from kube.quantity import canonical
@@ -18,6 +20,27 @@ from kube.quantity import canonical
 
 def _audiences(requests: list[Object] | None) -> str:
     return ",".join(r.get("audience", "") for r in requests) if requests else UNSET
+
+
+def _modes(modes: list[str] | None, path: str) -> Errors:
+    """Check lifecycle modes; upstream's errors name the list."""
+    allowed = ("Persistent", "Ephemeral")
+    return [not_supported(path, mode, allowed) for mode in modes or () if mode not in allowed]
+
+
+def _tokens_in_secrets(spec: Object, path: str) -> Errors:
+    value = spec.get("serviceAccountTokenInSecrets")
+    if value is None or spec.get("tokenRequests"):
+        return []
+    detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+    return [invalid_value(f"{path}.serviceAccountTokenInSecrets", value, detail)]
+
+
+_TOKEN_REQUEST = Rows(
+    ("audience", unique_item),
+    ("expirationSeconds", minimum(600, "may not specify a duration less than 10 minutes")),
+    ("expirationSeconds", maximum(1 << 32, "may not specify a duration larger than 2^32 seconds")),
+)
 
 
 class CSIDriverStrategy(Strategy):
@@ -31,6 +54,15 @@ class CSIDriverStrategy(Strategy):
         Column("Modes", Field("spec.volumeLifecycleModes", show=lambda modes: ",".join(modes or ()) or NONE)),
         AGE,
     )
+    field_rules = Rows(
+        ("metadata.name", max_bytes(63)),
+        ("spec.fsGroupPolicy", enum("File", "None", "ReadWriteOnceWithFSType")),
+        ("spec.volumeLifecycleModes", _modes),
+        ("spec.tokenRequests[*]", _TOKEN_REQUEST),
+        ("spec.nodeAllocatableUpdatePeriodSeconds", minimum(10, "must be greater than or equal to 10 seconds")),
+        ("spec", _tokens_in_secrets),
+    )
+    immutable = ("spec.attachRequired", "spec.volumeLifecycleModes")
     allow_unconditional_update = False
 
     def default(self, obj: Object) -> None:
@@ -40,31 +72,8 @@ class CSIDriverStrategy(Strategy):
         default_absent(spec, ("requiresRepublish", False), ("seLinuxMount", False))
         default_empty(spec, ("fsGroupPolicy", "ReadWriteOnceWithFSType"), ("volumeLifecycleModes", ["Persistent"]))
 
-    def validate(self, obj: Object) -> list[FieldError]:
-        errors = [too_long("metadata.name", 63)] if len(name_of(obj)) > 63 else []
-        return errors + self._validate_spec(obj.get("spec") or {})
-
-    def _validate_spec(self, spec: Object) -> list[FieldError]:
-        errors = []
-        policies = ("File", "None", "ReadWriteOnceWithFSType")
-        if spec.get("fsGroupPolicy") not in policies:
-            errors.append(not_supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy"), policies))
-        for mode in spec.get("volumeLifecycleModes") or ():
-            if mode not in ("Persistent", "Ephemeral"):
-                errors.append(not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral")))
-        errors += _token_requests(spec.get("tokenRequests") or [], "spec.tokenRequests")
-        period, in_secrets = spec.get("nodeAllocatableUpdatePeriodSeconds"), spec.get("serviceAccountTokenInSecrets")
-        if period is not None and period < 10:
-            detail = "must be greater than or equal to 10 seconds"
-            errors.append(invalid_value("spec.nodeAllocatableUpdatePeriodSeconds", period, detail))
-        if in_secrets is not None and not spec.get("tokenRequests"):
-            detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
-            errors.append(invalid_value("spec.serviceAccountTokenInSecrets", in_secrets, detail))
-        return errors
-
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        found = self._validate_spec(obj.get("spec") or {})
-        found += validate_immutable(obj, old, "spec.attachRequired", "spec.volumeLifecycleModes")
+        found = super().validate_update(obj, old)
         # Upstream spells one path differently.
         return [replace(e, path="spec.attachedRequired") if e.path == "spec.attachRequired" else e for e in found]
 
@@ -78,54 +87,27 @@ class CSIDriverStrategy(Strategy):
         ]
 
 
-_LONGEST_NODE = 256
-
-
-def _token_requests(requests: list[Object], path: str) -> list[FieldError]:
-    """Check a driver's requests for tokens of pods' service accounts."""
-    errors: list[FieldError] = []
-    seen: set[str] = set()
-    for index, request in enumerate(requests):
-        audience, seconds = request.get("audience") or "", request.get("expirationSeconds")
-        if audience in seen:
-            errors.append(duplicate(f"{path}[{index}].audience", audience))
-        seen.add(audience)
-        where = f"{path}[{index}].expirationSeconds"
-        if seconds is not None and seconds < 600:
-            errors.append(invalid_value(where, seconds, "may not specify a duration less than 10 minutes"))
-        if seconds is not None and seconds > 1 << 32:
-            errors.append(invalid_value(where, seconds, "may not specify a duration larger than 2^32 seconds"))
+def _topology_keys(driver: Object, path: str) -> Errors:
+    """Check a driver's topology keys; upstream's errors name the driver."""
+    keys, errors = driver.get("topologyKeys") or [], []
+    again = repeated(keys)
+    for number, key in enumerate(keys):
+        errors += [] if key else [required(path)]
+        errors += [duplicate(path, key)] if number in again else []
+        errors += each(path, key, qualified_name(key))
     return errors
 
 
 class CSINodeStrategy(Strategy):
     columns = (NAME, Column("Drivers", count("spec.drivers"), "How many drivers the node has.", type="integer"), AGE)
+    field_rules = Rows(
+        ("spec.drivers[*].name", driver_name, unique_item),
+        ("spec.drivers[*].nodeID", require(), max_characters(256, "must be 256 characters or less")),
+        ("spec.drivers[*].allocatable.count", non_negative),
+        ("spec.drivers[*]", _topology_keys),
+    )
     allow_unconditional_update = False
     has_generation = False
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        errors: list[FieldError] = []
-        seen: set[str] = set()
-        for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
-            path, name = f"spec.drivers[{index}]", driver.get("name") or ""
-            errors += driver_name(name, f"{path}.name")
-            if name in seen:
-                errors.append(duplicate(f"{path}.name", name))
-            seen.add(name)
-            node = driver.get("nodeID") or ""
-            if not node:
-                errors.append(required(f"{path}.nodeID"))
-            elif len(node) > _LONGEST_NODE:
-                errors.append(invalid_value(f"{path}.nodeID", node, f"must be {_LONGEST_NODE} characters or less"))
-            errors += non_negative((driver.get("allocatable") or {}).get("count"), f"{path}.allocatable.count")
-            keys = driver.get("topologyKeys") or []
-            again = repeated(keys)
-            for number, key in enumerate(keys):
-                errors += [] if key else [required(path)]
-                if number in again:
-                    errors.append(duplicate(path, key))
-                errors += each(path, key, qualified_name(key))
-        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         errors = self.validate(obj)
@@ -147,16 +129,13 @@ class CSIStorageCapacityStrategy(Strategy):
         Column("StorageClassName", Field("storageClassName")),
         Column("Capacity", Field("capacity", show=lambda found: UNSET if found is None else canonical(found))),
     )
+    field_rules = Rows(
+        ("storageClassName", form(dns1123_subdomain)),
+        ("nodeTopology", label_selector),
+        ("capacity?", quantity),
+        ("maximumVolumeSize?", quantity),
+    )
     has_generation = False
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        name = obj.get("storageClassName") or ""
-        errors = each("storageClassName", name, dns1123_subdomain(name))
-        errors += label_selector(obj.get("nodeTopology"), "nodeTopology")
-        for key in ("capacity", "maximumVolumeSize"):
-            if obj.get(key) is not None:
-                errors += quantity(obj[key], key)
-        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         # An empty selector is every node, none at all is no node.

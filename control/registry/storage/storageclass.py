@@ -6,37 +6,35 @@ from dataclasses import replace
 
 from control.default_class import STORAGE_MARKS, marked
 from control.registry.changes import validate_immutable
-from control.registry.checks import each, repeated
+from control.registry.checks import Errors, each
 from control.registry.core.deprecated import OLD_LABELS
 from control.registry.defaults import default_empty
+from control.registry.rows import Rows
+from control.registry.rules import enum, form, max_map_bytes, require, unique_item
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, name_of
-from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required, too_long
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required, too_long
 from kube.json_object import Object
 from kube.names import qualified_name
 
 _MOST_PARAMETERS = 512
 _LARGEST_PARAMETERS = 256 * 1024
 _FROZEN = ("parameters", "provisioner", "reclaimPolicy")
+_TERM = Rows(
+    ("matchLabelExpressions[*].values", require()),
+    ("matchLabelExpressions[*].values[*]", unique_item),
+    ("matchLabelExpressions[*].key", form(qualified_name), unique_item),
+)
 
 
-def validate_topologies(terms: list[Object], path: str) -> list[FieldError]:
+def _topologies(terms: list[Object] | None, path: str) -> Errors:
     """Check where volumes of a class may be made: no key, value or whole term twice."""
-    errors: list[FieldError] = []
+    errors: Errors = []
     seen = {frozenset[tuple[str, frozenset[str]]]()}  # upstream counts a term without expressions as a duplicate
-    for index, term in enumerate(terms):
-        found: dict[str, frozenset[str]] = {}
-        for number, requirement in enumerate(term.get("matchLabelExpressions") or ()):
-            where = f"{path}[{index}].matchLabelExpressions[{number}]"
-            key, values = requirement.get("key") or "", requirement.get("values") or []
-            if not values:
-                errors.append(required(f"{where}.values"))
-            errors += [duplicate(f"{where}.values[{i}]", values[i]) for i in sorted(repeated(values))]
-            errors += each(f"{where}.key", key, qualified_name(key))
-            if key in found:
-                errors.append(duplicate(f"{where}.key", key))
-            found[key] = frozenset(values)
-        whole = frozenset(found.items())
+    for index, term in enumerate(terms or ()):
+        errors += _TERM(term, f"{path}[{index}]")
+        expressions = term.get("matchLabelExpressions") or ()
+        whole = frozenset({e.get("key") or "": frozenset(e.get("values") or ()) for e in expressions}.items())
         if whole in seen:
             errors.append(duplicate(f"{path}[{index}].matchLabelExpressions", ""))
         seen.add(whole)
@@ -48,17 +46,16 @@ def _name(obj: Object) -> str:
     return name_of(obj) + (" (default)" if marked(annotations, STORAGE_MARKS) else "")
 
 
-def _driver(name: str, path: str) -> list[FieldError]:
+def _driver(name: str | None, path: str) -> Errors:
     return each(path, name, qualified_name(name.lower())) if name else [required(path)]
 
 
-def _parameters(parameters: dict[str, str]) -> list[FieldError]:
+def _parameters(parameters: dict[str, str] | None, path: str) -> Errors:
     """Check parameters for a driver: their number and their size."""
-    if len(parameters) > _MOST_PARAMETERS:
-        return [too_long("parameters", _MOST_PARAMETERS)]
-    errors = [invalid_value("parameters", "", "field can not be empty.")] if "" in parameters else []
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in parameters.items())
-    return errors + ([too_long("parameters", _LARGEST_PARAMETERS)] if size > _LARGEST_PARAMETERS else [])
+    if len(parameters or ()) > _MOST_PARAMETERS:
+        return [too_long(path, _MOST_PARAMETERS)]
+    errors = [invalid_value(path, "", "field can not be empty.")] if "" in (parameters or ()) else []
+    return errors + max_map_bytes(_LARGEST_PARAMETERS)(parameters, path)
 
 
 class StorageClassStrategy(Strategy):
@@ -72,21 +69,17 @@ class StorageClassStrategy(Strategy):
         Column("AllowVolumeExpansion", Field("allowVolumeExpansion", False), "Whether claims may grow."),
         AGE,
     )
+    field_rules = Rows(
+        ("provisioner", _driver),
+        ("parameters", _parameters),
+        ("allowedTopologies", _topologies),
+        ("reclaimPolicy", enum("Delete", "Retain")),
+        ("volumeBindingMode", enum("Immediate", "WaitForFirstConsumer")),
+    )
     has_generation = False
 
     def default(self, obj: Object) -> None:
         default_empty(obj, ("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate"))
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        errors = _driver(obj.get("provisioner") or "", "provisioner") + _parameters(obj.get("parameters") or {})
-        errors += validate_topologies(obj.get("allowedTopologies") or [], "allowedTopologies")
-        for key, allowed in (
-            ("reclaimPolicy", ("Delete", "Retain")),
-            ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
-        ):
-            if obj.get(key) not in allowed:
-                errors.append(not_supported(key, obj.get(key), allowed))
-        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         frozen = [key for key in _FROZEN if (obj.get(key) or None) != (old.get(key) or None)]
@@ -104,12 +97,11 @@ class StorageClassStrategy(Strategy):
 
 class VolumeAttributesClassStrategy(Strategy):
     columns = (NAME, Column("DriverName", Field("driverName"), "Whose attributes they are."), AGE)
+    field_rules = Rows(
+        ("driverName", _driver),
+        ("parameters", _parameters, require("must contain at least one key/value pair")),
+    )
     has_generation = False
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        parameters = obj.get("parameters") or {}
-        errors = _driver(obj.get("driverName") or "", "driverName") + _parameters(parameters)
-        return errors if parameters else [*errors, required("parameters", "must contain at least one key/value pair")]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         keys = [k for k in ("driverName", "parameters") if obj.get(k) != old.get(k)]

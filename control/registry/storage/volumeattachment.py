@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from control.registry.changes import validate_immutable
-from control.registry.checks import MAX_INT32, each, in_range
+from control.registry.checks import MAX_INT32, Errors
 from control.registry.core.pod.volume_sources import driver_name
+from control.registry.rows import Rows
+from control.registry.rules import between, form, max_bytes, max_map_bytes
 from control.registry.strategy import OBJECT_META, Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field
-from kube.errors import FieldError, forbidden_field, required, too_long
+from kube.errors import FieldError, forbidden_field, required
 from kube.json_object import Object
 from kube.names import dns1123_subdomain
 
 _LARGEST = 256 * 1024
 """Bytes of a driver's metadata, or of an error's message."""
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+
+
+def _one_source(source: Object | None, path: str) -> Errors:
+    volume, inline = ((source or {}).get(key) for key in ("persistentVolumeName", "inlineVolumeSpec"))
+    if volume is None and inline is None:
+        return [required(path, _ONE_SOURCE)]
+    if volume is not None and inline is not None:
+        return [forbidden_field(path, _ONE_SOURCE)]
+    if volume == "":
+        return [required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName")]
+    return []
+
+
+_ERROR = Rows(("message", max_bytes(_LARGEST)), ("errorCode", between(0, MAX_INT32)))
+_STATUS = Rows(
+    ("status.attachmentMetadata", max_map_bytes(_LARGEST)),
+    ("status.attachError", _ERROR),
+    ("status.detachError", _ERROR),
+)
 
 
 class VolumeAttachmentStrategy(Strategy):
@@ -26,44 +46,18 @@ class VolumeAttachmentStrategy(Strategy):
         Column("Attached", Field("status.attached", False), "Whether it is done.", type="boolean"),
         AGE,
     )
+    field_rules = Rows(
+        ("spec.attacher", driver_name),
+        ("spec.nodeName", form(dns1123_subdomain)),
+        ("spec.source", _one_source),
+        ("spec.source.persistentVolumeName?", form(dns1123_subdomain)),
+    )
+    immutable = ("spec",)
     allow_unconditional_update = False
     has_generation = False
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"attached": False}
 
-    def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
-        source, path = spec.get("source") or {}, "spec.source"
-        errors = driver_name(spec.get("attacher") or "", "spec.attacher")
-        node = spec.get("nodeName") or ""
-        errors += each("spec.nodeName", node, dns1123_subdomain(node))
-        volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
-        if volume is None and inline is None:
-            errors.append(required(path, _ONE_SOURCE))
-        elif volume is not None and inline is not None:
-            errors.append(forbidden_field(path, _ONE_SOURCE))
-        elif volume == "":
-            errors.append(required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName"))
-        return errors + (
-            [] if volume is None else each(f"{path}.persistentVolumeName", volume, dns1123_subdomain(volume))
-        )
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + validate_immutable(obj, old, "spec")
-
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        status = obj.get("status") or {}
-        errors = self.validate(obj)
-        size = sum(
-            len(key.encode()) + len(value.encode()) for key, value in (status.get("attachmentMetadata") or {}).items()
-        )
-        if size > _LARGEST:
-            errors.append(too_long("status.attachmentMetadata", _LARGEST))
-        for key in ("attachError", "detachError"):
-            found = status.get(key) or {}
-            if len((found.get("message") or "").encode()) > _LARGEST:
-                errors.append(too_long(f"status.{key}.message", _LARGEST))
-            if found.get("errorCode") is not None and found["errorCode"] < 0:
-                errors += in_range(found["errorCode"], 0, MAX_INT32, f"status.{key}.errorCode")
-        return errors
+        return self.validate(obj) + _STATUS.errors(obj)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from control.registry.core.pod.annotations import APPARMOR, containers_with_paths
 from control.registry.core.pod.security import LONGEST_PROFILE
+from control.registry.field_values import field_value
 from kube.json_object import Object
 
 OLD = 'deprecated since v1.30; use the "appArmorProfile" field instead'
@@ -54,7 +55,7 @@ def _annotated(pod: Object) -> Iterator[tuple[Object, str]]:
 
 
 def _shared(pod: Object) -> Object | None:
-    found: Object | None = ((pod.get("spec") or {}).get("securityContext") or {}).get("appArmorProfile")
+    found: Object | None = field_value(pod, "spec.securityContext.appArmorProfile")
     return found
 
 

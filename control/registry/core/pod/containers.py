@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from control.registry.checks import Errors, each, one_of
+from control.registry.checks import Errors, one_of
 from control.registry.core.pod.claim_names import ClaimNames, validate_claims
 from control.registry.core.pod.container_ports import unique_host_ports, validate_host_network, validate_ports
 from control.registry.core.pod.env import validate_env, validate_env_from
@@ -13,8 +13,10 @@ from control.registry.core.pod.probes import validate_lifecycle, validate_probe
 from control.registry.core.pod.security import validate_container_security
 from control.registry.core.resources import validate_requirements
 from control.registry.ratcheting import newly_invalid
+from control.registry.rows import Rows
+from control.registry.rules import max_items, present, require, require_enum, require_name
 from kube import names
-from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required, too_many
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 MAX_RESTART_RULES, MAX_EXIT_CODES = 20, 255
@@ -115,6 +117,13 @@ def validate_ephemeral(
     return errors
 
 
+_CONTAINER = Rows(
+    ("name", require_name(names.dns1123_label)),
+    ("image", require()),
+    ("terminationMessagePolicy", require_enum("File", "FallbackToLogsOnError")),
+)
+
+
 def validate_container(
     container: Object,
     volumes: dict[str, Object],
@@ -125,16 +134,7 @@ def validate_container(
     host_users: bool = True,
 ) -> Errors:
     """Check what containers of all kinds have in common; the last three are the pod's."""
-    name, image = container.get("name") or "", container.get("image") or ""
-    errors: Errors = []
-    if not name:
-        errors.append(required(f"{path}.name"))
-    else:
-        errors += each(f"{path}.name", name, names.dns1123_label(name))
-    if not image:
-        errors.append(required(f"{path}.image"))
-    policies = ("File", "FallbackToLogsOnError")
-    errors += one_of(container.get("terminationMessagePolicy"), policies, f"{path}.terminationMessagePolicy")
+    errors = _CONTAINER(container, path)
     errors += validate_ports(container.get("ports") or [], f"{path}.ports")
     errors += validate_env(container.get("env"), volumes, f"{path}.env")
     errors += validate_env_from(container.get("envFrom"), f"{path}.envFrom")
@@ -167,28 +167,24 @@ def _probes(container: Object, path: str, grace: int | None) -> Errors:
     return errors
 
 
+_RESTART_RULES = Rows(
+    ("restartPolicyRules", max_items(MAX_RESTART_RULES)),
+    ("restartPolicyRules[*].action", require_enum("Restart", "RestartAllContainers")),
+    ("restartPolicyRules[*].exitCodes", present("must be specified")),
+    ("restartPolicyRules[*].exitCodes?.operator", require_enum("In", "NotIn")),
+    ("restartPolicyRules[*].exitCodes?.values", max_items(MAX_EXIT_CODES)),
+)
+
+
 def _restart_policy(container: Object, path: str) -> Errors:
     """A container's own restart policy, with its rules by exit code (KEP-5307)."""
-    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or []
+    policy = container.get("restartPolicy")
     errors: Errors = []
     if policy is not None:
         errors += one_of(policy, ("Always", "Never", "OnFailure"), f"{path}.restartPolicy")
-    elif rules:
+    elif container.get("restartPolicyRules"):
         errors.append(required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used"))
-    if len(rules) > MAX_RESTART_RULES:
-        errors.append(too_many(f"{path}.restartPolicyRules", len(rules), MAX_RESTART_RULES))
-    for index, rule in enumerate(rules):
-        where = f"{path}.restartPolicyRules[{index}]"
-        errors += one_of(rule.get("action"), ("Restart", "RestartAllContainers"), f"{where}.action")
-        codes = rule.get("exitCodes")
-        if codes is None:
-            errors.append(required(f"{where}.exitCodes", "must be specified"))
-        else:
-            errors += one_of(codes.get("operator"), ("In", "NotIn"), f"{where}.exitCodes.operator")
-            values = codes.get("values") or ()
-            if len(values) > MAX_EXIT_CODES:
-                errors.append(too_many(f"{where}.exitCodes.values", len(values), MAX_EXIT_CODES))
-    return errors
+    return errors + _RESTART_RULES(container, path)
 
 
 def _no_restart_for_resize(container: Object, path: str) -> Errors:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from control.registry.checks import Errors, each, no_backsteps
 from control.registry.naming import subdomain
+from control.registry.rows import Rows
+from control.registry.rules import form, optional, require, require_name
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 from kube.json_object import Object
@@ -73,35 +75,30 @@ def _value_from(source: Object, value: str, volumes: Mapping[str, Object], path:
         errors.append(invalid_value(path, "", "may not be specified when `value` is not empty"))
     elif len(found) > 1:
         errors.append(invalid_value(path, "", ONE_SOURCE))
-    for name in found:
-        where = f"{path}.{name}"
-        if name == "fieldRef":
-            errors += field_reference(source[name], where, _ENV_FIELDS)
-        elif name == "resourceFieldRef":
-            errors += resource_reference(source[name], where, in_volume=False)
-        elif name in ("configMapKeyRef", "secretKeyRef"):
-            errors += _key_reference(source[name], where)
-        elif name == "fileKeyRef":
-            errors += _file_reference(source[name], volumes, where)
+    for kind in found:
+        where = f"{path}.{kind}"
+        if kind == "fieldRef":
+            errors += field_reference(source[kind], where, _ENV_FIELDS)
+        elif kind == "resourceFieldRef":
+            errors += resource_reference(source[kind], where, in_volume=False)
+        elif kind in ("configMapKeyRef", "secretKeyRef"):
+            errors += _KEY_REFERENCE(source[kind], where)
+        elif kind == "fileKeyRef":
+            errors += _file_reference(source[kind], volumes, where)
     return errors
 
 
-def _key_reference(reference: Object, path: str) -> Errors:
-    name = reference.get("name") or ""
-    errors = each(f"{path}.name", name, names.dns1123_subdomain(name))
-    key = reference.get("key") or ""
-    if not key:
-        return [*errors, required(f"{path}.key")]
-    return errors + each(f"{path}.key", key, names.config_map_key(key))
+_KEY_REFERENCE = Rows(("name", form(names.dns1123_subdomain)), ("key", require_name(names.config_map_key)))
+_FILE_REFERENCE = Rows(
+    ("key", require_name(names.env_var_name)),
+    ("volumeName", require_name(names.dns1123_label)),
+    ("path", require(), optional(no_backsteps)),
+)
 
 
 def _file_reference(reference: Object, volumes: Mapping[str, Object], path: str) -> Errors:
     """Check a variable that a container writes to a file: only an emptyDir may hold it."""
-    key, volume, file = (reference.get(name) or "" for name in ("key", "volumeName", "path"))
-    errors = each(f"{path}.key", key, names.env_var_name(key)) if key else [required(f"{path}.key")]
-    where = f"{path}.volumeName"
-    errors += each(where, volume, names.dns1123_label(volume)) if volume else [required(where)]
-    errors += no_backsteps(file, f"{path}.path") if file else [required(f"{path}.path")]
+    volume, where, errors = reference.get("volumeName") or "", f"{path}.volumeName", _FILE_REFERENCE(reference, path)
     if volume not in volumes:
         errors.append(FieldError(where, "Not found", "", volume))
     elif volumes[volume].get("emptyDir") is None:

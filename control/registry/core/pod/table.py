@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.field_values import field_value
 from control.registry.table_cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.tables import age
 from kube.json_object import Object
@@ -122,7 +123,7 @@ def _exit(terminated: Object) -> str:
 
 
 def _later(last: str | None, container: Object) -> str | None:
-    ended: str | None = ((container.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
+    ended: str | None = field_value(container, "lastState.terminated.finishedAt")
     # RFC 3339 in UTC with whole seconds sorts as text.
     return max(last, ended) if last and ended else ended or last
 

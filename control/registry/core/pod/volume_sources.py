@@ -7,11 +7,12 @@ share them, but for what a PersistentVolume adds: handles, and namespaces of sec
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from control.registry.checks import Errors, each, in_range
+from control.registry.checks import Errors, each, in_range, no_backsteps
 from control.registry.core.claim_spec import validate_claim_spec
 from control.registry.ratcheting import newly_invalid
+from control.registry.rows import Rows
+from control.registry.rules import Rule, between, enum, optional, require
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required, too_long
 from kube.json_object import Object
@@ -41,7 +42,6 @@ _NAA = re.compile(r"naa.[0-9a-fA-F]{32}")
 _UNSAFE_SERVER = re.compile(r"^-|[\s\x00-\x1f\x7f-\x9f]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SERVER = "must be a host name or IP address: it may not begin with '-' or contain white space or control characters"
-_PARTITION = "must be between 0 and 255, inclusive"
 _HOST_PORT = "must be a host:port pair or multiple pairs separated by commas"
 
 
@@ -99,19 +99,14 @@ def _fc(source: Object, path: str) -> Errors:
     return errors
 
 
-def _partition(source: Object, path: str) -> Errors:
-    number = source.get("partition", 0)
-    return [] if 0 <= number <= 255 else [invalid_value(f"{path}.partition", number, _PARTITION)]
+_AZURE_ENUMS = Rows(
+    ("cachingMode?", enum("None", "ReadOnly", "ReadWrite")),
+    ("kind?", enum("Dedicated", "Managed", "Shared")),
+)
 
 
 def _azure_disk(source: Object, path: str) -> Errors:
-    errors: Errors = []
-    for key, allowed in (
-        ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
-        ("kind", ("Dedicated", "Managed", "Shared")),
-    ):
-        if source.get(key) is not None and source[key] not in allowed:
-            errors.append(not_supported(f"{path}.{key}", source[key], allowed))
+    errors = _AZURE_ENUMS(source, path)
     kind, uri = source.get("kind"), source.get("diskURI") or ""
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
         form = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
@@ -154,44 +149,6 @@ def _flex(source: Object, path: str) -> Errors:
     ]
 
 
-def _secret_name(source: Object, path: str) -> Errors:
-    reference = source.get("secretRef")
-    return [required(f"{path}.secretRef.name")] if reference is not None and not reference.get("name") else []
-
-
-def _csi(source: Object, path: str) -> Errors:
-    errors = driver_name(source.get("driver") or "", f"{path}.driver")
-    reference = source.get("nodePublishSecretRef")
-    if reference is not None and not reference.get("name"):
-        errors.append(required(f"{path}.nodePublishSecretRef.name"))
-    return errors
-
-
-def _csi_persistent(source: Object, path: str) -> Errors:
-    errors = driver_name(source.get("driver") or "", f"{path}.driver")
-    if not source.get("volumeHandle"):
-        errors.append(required(f"{path}.volumeHandle"))
-    for key in (
-        "controllerPublishSecretRef",
-        "controllerExpandSecretRef",
-        "nodePublishSecretRef",
-        "nodeExpandSecretRef",
-    ):
-        reference = source.get(key)
-        if reference is not None:
-            errors += [required(f"{path}.{key}.{part}") for part in ("name", "namespace") if not reference.get(part)]
-    return errors
-
-
-def _local(source: Object, path: str) -> Errors:
-    where = source.get("path") or ""
-    if not where:
-        return [required(f"{path}.path")]
-    if ".." in where.split("/"):
-        return [invalid_value(f"{path}.path", where, "must not contain '..'")]
-    return []
-
-
 def _ephemeral(source: Object, path: str) -> Errors:
     template = source.get("volumeClaimTemplate")
     if template is None:
@@ -203,20 +160,33 @@ def only_one(path: str) -> FieldError:
     return forbidden_field(path, "may not specify more than 1 volume type")
 
 
-Check = Callable[[Object, str], Errors]
-CHECKS: dict[str, Check] = {
+_PARTITION = Rows(("partition", between(0, 255)))
+_PUBLISHED_SECRETS = (
+    "controllerPublishSecretRef",
+    "controllerExpandSecretRef",
+    "nodePublishSecretRef",
+    "nodeExpandSecretRef",
+)
+CHECKS: dict[str, Rule] = {
     "nfs": _nfs,
     "iscsi": _iscsi,
     "fc": _fc,
-    "gcePersistentDisk": _partition,
-    "awsElasticBlockStore": _partition,
+    "gcePersistentDisk": _PARTITION,
+    "awsElasticBlockStore": _PARTITION,
     "azureDisk": _azure_disk,
     "quobyte": _quobyte,
     "flocker": _flocker,
     "flexVolume": _flex,
-    "cinder": _secret_name,
-    "csi": _csi,
+    "cinder": Rows(("secretRef?.name", require())),
+    "csi": Rows(("driver", driver_name), ("nodePublishSecretRef?.name", require())),
     "ephemeral": _ephemeral,
 }
-PERSISTENT_CHECKS: dict[str, Check] = {"csi": _csi_persistent, "local": _local}
+PERSISTENT_CHECKS: dict[str, Rule] = {
+    "csi": Rows(
+        ("driver", driver_name),
+        ("volumeHandle", require()),
+        *((f"{key}?.{part}", require()) for key in _PUBLISHED_SECRETS for part in ("name", "namespace")),
+    ),
+    "local": Rows(("path", require(), optional(no_backsteps))),
+}
 """Checks of PersistentVolumes that differ from those of pods' volumes."""

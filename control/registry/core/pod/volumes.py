@@ -5,12 +5,13 @@ from __future__ import annotations
 from control.registry.checks import Errors, each, no_backsteps, one_of, quantity
 from control.registry.core.pod import volume_sources
 from control.registry.core.pod.env import field_reference, resource_reference
+from control.registry.rows import Rows
+from control.registry.rules import Rule, between, optional, require, require_enum
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 NOT_RELATIVE = "must be a relative path"
-_BAD_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 _HOST_PATH_TYPES = (
     "",
     "BlockDevice",
@@ -66,6 +67,20 @@ def validate_source(sources: Object, path: str, *, persistent: bool = False) -> 
     return errors
 
 
+def descending_path(path: str, where: str) -> Errors:
+    """Refuse a path that leads upwards or begins at the root."""
+    errors = [invalid_value(where, path, NOT_RELATIVE)] if path.startswith("/") else []
+    return errors + no_backsteps(path, where)
+
+
+def local_path(path: str, where: str) -> Errors:
+    """Check a path that must stay below where it is rooted."""
+    errors = descending_path(path, where)
+    if path.startswith("..") and not path.startswith("../"):
+        errors.append(invalid_value(where, path, "must not start with '..'"))
+    return errors
+
+
 def _empty_dir(source: Object, path: str) -> Errors:
     limit = source.get("sizeLimit")
     if limit is not None and quantity(limit, path):
@@ -82,46 +97,44 @@ def _host_path(source: Object, path: str) -> Errors:
     return errors + (one_of(kind, _HOST_PATH_TYPES, f"{path}.type") if kind else [])
 
 
-def _secret(source: Object, path: str) -> Errors:
-    errors = [] if source.get("secretName") else [required(f"{path}.secretName")]
-    return errors + _mode(source, "defaultMode", path) + _items(source, path)
-
-
-def _config_map(source: Object, path: str) -> Errors:
-    errors = [] if source.get("name") else [required(f"{path}.name")]
-    return errors + _mode(source, "defaultMode", path) + _items(source, path)
+_MODE = between(0, 0o777, "must be a number between 0 and 0777 (octal), both inclusive")
+_ITEMS = Rows(
+    ("items[*].key", require()),
+    ("items[*].path", require(), optional(local_path)),
+    ("items[*].mode", _MODE),
+)
+_SECRET = Rows(("secretName", require()), ("defaultMode", _MODE), ("", _ITEMS))
+_CONFIG_MAP = Rows(("name", require()), ("defaultMode", _MODE), ("", _ITEMS))
+_PROJECTED_NAME = Rows(("name", require()), ("", _ITEMS))
+_DEFAULT_MODE = Rows(("defaultMode", _MODE))
 
 
 def _downward(source: Object, path: str) -> Errors:
-    errors = _mode(source, "defaultMode", path)
+    errors = _DEFAULT_MODE(source, path)
     for item in source.get("items") or ():
         # The place is that of the whole, as upstream's is.
-        errors += _downward_item(item, path)
+        errors += _DOWNWARD_ITEM(item, path)
     return errors
 
 
-def _downward_item(item: Object, path: str) -> Errors:
-    errors: Errors = []
-    if not item.get("path"):
-        errors.append(required(f"{path}.path"))
-    else:
-        errors += local_path(item["path"], f"{path}.path")
+def _references(item: Object, path: str) -> Errors:
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
-        errors += field_reference(field, f"{path}.fieldRef")
+        errors = field_reference(field, f"{path}.fieldRef")
         if resource is not None:
-            errors.append(
-                invalid_value(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
-            )
-    elif resource is not None:
-        errors += resource_reference(resource, f"{path}.resourceFieldRef", in_volume=True)
-    else:
-        errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return errors + _mode(item, "mode", path)
+            detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
+            errors.append(invalid_value(path, "resource", detail))
+        return errors
+    if resource is not None:
+        return resource_reference(resource, f"{path}.resourceFieldRef", in_volume=True)
+    return [required(path, "one of fieldRef and resourceFieldRef is required")]
+
+
+_DOWNWARD_ITEM = Rows(("path", require(), optional(local_path)), ("", _references), ("mode", _MODE))
 
 
 def _projected(source: Object, path: str) -> Errors:
-    errors = _mode(source, "defaultMode", path)
+    errors = _DEFAULT_MODE(source, path)
     paths: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
         where = f"{path}.sources[{index}]"
@@ -137,12 +150,10 @@ def _projection(kind: str, part: Object, path: str, whole: str, paths: set[str])
     """Check one source of a projected volume; `whole` is the volume's own place, where repeated paths are reported."""
     errors: Errors = []
     if kind in ("secret", "configMap"):
-        if not part.get("name"):
-            errors.append(required(f"{path}.name"))
-        errors += _items(part, path)
+        errors += _PROJECTED_NAME(part, path)
     elif kind == "downwardAPI":
         for item in part.get("items") or ():
-            errors += _downward_item(item, path)
+            errors += _DOWNWARD_ITEM(item, path)
     elif kind == "serviceAccountToken":
         return _token(part, path, whole)
     for item in part.get("items") or ():
@@ -164,52 +175,13 @@ def _token(part: Object, path: str, whole: str) -> Errors:
     return errors + (local_path(target, f"{whole}.path") if target else [required(f"{whole}.path")])
 
 
-def _items(source: Object, path: str) -> Errors:
-    errors: Errors = []
-    for index, item in enumerate(source.get("items") or ()):
-        where = f"{path}.items[{index}]"
-        if not item.get("key"):
-            errors.append(required(f"{where}.key"))
-        if not item.get("path"):
-            errors.append(required(f"{where}.path"))
-        else:
-            errors += local_path(item["path"], f"{where}.path")
-        errors += _mode(item, "mode", where)
-    return errors
-
-
-def _mode(source: Object, key: str, path: str) -> Errors:
-    mode = source.get(key)
-    if mode is None or 0 <= mode <= 0o777:
-        return []
-    return [invalid_value(f"{path}.{key}", mode, _BAD_MODE)]
-
-
-def _image(source: Object, path: str) -> Errors:
-    return one_of(source.get("pullPolicy"), ("Always", "IfNotPresent", "Never"), f"{path}.pullPolicy")
-
-
-def descending_path(path: str, where: str) -> Errors:
-    """Refuse a path that leads upwards or begins at the root."""
-    errors = [invalid_value(where, path, NOT_RELATIVE)] if path.startswith("/") else []
-    return errors + no_backsteps(path, where)
-
-
-def local_path(path: str, where: str) -> Errors:
-    """Check a path that must stay below where it is rooted."""
-    errors = descending_path(path, where)
-    if path.startswith("..") and not path.startswith("../"):
-        errors.append(invalid_value(where, path, "must not start with '..'"))
-    return errors
-
-
-_CHECKS = {
+_CHECKS: dict[str, Rule] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
-    "secret": _secret,
-    "configMap": _config_map,
+    "secret": _SECRET,
+    "configMap": _CONFIG_MAP,
     "downwardAPI": _downward,
     "projected": _projected,
     "gitRepo": lambda source, path: local_path(source.get("directory") or "", f"{path}.directory"),
-    "image": _image,
+    "image": Rows(("pullPolicy", require_enum("Always", "IfNotPresent", "Never"))),
 }

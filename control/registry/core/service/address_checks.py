@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from control.registry.checks import Errors, one_of, unique
 from control.registry.core.service.allocations import HEADLESS
-from control.registry.field_values import values_in
+from control.registry.field_values import field_value, values_in
 from control.registry.ip_checks import cidr, ip, non_special_ip
 from kube.errors import forbidden_field, invalid_value, required
 from kube.ip_addresses import family
@@ -102,5 +102,5 @@ def validate_source_ranges(obj: Object, old: Object | None) -> Errors:
 
 
 def _annotated(obj: Object | None) -> str | None:
-    text: str | None = (((obj or {}).get("metadata") or {}).get("annotations") or {}).get(_SOURCE_RANGES)
+    text: str | None = (field_value(obj, "metadata.annotations") or {}).get(_SOURCE_RANGES)
     return text

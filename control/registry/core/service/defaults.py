@@ -6,6 +6,7 @@ IP families are filled in where the address is allocated; here is what needs no 
 
 from __future__ import annotations
 
+from control.registry.field_values import field_value
 from kube.json_object import Object
 
 _CLUSTER_IP_TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
@@ -35,7 +36,7 @@ def default_service(obj: Object) -> None:
     if spec["type"] == "LoadBalancer":
         if spec.get("allocateLoadBalancerNodePorts") is None:
             spec["allocateLoadBalancerNodePorts"] = True
-        for point in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+        for point in field_value(obj, "status.loadBalancer.ingress") or ():
             if point.get("ip") and point.get("ipMode") is None:
                 point["ipMode"] = "VIP"
 

@@ -10,6 +10,7 @@ from control.registry.core.service.allocator import ServiceAllocator
 from control.registry.core.service.defaults import default_service, drop_disabled, keep_allocated
 from control.registry.core.service.validation import validate_service, validate_service_update
 from control.registry.core.service.warnings import refused_ports, service_warnings
+from control.registry.field_values import field_value
 from control.registry.load_balancer_points import point_warnings, validate_points
 from control.registry.naming import label
 from control.registry.strategy import Strategy, keep
@@ -57,7 +58,7 @@ class ServiceStrategy(Strategy):
         return validate_service_update(obj, old)
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        points = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress")
+        points = field_value(obj, "status.loadBalancer.ingress")
         if points and (obj.get("spec") or {}).get("type") != "LoadBalancer":
             detail = "may only be used when `spec.type` is 'LoadBalancer'"
             return [forbidden_field("status.loadBalancer.ingress", detail)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.field_values import field_value
 from control.registry.table_cells import AGE, NAME, NONE, SELECTOR, Column, created, labels_text, name_of
 from control.registry.tables import age
 from kube.json_object import Object
@@ -39,7 +40,7 @@ def _external(service: Object, spec: Object) -> str:
     if kind == "ExternalName":
         return spec.get("externalName") or ""
     if kind == "LoadBalancer":
-        ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+        ingress = field_value(service, "status.loadBalancer.ingress") or []
         found = sorted({i.get("ip") or i.get("hostname") or "" for i in ingress} - {""})
         return ",".join([*found, *outside]) or "<pending>"
     if kind in ("ClusterIP", "NodePort"):

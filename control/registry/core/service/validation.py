@@ -10,6 +10,7 @@ from control.registry.core.service.address_checks import (
     validate_source_ranges,
 )
 from control.registry.core.service.defaults import externally_reachable, needs_health_check_port
+from control.registry.field_values import field_value
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
@@ -123,7 +124,7 @@ def _affinity(spec: Object) -> Errors:
     config = spec.get("sessionAffinityConfig")
     path = "spec.sessionAffinityConfig"
     if spec.get("sessionAffinity") == "ClientIP":
-        seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds")
+        seconds = field_value(config, "clientIP.timeoutSeconds")
         where = f"{path}.clientIP.timeoutSeconds"
         if seconds is None:
             errors.append(required(where, "when session affinity type is ClientIP"))

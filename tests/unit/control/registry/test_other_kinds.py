@@ -178,6 +178,10 @@ REFUSED = [
         "spec.parameters.name: Required value",
     ),
     (
+        obj("networking.k8s.io/v1", "IngressClass", spec={"controller": "é" * 125 + "/"}),
+        "spec.controller: Too long: may not be more than 250 bytes",
+    ),
+    (
         obj("networking.k8s.io/v1", "NetworkPolicy", spec={"ingress": [{"from": [{}]}]}),
         "spec.ingress[0].from[0]: Required value: must specify a peer",
     ),
