@@ -37,6 +37,14 @@ class _Failed(Exception):
     """An operation cannot be carried out."""
 
 
+class _Differs(_Failed):
+    """A `test` operation found another value."""
+
+
+class FailedTest(StatusError):
+    """The value of a `test` operation differs from that of the document."""
+
+
 @dataclass(slots=True)
 class _Work:
     """Work of all operations of a patch."""
@@ -63,7 +71,7 @@ def apply_json_patch(document: Any, patch: Any) -> Any:
         for operation in patch:
             _operate(holder, operation, work)
     except _Failed as error:
-        raise rejected(str(error)) from error
+        raise rejected(str(error), FailedTest if isinstance(error, _Differs) else StatusError) from error
     except RecursionError as error:
         raise rejected("the document nests too deep") from error
     if too_deep(holder[""]):
@@ -71,9 +79,9 @@ def apply_json_patch(document: Any, patch: Any) -> Any:
     return holder[""]
 
 
-def rejected(why: str) -> StatusError:
+def rejected(why: str, kind: type[StatusError] = StatusError) -> StatusError:
     """Make the 422 that upstream gives for patches that do not fit the object; why is for the log alone, as there."""
-    error = StatusError(422, "Invalid", "the server rejected our request due to an error in our request")
+    error = kind(422, "Invalid", "the server rejected our request due to an error in our request")
     error.add_note(why)
     return error
 
@@ -103,7 +111,7 @@ def _operate(holder: dict[str, Any], operation: dict[str, Any], work: _Work) -> 
     elif kind == "test":
         found = holder[""] if path == _WHOLE else _member(holder, path)
         if not same(found, operation.get("value")):
-            raise _Failed(f"testing value {_show(path)} failed")
+            raise _Differs(f"testing value {_show(path)} failed")
     else:
         raise _Failed(f"Unexpected kind: {kind}")
 
