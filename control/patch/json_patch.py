@@ -61,7 +61,7 @@ class _Work:
 
 def apply_json_patch(document: Any, patch: Any) -> Any:
     """Return a patched copy; `patch` is the decoded body. Raises StatusError 400, 413 or 422."""
-    if not isinstance(patch, list) or not all(isinstance(operation, dict) for operation in patch):
+    if not isinstance(patch, list) or not all(isinstance(operation, dict | None) for operation in patch):
         raise bad_request("json: cannot unmarshal: a JSON patch is an array of operations")
     if len(patch) > MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}"
@@ -86,7 +86,8 @@ def rejected(why: str, kind: type[StatusError] = StatusError) -> StatusError:
     return error
 
 
-def _operate(holder: dict[str, Any], operation: dict[str, Any], work: _Work) -> None:
+def _operate(holder: dict[str, Any], operation: dict[str, Any] | None, work: _Work) -> None:
+    operation = operation or {}
     kind = operation.get("op")
     path = _pointer(operation, "path")
     if kind == "add":

@@ -87,6 +87,7 @@ REJECTED: list[tuple[str, list[dict[str, Any]], str]] = [
     ("a failed test", [{"op": "test", "path": "/a", "value": 2}], "testing value /a failed"),
     ("a test of true against 1", [{"op": "test", "path": "/a", "value": True}], "testing value /a failed"),
     ("an unknown operation", [{"op": "frobnicate", "path": "/a"}], "Unexpected kind: frobnicate"),
+    ("an operation that is null", [None], "JSON pointer"),
     ("a path that is none", [{"op": "remove", "path": "a"}], "JSON pointer"),
     ("moving into itself", [{"op": "move", "from": "/deep", "path": "/deep/er"}], "into itself"),
     ("removing everything", [{"op": "remove", "path": ""}], "whole document"),
