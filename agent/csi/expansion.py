@@ -1,4 +1,4 @@
-"""Finishes a volume's expansion on the node: grows the file system to what the driver's controller expanded.
+"""Finishes a volume's expansion on the node: the file system grows to the size of the expanded volume.
 
 The control plane expanded the PersistentVolume beyond the capacity in its claim's status; the difference is left to the node.
 `status.allocatedResourceStatuses` says whose turn it is: the node begins where its resize is pending, and an error after which
@@ -8,6 +8,8 @@ status gets the new capacity, and its conditions about the resize are removed (n
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +38,18 @@ _NOT_IN_USE = "FAILED_PRECONDITION"
 """Code of a driver that does not expand a volume in use."""
 
 
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A volume that is expanded; `unique_name` contains its plugin."""
+
+    name: str
+    unique_name: str
+    block: bool
+    read_only: bool
+
+
 class Expansion:
-    """Has drivers expand larger volumes, and reports the result."""
+    """Expands volumes on the node, and reports the result."""
 
     def __init__(self, client: Client, recorder: EventRecorder, *, clock: Clock) -> None:
         self._client, self._recorder, self._clock = client, recorder, clock
@@ -54,6 +66,20 @@ class Expansion:
         self, pod: core_v1.Pod, driver: CSIClient, volume: Volume, bound: BoundClaim, path: Path, staged: str
     ) -> None:
         """Have the driver finish an expansion; a failure is recorded, raised as VolumeError and retried later."""
+
+        async def expand(size: int) -> None:
+            await self._expand(driver, volume, size, path, staged)
+
+        about = Expanded(volume.name, volume.unique_name, volume.block, volume.read_only)
+        await self.finish_by(expand, pod, about, bound)
+
+    async def finish_by(
+        self, expand: Callable[[int], Awaitable[None]], pod: core_v1.Pod, volume: Expanded, bound: BoundClaim
+    ) -> None:
+        """Finish an expansion by a call of `expand` with the size in bytes, which raises CRIError or VolumeError.
+
+        A failure is recorded, raised as VolumeError and retried later.
+        """
         claim, wanted = bound.claim, bound.persistent.spec.capacity.get("storage", 0)
         has = value(claim.status.capacity.get("storage", 0))
         if not has or value(wanted) <= has:
@@ -72,15 +98,17 @@ class Expansion:
             if claim.status.allocated_resource_statuses["storage"] != _IN_PROGRESS:
                 claim = await self._patch(claim, {"allocatedResourceStatuses": {"storage": _IN_PROGRESS}})
         try:
-            await self._expand(driver, volume, value(wanted), path, staged)
-        except CRIError as error:
+            await expand(value(wanted))
+        except (CRIError, VolumeError) as error:
+            code, why = (error.code, error.grpc_text()) if isinstance(error, CRIError) else ("", str(error))
             if recoverable:
-                await self._mark_failed(claim, volume, wanted, error)
-            text = f'{step} failed for volume "{volume.name}" : {error.grpc_text()}'
-            self._recorder.event(pod, WARNING, "VolumeResizeFailed", text)
-            if error.code == _NOT_IN_USE:
+                await self._mark_failed(claim, volume, wanted, code, why)
+            self._recorder.event(
+                pod, WARNING, "VolumeResizeFailed", f'{step} failed for volume "{volume.name}" : {why}'
+            )
+            if code == _NOT_IN_USE:
                 return
-            raise VolumeError(error.grpc_text(), step=step) from error
+            raise VolumeError(why, step=step) from error
         self._failed.discard(volume.unique_name)
         await self._mark_done(claim, wanted)
         for about in (pod, claim):
@@ -95,7 +123,7 @@ class Expansion:
         await driver.expand(volume.handle, str(path), size, capability, staged=staged, secrets=secret)
 
     async def _mark_failed(
-        self, claim: core_v1.PersistentVolumeClaim, volume: Volume, tried: Quantity, error: CRIError
+        self, claim: core_v1.PersistentVolumeClaim, volume: Expanded, tried: Quantity, code: str, why: str
     ) -> None:
         """Record a failure in the claim: whether the controller has to act, and a condition.
 
@@ -104,11 +132,11 @@ class Expansion:
         asked = claim.spec.resources.requests.get("storage", 0) if claim.spec.resources else 0
         other = value(asked) != value(tried)
         patch: dict[str, Any] = {}
-        if error.code in _NEVER_POSSIBLE or (other and volume.unique_name in self._failed):
+        if code in _NEVER_POSSIBLE or (other and volume.unique_name in self._failed):
             patch["allocatedResourceStatuses"] = {"storage": _INFEASIBLE}
         self._failed.add(volume.unique_name)
         if not any(c.type == _FAILED and c.status == "True" for c in claim.status.conditions):
-            text = f"failed to expand pvc with {error.grpc_text()}"
+            text = f"failed to expand pvc with {why}"
             time = format_time(self._clock.now())
             patch["conditions"] = [{"type": _FAILED, "status": "True", "lastTransitionTime": time, "message": text}]
         if patch:

@@ -76,13 +76,14 @@ def assemble(
     limits = Limits(client, drivers, nodes, clock=clock)
     attachments = Attachments(client, config.node_name, request_report=state.request_report, clock=clock, limits=limits)
     layout = Layout(config.root_dir, config.pods_dir)
+    expansion = Expansion(client, recorder, clock=clock)
     csi = CSIVolumes(
         client,
         drivers,
         attachments,
         layout,
         Publisher(client, config.node_name, layout, tokens),
-        Expansion(client, recorder, clock=clock),
+        expansion,
         clock=clock,
         pods_changed=pods_changed,
     )
@@ -97,6 +98,7 @@ def assemble(
             LocalPathVolumes(config.local_path_dir),
             VolumeNodeAffinity(client, config.node_name, lambda: state.labels),
             csi,
+            expansion=expansion,
             clock=clock,
         ),
         TrustBundles(client),

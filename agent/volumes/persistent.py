@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent import threads
 from agent.csi import volume as csi_volume
+from agent.csi.expansion import Expansion
 from agent.csi.volumes import Begin, CSIVolumes
 from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
@@ -26,6 +27,8 @@ from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 
+EXPANSION_SECONDS = 60.0
+"""Interval at which a local volume in use is checked for an expansion, as those of drivers."""
 Result = tuple[MountedVolume, float | None]
 """The volume that is set up, and when to set it up again (epoch seconds)."""
 
@@ -56,11 +59,12 @@ class PersistentVolumes:
         affinity: VolumeNodeAffinity,
         csi: CSIVolumes | None = None,
         *,
+        expansion: Expansion | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
         self._pods_dir, self._claims, self._affinity, self._csi = pods_dir, claims, affinity, csi
-        self._local = LocalVolumes(pods_dir, local_path)
+        self._local = LocalVolumes(pods_dir, local_path, expansion)
         self._there: dict[str, dict[str, _There]] = {}
         """By pod UID: its volumes by name, for their usage."""
 
@@ -103,7 +107,8 @@ class PersistentVolumes:
             path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind, owner=threads.Owner.of(pod))
             return MountedVolume(path, read_only), None
         if spec.local is not None:
-            return await self._local.set_up(pod, persistent, read_only=read_only), None
+            mounted = await self._local.set_up(pod, bound, read_only=read_only)
+            return mounted, self._clock.now().timestamp() + EXPANSION_SECONDS
         raise VolumeError(f'PV "{name}": no volume plugin matched')
 
     def forget(self, uid: str) -> None:
