@@ -1,8 +1,7 @@
 """JSON bytes to typed objects and back, with Go's tolerance for null.
 
-Go clients write null for an empty list or map; a Struct's list does not take it. The fast path decodes as it stands;
-only where that fails and the text holds a null are the nulls dropped and the rest converted, so only they pay who send
-them.
+Go clients write null for an empty list or map, which a Struct's list does not accept. The fast path decodes the text
+unchanged. Only if that fails and the text contains a null, nulls are read as Go reads them and the rest is converted.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ import re
 from typing import Any, TypeVar, cast
 
 import msgspec
+
+from kube import null_values
 
 T = TypeVar("T")
 encode = msgspec.json.encode
@@ -57,11 +58,13 @@ def decode(data: bytes | str, type_: type[T]) -> T:
 
 
 def convert(obj: Any, type_: type[T]) -> T:
-    """Turn a JSON-shaped value into a type, dropping nulls where they are in the way."""
+    """Turn a JSON-shaped value into a type; nulls that it does not accept are read as Go reads them."""
     try:
         return msgspec.convert(obj, type_)
     except msgspec.ValidationError:
-        return msgspec.convert(without_nulls(obj), type_)
+        if type_.__module__.startswith("kube.api."):
+            return msgspec.convert(null_values.without_nulls(obj, cast(Any, type_)), type_)
+        return msgspec.convert(_without_nulls(obj), type_)
 
 
 def to_dict(obj: msgspec.Struct) -> dict[str, Any]:
@@ -70,11 +73,11 @@ def to_dict(obj: msgspec.Struct) -> dict[str, Any]:
     return shape
 
 
-def without_nulls(obj: Any) -> Any:
+def _without_nulls(obj: Any) -> Any:
     if isinstance(obj, dict):
-        return {k: without_nulls(v) for k, v in obj.items() if v is not None}
+        return {k: _without_nulls(v) for k, v in obj.items() if v is not None}
     if isinstance(obj, list):
-        return [without_nulls(v) for v in obj if v is not None]
+        return [_without_nulls(v) for v in obj if v is not None]
     return obj
 
 

@@ -36,8 +36,12 @@ def named_class(annotations: Mapping[str, str], field: str | None) -> str:
 
 def claim_names(pod: core_v1.Pod) -> list[str]:
     """Return the names of the claims that a pod uses, including those of ephemeral volumes."""
-    names = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]
-    return names + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]
+    return named_claims(pod) + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]
+
+
+def named_claims(pod: core_v1.Pod) -> list[str]:
+    """Return the names of the claims that a pod's volumes name."""
+    return [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]
 
 
 def is_bound(claim: core_v1.PersistentVolumeClaim) -> bool:

@@ -10,7 +10,7 @@ from agent.assembly.base import Base
 from agent.csi.attachments import Attachments
 from agent.csi.csi_node import CSINodes
 from agent.csi.drivers import CSIDrivers
-from agent.csi.expansion import Expansion
+from agent.csi.expansion import DriverExpansion
 from agent.csi.layout import Layout
 from agent.csi.limits import Limits
 from agent.csi.publishing import Publisher
@@ -19,6 +19,7 @@ from agent.node.state import NodeState
 from agent.pods.references import ReferenceStore
 from agent.tasks import Tasks
 from agent.volumes.claims import ClaimReader
+from agent.volumes.expansion import Expansion
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
 from agent.volumes.node_affinity import VolumeNodeAffinity
@@ -62,13 +63,14 @@ def build_volumes(
     limits = Limits(client, drivers, nodes, clock=clock)
     attachments = Attachments(client, config.node_name, request_report=state.request_report, clock=clock, limits=limits)
     layout = Layout(config.root_dir, config.pods_dir)
+    expansion = Expansion(client, base.recorder, clock=clock)
     csi = CSIVolumes(
         client,
         drivers,
         attachments,
         layout,
         Publisher(client, config.node_name, layout, tokens),
-        Expansion(client, base.recorder, clock=clock),
+        DriverExpansion(client, expansion),
         clock=clock,
         pods_changed=pods_changed,
     )
@@ -83,6 +85,7 @@ def build_volumes(
             LocalPathVolumes(config.local_path_dir),
             VolumeNodeAffinity(client, config.node_name, lambda: state.labels),
             csi,
+            expansion=expansion,
             clock=clock,
         ),
         TrustBundles(client),

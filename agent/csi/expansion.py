@@ -1,50 +1,28 @@
-"""Finishes a volume's expansion on the node: grows the file system to what the driver's controller expanded.
-
-The control plane expanded the PersistentVolume beyond the capacity in its claim's status; the difference is left to the node.
-`status.allocatedResourceStatuses` says whose turn it is: the node begins where its resize is pending, and an error after which
-the claim must ask for less is recorded there, so that the controller can go on with the new request. Afterwards the claim's
-status gets the new capacity, and its conditions about the resize are removed (node_expander.go, resize_util.go).
-"""
+"""Has a driver finish a volume's expansion on the node (agent/volumes/expansion.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.csi import secrets
 from agent.volumes.csi_volume import Volume
-from agent.volumes.payload import VolumeError
-from cri.errors import CRIError
+from agent.volumes.expansion import Expanded, Expansion
 from kube.api import core_v1
-from kube.client import STRATEGIC, Client
-from kube.clock import Clock, format_time
-from kube.events import NORMAL, WARNING, EventRecorder
-from kube.quantity import value
+from kube.client import Client
 
 if TYPE_CHECKING:
     from agent.csi.driver import CSIClient
     from agent.volumes.claims import BoundClaim
 
-Quantity = str | int | float
-_CONDITIONS = ("Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError")
-_FAILED = "NodeResizeError"
-_IN_PROGRESS, _INFEASIBLE = "NodeResizeInProgress", "NodeResizeInfeasible"
-_ALLOWED = ("NodeResizePending", _IN_PROGRESS)
-_NEVER_POSSIBLE = ("INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND")
-"""Codes of errors that a retry with the same size does not help."""
-_NOT_IN_USE = "FAILED_PRECONDITION"
-"""Code of a driver that does not expand a volume in use."""
 
+class DriverExpansion:
+    """Expands volumes of drivers."""
 
-class Expansion:
-    """Has drivers expand larger volumes, and reports the result."""
+    def __init__(self, client: Client, expansion: Expansion) -> None:
+        self._client, self._expansion = client, expansion
 
-    def __init__(self, client: Client, recorder: EventRecorder, *, clock: Clock) -> None:
-        self._client, self._recorder, self._clock = client, recorder, clock
-        self._failed: set[str] = set()
-        """Unique names of volumes whose last expansion failed."""
-
-    async def possible(self, driver: CSIClient, persistent: core_v1.PersistentVolume) -> bool:
+    async def possible(self, driver: CSIClient) -> bool:
         """Return whether a driver expands volumes on the node."""
         from agent.csi.messages import Ability
 
@@ -54,38 +32,12 @@ class Expansion:
         self, pod: core_v1.Pod, driver: CSIClient, volume: Volume, bound: BoundClaim, path: Path, staged: str
     ) -> None:
         """Have the driver finish an expansion; a failure is recorded, raised as VolumeError and retried later."""
-        claim, wanted = bound.claim, bound.persistent.spec.capacity.get("storage", 0)
-        has = value(claim.status.capacity.get("storage", 0))
-        if not has or value(wanted) <= has:
-            return
-        step = "MapVolume.NodeExpandVolume" if volume.block else "MountVolume.NodeExpandVolume"
-        if volume.read_only:
-            for about in (pod, claim):
-                text = f'{step} failed for volume "{volume.name}" requested read-only file system'
-                self._recorder.event(about, WARNING, "FileSystemResizeFailed", text)
-            return
-        recoverable = bool(claim.status.allocated_resources or claim.status.allocated_resource_statuses)
-        if recoverable:
-            if claim.status.allocated_resource_statuses.get("storage") not in _ALLOWED:
-                return
-            wanted = claim.status.allocated_resources.get("storage", wanted)
-            if claim.status.allocated_resource_statuses["storage"] != _IN_PROGRESS:
-                claim = await self._patch(claim, {"allocatedResourceStatuses": {"storage": _IN_PROGRESS}})
-        try:
-            await self._expand(driver, volume, value(wanted), path, staged)
-        except CRIError as error:
-            if recoverable:
-                await self._mark_failed(claim, volume, wanted, error)
-            text = f'{step} failed for volume "{volume.name}" : {error.grpc_text()}'
-            self._recorder.event(pod, WARNING, "VolumeResizeFailed", text)
-            if error.code == _NOT_IN_USE:
-                return
-            raise VolumeError(error.grpc_text(), step=step) from error
-        self._failed.discard(volume.unique_name)
-        await self._mark_done(claim, wanted)
-        for about in (pod, claim):
-            text = f'{step} succeeded for volume "{volume.name}"'
-            self._recorder.event(about, NORMAL, "FileSystemResizeSuccessful", text)
+
+        async def expand(size: int) -> None:
+            await self._expand(driver, volume, size, path, staged)
+
+        about = Expanded(volume.name, volume.unique_name, volume.block, volume.read_only)
+        await self._expansion.finish(expand, pod, about, bound)
 
     async def _expand(self, driver: CSIClient, volume: Volume, size: int, path: Path, staged: str) -> None:
         from agent.csi import request
@@ -93,42 +45,3 @@ class Expansion:
         secret = await secrets.read(self._client, volume.expand_secret)
         capability = request.capability(volume, tells_writers_apart=False)
         await driver.expand(volume.handle, str(path), size, capability, staged=staged, secrets=secret)
-
-    async def _mark_failed(
-        self, claim: core_v1.PersistentVolumeClaim, volume: Volume, tried: Quantity, error: CRIError
-    ) -> None:
-        """Record a failure in the claim: whether the controller has to act, and a condition.
-
-        If the claim asks for another size by now, the second failure leaves it to the controller, too.
-        """
-        asked = claim.spec.resources.requests.get("storage", 0) if claim.spec.resources else 0
-        other = value(asked) != value(tried)
-        patch: dict[str, Any] = {}
-        if error.code in _NEVER_POSSIBLE or (other and volume.unique_name in self._failed):
-            patch["allocatedResourceStatuses"] = {"storage": _INFEASIBLE}
-        self._failed.add(volume.unique_name)
-        if not any(c.type == _FAILED and c.status == "True" for c in claim.status.conditions):
-            text = f"failed to expand pvc with {error.grpc_text()}"
-            time = format_time(self._clock.now())
-            patch["conditions"] = [{"type": _FAILED, "status": "True", "lastTransitionTime": time, "message": text}]
-        if patch:
-            await self._patch(claim, patch)
-
-    async def _mark_done(self, claim: core_v1.PersistentVolumeClaim, size: Quantity) -> None:
-        patch: dict[str, Any] = {"capacity": {"storage": size}, "allocatedResourceStatuses": {"storage": None}}
-        removed = [{"$patch": "delete", "type": c.type} for c in claim.status.conditions if c.type in _CONDITIONS]
-        if removed:
-            patch["conditions"] = removed
-        await self._patch(claim, patch)
-
-    async def _patch(
-        self, claim: core_v1.PersistentVolumeClaim, status: dict[str, Any]
-    ) -> core_v1.PersistentVolumeClaim:
-        return await self._client.patch(
-            core_v1.PersistentVolumeClaim,
-            claim.metadata.name or "",
-            claim.metadata.namespace or "",
-            {"status": status},
-            type=STRATEGIC,
-            subresource="status",
-        )

@@ -18,7 +18,7 @@ from agent.csi import csi_driver, one_pod, statistics
 from agent.csi.attaching import Attaching
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
-from agent.csi.expansion import Expansion
+from agent.csi.expansion import DriverExpansion
 from agent.csi.layout import DamagedVolumeDataError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
 from agent.csi.unstaging import DriverAndHandle, Unstaging
@@ -55,7 +55,7 @@ class CSIVolumes:
         attachments: Attachments,
         layout: Layout,
         publisher: Publisher,
-        expansion: Expansion,
+        expansion: DriverExpansion,
         *,
         clock: Clock,
         pods_changed: Callable[[Iterable[str]], None] = lambda uids: None,
@@ -128,7 +128,7 @@ class CSIVolumes:
                 driver, pod, volume, spec, published, attached=attached, staged_at=self._staged_at
             )
             self._published.add((uid, volume.name))
-        growing = bound is not None and await self._expansion.possible(driver, bound.persistent)
+        growing = bound is not None and await self._expansion.possible(driver)
         if bound is not None and growing:
             staged = str(self._layout.staging(volume)) if await driver.stages() else ""
             await self._expansion.finish(pod, driver, volume, bound, self._path(uid, volume), staged)

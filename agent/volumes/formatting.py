@@ -1,5 +1,7 @@
 """Mounts a device: formats it where it is empty, checks its file system otherwise (SafeFormatAndMount upstream).
 
+`grow` resizes a mounted file system to its device (ResizeFs in k8s.io/mount-utils).
+
 The contents of a device are never overwritten: only one on which blkid(8) finds nothing at all is formatted, and none that is
 read-only.
 """
@@ -42,6 +44,20 @@ async def mount(device: str, target: Path, kind: str, options: Sequence[str], *,
         return
     async with _devices.of(device):
         await _mount(device, target, kind, options, read_only=read_only)
+
+
+async def grow(device: str, target: Path) -> None:
+    """Resize the file system of a device, which is mounted, to the device's size. Raise VolumeError."""
+    async with _devices.of(device):
+        found = await _found(device)
+        if found in ("ext2", "ext3", "ext4"):
+            await _run(["resize2fs", device])
+        elif found == "xfs":
+            await _run(["xfs_growfs", "-d", str(target)])
+        elif found == "btrfs":
+            await _run(["btrfs", "filesystem", "resize", "max", str(target)])
+        elif found:
+            raise VolumeError(f"resize of format {found} is not supported for device {device} mounted at {target}")
 
 
 async def _mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from agent import threads
 from agent.volumes import formatting, mounts, ownership
+from agent.volumes.claims import BoundClaim
+from agent.volumes.expansion import Expanded, Expansion
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import VolumeError
@@ -19,13 +21,32 @@ _PLUGIN = "kubernetes.io~local-volume"
 class LocalVolumes:
     """Brings PersistentVolumes with a local source to pods below `pods_dir`."""
 
-    def __init__(self, pods_dir: Path, provisioned: LocalPathVolumes) -> None:
-        self._pods_dir, self._provisioned = pods_dir, provisioned
+    def __init__(self, pods_dir: Path, provisioned: LocalPathVolumes, expansion: Expansion | None = None) -> None:
+        self._pods_dir, self._provisioned, self._expansion = pods_dir, provisioned, expansion
         self._given: set[tuple[str, str]] = set()
         """Pod and volume whose ownership is set."""
 
-    async def set_up(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, *, read_only: bool) -> MountedVolume:
-        """Return the folder or device of a volume. Raise VolumeError."""
+    async def set_up(self, pod: core_v1.Pod, bound: BoundClaim, *, read_only: bool) -> MountedVolume:
+        """Return the folder or device of a volume, which is expanded if necessary. Raise VolumeError."""
+        mounted = await self._mounted(pod, bound.persistent, read_only=read_only)
+        if self._expansion is not None:
+            source, name = bound.persistent.spec.local, bound.persistent.metadata.name or ""
+            assert source is not None, name
+            device, owner = Path(source.path), threads.Owner.of(pod)
+
+            async def expand(size: int) -> None:
+                # Upstream's localVolumePlugin.NodeExpand: only a file system on a device has something to grow.
+                kind = await threads.call(pod.metadata.uid or "", self._kind, device, owner=owner)
+                if stat.S_ISBLK(kind) and not mounted.device:
+                    await formatting.grow(str(device), mounted.path)
+
+            about = Expanded(name, f"kubernetes.io/local-volume/{name}", mounted.device, read_only)
+            await self._expansion.finish(expand, pod, about, bound)
+        return mounted
+
+    async def _mounted(
+        self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, *, read_only: bool
+    ) -> MountedVolume:
         source, spec = persistent.spec.local, persistent.spec
         assert source is not None, persistent.metadata.name
         path, uid, name = Path(source.path), pod.metadata.uid or "", persistent.metadata.name or ""

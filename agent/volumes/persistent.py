@@ -17,6 +17,7 @@ from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
 from agent.volumes import csi_volume, hostpath, nfs
 from agent.volumes.claims import BoundClaim, ClaimReader, claim_of
+from agent.volumes.expansion import Expansion
 from agent.volumes.local import LocalVolumes
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.mounted_volume import MountedVolume
@@ -25,6 +26,8 @@ from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 
+EXPANSION_SECONDS = 60.0
+"""Interval at which a local volume in use is checked for an expansion, as those of drivers."""
 Result = tuple[MountedVolume, float | None]
 """The volume that is set up, and when to set it up again (epoch seconds)."""
 
@@ -55,11 +58,12 @@ class PersistentVolumes:
         affinity: VolumeNodeAffinity,
         csi: csi_volume.DriverVolumes | None = None,
         *,
+        expansion: Expansion | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
         self._pods_dir, self._claims, self._affinity, self._csi = pods_dir, claims, affinity, csi
-        self._local = LocalVolumes(pods_dir, local_path)
+        self._local = LocalVolumes(pods_dir, local_path, expansion)
         self._there: dict[str, dict[str, _There]] = {}
         """By pod UID: its volumes by name, for their usage."""
 
@@ -102,7 +106,8 @@ class PersistentVolumes:
             path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind, owner=threads.Owner.of(pod))
             return MountedVolume(path, read_only), None
         if spec.local is not None:
-            return await self._local.set_up(pod, persistent, read_only=read_only), None
+            mounted = await self._local.set_up(pod, bound, read_only=read_only)
+            return mounted, self._clock.now().timestamp() + EXPANSION_SECONDS
         raise VolumeError(f'PV "{name}": no volume plugin matched')
 
     def forget(self, uid: str) -> None:

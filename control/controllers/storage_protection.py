@@ -18,9 +18,9 @@ from kube import resources
 from kube.api import core_v1, storage_v1
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Informer
+from kube.informer import Change, Informer
 from kube.object_names import key_of, namespace_of
-from kube.volume_binding import claim_names
+from kube.volume_binding import claim_names, named_claims
 
 Used = Callable[[Any], bool]
 RETRY_SECONDS = 30.0
@@ -35,8 +35,10 @@ class _Anything(msgspec.Struct):
     """An object of which nothing is read."""
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     name: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
 
 
 class _ClaimSource(msgspec.Struct, rename="camel"):
@@ -79,8 +81,18 @@ class _Classed(msgspec.Struct):
 
 
 def _used_claims(pod: Any) -> list[str]:
-    """Return the names of claims that a pod uses. One without a node will not start on a claim that is going."""
-    return claim_names(pod) if pod.spec.node_name else []
+    """Return the names of claims that a pod uses. One without a node will not start on a claim that is going.
+
+    A pod that is shut down no longer uses the claims of its ephemeral volumes: after a foreground deletion it waits for them.
+    """
+    if not pod.spec.node_name:
+        return []
+    return named_claims(pod) if _is_shut_down(pod) else claim_names(pod)
+
+
+def _is_shut_down(pod: Any) -> bool:
+    """Return whether a pod's volumes are unmounted and only finalizers keep it, or it was deleted by force."""
+    return bool(pod.metadata.deletion_timestamp) and pod.metadata.deletion_grace_period_seconds == 0
 
 
 def _used_keys(pod: core_v1.Pod) -> list[str]:
@@ -188,7 +200,11 @@ class ClaimProtectionController(_Protection):
         self._pods = context.informers.of(core_v1.Pod)
         super().__init__(context, core_v1.PersistentVolumeClaim, "kubernetes.io/pvc-protection")
         self._pods.add_index(_USED, _used_keys)
-        self._pods.subscribe(lambda change: self.look(namespace_of(change.new)) if change.type == "DELETED" else None)
+        self._pods.subscribe(self._look_at_claims)
+
+    def _look_at_claims(self, change: Change[core_v1.Pod]) -> None:
+        if change.type == "DELETED" or _is_shut_down(change.new):
+            self.look(namespace_of(change.new))
 
     def _group(self, claim: core_v1.PersistentVolumeClaim) -> str:
         return claim.metadata.namespace or ""

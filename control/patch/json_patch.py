@@ -1,7 +1,12 @@
 """JSON Patch (RFC 6902) on dicts, with the limits and the refusals of upstream's API server.
 
-As upstream, array indices may be negative (counted from the end), a patch has at most 10 000 operations, and what
-"copy" operations make together is bounded. A patch that is no patch is 400; one that cannot be carried out is 422.
+A patch that is no patch is 400; one that cannot be carried out is 422. A patch has at most 10 000 operations, and what
+"copy" operations make together is bounded. As in upstream's library (evanphx/json-patch v4), and unlike in the RFC:
+
+- array indices may be negative (counted from the end);
+- `replace` adds a member that is missing, and a missing member or `value` is null in `copy`, `test`, `add` and `replace`;
+- only `replace` and `test` accept the whole document;
+- the text before a pointer's first slash is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
 MAX_MOVED_ITEMS = 50_000_000
 """Items that insertions into arrays, and removals, may shift: 10 000 operations on arrays of 5 000."""
-_MISSING = object()
+_WHOLE = [""]
+"""Path of the whole document."""
 _INDEX = re.compile("[+-]?[0-9]+")
 _LONGEST_INDEX = 20
 """Characters of an index; one with more is out of all bounds."""
@@ -29,6 +35,14 @@ _LONGEST_INDEX = 20
 
 class _Failed(Exception):
     """An operation cannot be carried out."""
+
+
+class _Differs(_Failed):
+    """A `test` operation found another value."""
+
+
+class FailedTest(StatusError):
+    """The value of a `test` operation differs from that of the document."""
 
 
 @dataclass(slots=True)
@@ -47,7 +61,7 @@ class _Work:
 
 def apply_json_patch(document: Any, patch: Any) -> Any:
     """Return a patched copy; `patch` is the decoded body. Raises StatusError 400, 413 or 422."""
-    if not isinstance(patch, list) or not all(isinstance(operation, dict) for operation in patch):
+    if not isinstance(patch, list) or not all(isinstance(operation, dict | None) for operation in patch):
         raise bad_request("json: cannot unmarshal: a JSON patch is an array of operations")
     if len(patch) > MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}"
@@ -57,39 +71,38 @@ def apply_json_patch(document: Any, patch: Any) -> Any:
         for operation in patch:
             _operate(holder, operation, work)
     except _Failed as error:
-        raise rejected(str(error)) from error
+        raise rejected(str(error), FailedTest if isinstance(error, _Differs) else StatusError) from error
     except RecursionError as error:
         raise rejected("the document nests too deep") from error
-    if too_deep(holder.get("")):
+    if too_deep(holder[""]):
         raise rejected("the document nests too deep")
-    if "" not in holder:
-        raise rejected("the whole document cannot be removed")
     return holder[""]
 
 
-def rejected(why: str) -> StatusError:
+def rejected(why: str, kind: type[StatusError] = StatusError) -> StatusError:
     """Make the 422 that upstream gives for patches that do not fit the object; why is for the log alone, as there."""
-    error = StatusError(422, "Invalid", "the server rejected our request due to an error in our request")
+    error = kind(422, "Invalid", "the server rejected our request due to an error in our request")
     error.add_note(why)
     return error
 
 
-def _operate(holder: dict[str, Any], operation: dict[str, Any], work: _Work) -> None:
+def _operate(holder: dict[str, Any], operation: dict[str, Any] | None, work: _Work) -> None:
+    operation = operation or {}
     kind = operation.get("op")
     path = _pointer(operation, "path")
     if kind == "add":
-        _add(holder, path, copy_json(_value(operation)), work)
+        _add(holder, path, copy_json(operation.get("value")), work)
     elif kind == "remove":
         _remove(holder, path, work)
     elif kind == "replace":
-        _replace(holder, path, copy_json(_value(operation)))
+        _replace(holder, path, copy_json(operation.get("value")))
     elif kind == "move":
         source = _pointer(operation, "from")
-        if path[: len(source)] == source and path != source:
+        if path[: len(source)] == source and path != source != _WHOLE:
             raise _Failed(f"cannot move {_show(source)} into itself")
         _add(holder, path, _remove(holder, source, work), work)
     elif kind == "copy":
-        value = _get(holder, _pointer(operation, "from"))
+        value = _member(holder, _pointer(operation, "from"))
         work.copied += len(msgspec.json.encode(value))
         if work.copied > MAX_COPIED_BYTES:
             raise _Failed(
@@ -97,28 +110,24 @@ def _operate(holder: dict[str, Any], operation: dict[str, Any], work: _Work) -> 
             )
         _add(holder, path, copy_json(value), work)
     elif kind == "test":
-        found = _get(holder, path, missing=None)
+        found = holder[""] if path == _WHOLE else _member(holder, path)
         if not same(found, operation.get("value")):
-            raise _Failed(f"testing value {_show(path)} failed")
+            raise _Differs(f"testing value {_show(path)} failed")
     else:
         raise _Failed(f"Unexpected kind: {kind}")
 
 
 def _pointer(operation: dict[str, Any], name: str) -> list[str]:
     text = operation.get(name)
-    if not isinstance(text, str) or (text and not text.startswith("/")):
+    if not isinstance(text, str) or (text and "/" not in text):
         raise _Failed(f"a JSON pointer is wanted in {name!r}, got {text!r}")
-    # The document hangs under the key "" of a holder, which is what the pointer's first, empty token names.
-    return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")]
-
-
-def _value(operation: dict[str, Any]) -> Any:
-    if "value" not in operation:
-        raise _Failed("the operation has no value")
-    return operation["value"]
+    # The document hangs under the key "" of a holder, which is what the pointer's first token names.
+    return ["", *(token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:])]
 
 
 def _parent(holder: dict[str, Any], path: list[str]) -> Any:
+    if path == _WHOLE:
+        raise _Failed("the whole document can only be replaced and tested")
     node: Any = holder
     for token in path[:-1]:
         node = _child(node, token, path)
@@ -144,11 +153,10 @@ def _index(token: str, length: int, path: list[str]) -> int:
     return index % length if length else index
 
 
-def _get(holder: dict[str, Any], path: list[str], missing: Any = _MISSING) -> Any:
+def _member(holder: dict[str, Any], path: list[str]) -> Any:
+    """Return an item of an array, or a member of an object, which is None if it is missing."""
     parent = _parent(holder, path)
-    if isinstance(parent, dict) and path[-1] not in parent and missing is not _MISSING:
-        return missing
-    return _child(parent, path[-1], path)
+    return parent.get(path[-1]) if isinstance(parent, dict) else _child(parent, path[-1], path)
 
 
 def _add(holder: dict[str, Any], path: list[str], value: Any, work: _Work) -> None:
@@ -176,8 +184,12 @@ def _remove(holder: dict[str, Any], path: list[str], work: _Work) -> Any:
 
 
 def _replace(holder: dict[str, Any], path: list[str], value: Any) -> None:
+    if path == _WHOLE:
+        if not isinstance(value, dict | list):
+            raise _Failed("the whole document can only be replaced by an object or an array")
+        holder[""] = value
+        return
     parent, token = _parent(holder, path), path[-1]
-    _child(parent, token, path)
     if isinstance(parent, dict):
         parent[token] = value
     else:

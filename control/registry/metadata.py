@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from control.registry.finalizers import validate_finalizers
 from kube import errors, names
 from kube.clock import format_time
 from kube.errors import FieldError
@@ -170,20 +171,7 @@ def validate(resource: Resource, metadata: Object, name_errors: NameErrors) -> l
             found.append(errors.invalid_value("metadata.labels", value, problem))
     found += _validate_annotations(metadata.get("annotations") or {})
     found += _validate_owners(metadata.get("ownerReferences") or [])
-    for index, finalizer in enumerate(metadata.get("finalizers") or []):
-        where = f"metadata.finalizers[{index}]"
-        for problem in names.qualified_name(finalizer):
-            found.append(errors.invalid_value(where, finalizer, problem))
-    both = set(metadata.get("finalizers") or []) >= {"orphan", "foregroundDeletion"}
-    if both:
-        found.append(
-            errors.invalid_value(
-                "metadata.finalizers",
-                metadata["finalizers"],
-                "finalizer orphan and foregroundDeletion cannot be both set",
-            )
-        )
-    return found
+    return found + validate_finalizers(metadata.get("finalizers") or [], resource)
 
 
 def _validate_annotations(annotations: dict[str, str]) -> list[FieldError]:
@@ -203,18 +191,22 @@ def _validate_annotations(annotations: dict[str, str]) -> list[FieldError]:
 def _validate_owners(owners: list[Object]) -> list[FieldError]:
     found: list[FieldError] = []
     controller = ""
-    for index, owner in enumerate(owners):
-        where = f"metadata.ownerReferences[{index}]"
-        if not owner.get("apiVersion"):
-            found.append(errors.invalid_value(f"{where}.apiVersion", "", "version must not be empty"))
+    where = "metadata.ownerReferences"
+    for owner in owners:
+        api_version = owner.get("apiVersion") or ""
+        if api_version.count("/") > 1 or not api_version.rpartition("/")[2]:
+            found.append(errors.invalid_value(f"{where}.apiVersion", api_version, "version must not be empty"))
         for part in ("kind", "name", "uid"):
             if not owner.get(part):
-                found.append(errors.invalid_value(f"{where}.{part}", "", f"{part} must not be empty"))
+                found.append(errors.invalid_value(f"{where}.{part}", "", "must not be empty"))
+        if (api_version, owner.get("kind")) == ("v1", "Event"):
+            detail = "/v1, Kind=Event is disallowed from being an owner"
+            found.append(errors.invalid_value(where, owner, detail))
         if owner.get("controller"):
             if controller:
                 found.append(
                     errors.invalid_value(
-                        "metadata.ownerReferences",
+                        where,
                         owners,
                         "Only one reference can have Controller set to true. Found "
                         f'"true" in references for {controller} and {owner.get("kind")}/{owner.get("name")}',

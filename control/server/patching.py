@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from control import offload
-from control.decoding.decode import Decoder, directive, load_json, media_type
-from control.decoding.decode_errors import strict_problems
+from control.decoding.decode import Decoder, FieldValidation, directive, load_json, media_type
+from control.decoding.decode_errors import json_type, strict_problems
 from control.http.exchange import Request
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
@@ -132,6 +132,8 @@ def _read(
         raise errors.too_much(str(error)) from error
     except ValueError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from error
+    if kind == JSON_PATCH:
+        patch = _operations(patch, validation)
     reported: list[str] = []
     repeated = [] if validation == "Ignore" else _strict_problems(kind, body, patch)
 
@@ -183,6 +185,27 @@ def _strict_problems(kind: str, body: bytes, patch: Any) -> list[str]:
 
 
 _OPERATION = frozenset({"op", "path", "from", "value"})
+
+
+def _operations(patch: Any, validation: FieldValidation) -> list[Any]:
+    """Return a JSON patch's operations; raises 400 with the text of upstream's decoder for values of wrong types."""
+    strict = validation != "Ignore"
+    prefix, whole, each = (
+        ("error decoding patch: ", "[]handlers.jsonPatchOp", "handlers.jsonPatchOp")
+        if strict
+        else ("", "jsonpatch.Patch", "jsonpatch.Operation")
+    )
+    if not isinstance(patch, list | None):
+        raise errors.bad_request(f"{prefix}json: cannot unmarshal {json_type(patch)} into Go value of type {whole}")
+    for operation in patch or ():
+        if not isinstance(operation, dict | None):
+            found = json_type(operation)
+            raise errors.bad_request(f"{prefix}json: cannot unmarshal {found} into Go value of type {each}")
+        for name, value in (operation or {}).items() if strict else ():
+            if name in ("op", "path", "from") and not isinstance(value, str | None):
+                into = f"Go struct field jsonPatchOp.{name} of type string"
+                raise errors.bad_request(f"{prefix}json: cannot unmarshal {json_type(value)} into {into}")
+    return patch or []
 
 
 def _text(patched: Object) -> str:

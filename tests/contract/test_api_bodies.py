@@ -139,6 +139,17 @@ async def test_nulls_of_go_clients_are_taken(server: ApiUnderTest) -> None:
     assert answer.status == 201, answer.json
 
 
+async def test_a_null_in_a_selector_requires_an_empty_label(server: ApiUnderTest) -> None:
+    spec = {"selector": {"app": None}, "ports": [{"port": 80}]}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "nulls"}, "spec": spec}
+    made = await server.request("POST", "/api/v1/namespaces/default/services", service)
+    assert made.status == 201 and made.json["spec"]["selector"] == {"app": ""}
+    pod_selector = {"matchLabels": {"app": None}}
+    policy = {"metadata": {"name": "nulls"}, "spec": {"podSelector": pod_selector}}
+    made = await server.request("POST", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", policy)
+    assert made.status == 201 and made.json["spec"]["podSelector"] == {"matchLabels": {"app": ""}}
+
+
 # -- names in paths -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["%2e%2e", "..%2fsecrets", "a%252fb", "a%25b"])
 async def test_names_that_leave_their_place_are_refused(server: ApiUnderTest, name: str) -> None:

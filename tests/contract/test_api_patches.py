@@ -43,6 +43,38 @@ def deployment(name: str, **spec: Any) -> dict[str, Any]:
 
 
 # -- patches --------------------------------------------------------------------------------------------------------------
+STRICT = "error decoding patch: json: cannot unmarshal "
+
+
+@pytest.mark.parametrize(
+    ("patch", "option", "code", "message"),
+    [
+        ({}, "", 400, STRICT + "object into Go value of type []handlers.jsonPatchOp"),
+        ("x", "", 400, STRICT + "string into Go value of type []handlers.jsonPatchOp"),
+        ([1], "", 400, STRICT + "number into Go value of type handlers.jsonPatchOp"),
+        ([[]], "", 400, STRICT + "array into Go value of type handlers.jsonPatchOp"),
+        ([{"op": 1, "path": "/a"}], "", 400, STRICT + "number into Go struct field jsonPatchOp.op of type string"),
+        (
+            [{"op": "remove", "path": 1}],
+            "",
+            400,
+            STRICT + "number into Go struct field jsonPatchOp.path of type string",
+        ),
+        ([{"op": "copy", "from": 1}], "", 400, STRICT + "number into Go struct field jsonPatchOp.from of type string"),
+        ([None], "", 422, "the server rejected our request due to an error in our request"),
+        ([{"op": 1, "path": "/a"}], "Ignore", 422, "the server rejected our request due to an error in our request"),
+        ({}, "Ignore", 400, "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+        ([1], "Ignore", 400, "json: cannot unmarshal number into Go value of type jsonpatch.Operation"),
+    ],
+)
+async def test_json_patches_of_wrong_types_are_refused_with_upstreams_texts(
+    server: ApiUnderTest, patch: Any, option: str, code: int, message: str
+) -> None:
+    await server.request("POST", CONFIGMAPS, {"metadata": {"name": "types"}})
+    answer = await server.request("PATCH", f"{CONFIGMAPS}/types?fieldValidation={option}", patch, headers=JSON_PATCH)
+    assert (answer.status, answer.json["message"]) == (code, message)
+
+
 async def test_the_four_kinds_of_patch(server: ApiUnderTest) -> None:
     await server.request("POST", DEPLOYMENTS, deployment("patched"))
     path = f"{DEPLOYMENTS}/patched"

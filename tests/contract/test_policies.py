@@ -422,6 +422,18 @@ async def test_a_mutation_that_fails_changes_nothing(server: ApiUnderTest) -> No
     assert (await create(server, "m")).json["data"] == {"a": "1"}
 
 
+async def test_a_json_patch_whose_test_fails_changes_nothing_and_the_others_are_applied(server: ApiUnderTest) -> None:
+    """Upstream: jsonPatcher.Patch in apiserver/pkg/admission/plugin/policy/mutating/patch."""
+    add = "JSONPatch{op: 'add', path: '/data/%s', value: 'x'}"
+    patches = [
+        f"[{add % 'before'}, JSONPatch{{op: 'test', path: '/data/a', value: '2'}}]",
+        f"[JSONPatch{{op: 'test', path: '/data/a', value: '1'}}, {add % 'made'}]",
+    ]
+    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches]
+    await establish(server, {"mutations": mutations}, kind=MUTATING)
+    assert (await create(server, "m")).json["data"] == {"a": "1", "made": "x"}
+
+
 async def test_webhooks_are_called_only_if_their_match_conditions_hold(
     server: ApiUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -21,7 +21,7 @@ from control.cel import CompileError, EvaluationError
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from control.patch.apply.merge import merge
-from control.patch.json_patch import apply_json_patch
+from control.patch.json_patch import FailedTest, apply_json_patch
 from control.policy_expressions.compiled import Mutation, Prepared
 from control.policy_expressions.conditions import Unclear
 from kube import errors
@@ -71,8 +71,9 @@ class MutatingAdmissionPolicy(Plugin):
                 if result is _NOT_CONCERNED:
                     return False
                 made = await self._mutated(mutation, result, match.resource, attributes)
-                attributes.obj.clear()
-                attributes.obj.update(made)
+                if made is not attributes.obj:
+                    attributes.obj.clear()
+                    attributes.obj.update(made)
         except (CompileError, EvaluationError, Unclear, Misconfigured, StatusError, msgspec.ValidationError) as error:
             attributes.obj.clear()
             attributes.obj.update(msgspec.json.decode(before))
@@ -86,6 +87,7 @@ class MutatingAdmissionPolicy(Plugin):
 
     @staticmethod
     async def _mutated(mutation: Mutation, result: Any, version: Resource, attributes: Attributes) -> Object:
+        """Return the changed object, or the object as it is if a test in a JSON patch fails."""
         on_path, obj = attributes.resource, attributes.obj
         assert obj is not None
         shown = await shown_as(obj, on_path, version)
@@ -96,7 +98,10 @@ class MutatingAdmissionPolicy(Plugin):
         else:
             if not isinstance(result, list):
                 raise EvaluationError("a JSON patch must be a list of JSONPatch")
-            patched = apply_json_patch(shown, [_operation(each) for each in result])
+            try:
+                patched = apply_json_patch(shown, [_operation(each) for each in result])
+            except FailedTest:
+                return obj
         made = await taken_back(patched, on_path, version, obj)
         return keep_identity(made, obj)
 

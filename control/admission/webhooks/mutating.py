@@ -12,9 +12,9 @@ import msgspec
 from control.admission.matching import Invocation, concerned, exempt
 from control.admission.versions import keep_identity, shown_as, taken_back
 from control.admission.webhooks.invoker import WebhookInvoker
-from control.admission.webhooks.review import BadAnswer
 from control.interfaces.admission import Attributes, Plugin
 from control.patch.json_patch import apply_json_patch
+from kube import errors
 from kube.errors import StatusError
 
 CONFIGURATIONS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
@@ -56,9 +56,9 @@ class MutatingAdmissionWebhook(Plugin):
         try:
             made = await taken_back(apply_json_patch(shown, verdict.patch), on_path, version, attributes.obj)
         except (StatusError, msgspec.ValidationError) as error:
+            # The webhook did answer, so its failurePolicy does not apply (upstream's callAttrMutatingHook).
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
-            self._invoker.failed(invocation, attributes, "mutating", BadAnswer(f"its patch cannot be applied: {why}"))
-            return False
+            raise errors.internal(f'the patch of webhook "{invocation.name}" cannot be applied: {why}') from error
         made = keep_identity(made, attributes.obj)
         if made == attributes.obj:
             return False

@@ -134,7 +134,7 @@ def _patch(response: Object, version: str) -> list[Any]:
         patch = msgspec.json.decode(base64.b64decode(encoded, validate=True))
     except (ValueError, RecursionError) as error:
         raise BadAnswer(f"webhook returned a patch that cannot be read: {error}") from error
-    if not isinstance(patch, list):
+    if not isinstance(patch, list) or not all(isinstance(operation, dict) for operation in patch):
         raise BadAnswer("webhook returned a patch that is not an array of operations")
     return patch
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from control.registry.checks import each
 from control.registry.deletion_plan import Outcome
+from control.registry.finalizers import finalizer_standard
 from control.registry.naming import label
 from control.registry.strategy import Strategy, keep
 from control.registry.table_cells import AGE, NAME, Column, Field, name_of
@@ -18,11 +19,7 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 def _validate_finalizer(name: str, path: str) -> list[FieldError]:
-    errors = each(path, name, qualified_name(name))
-    if "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
-        detail = "name is neither a standard finalizer name nor is it fully qualified"
-        errors.append(invalid_value(path, name, detail))
-    return errors
+    return each(path, name, qualified_name(name)) + finalizer_standard(name, path)
 
 
 class NamespaceStrategy(Strategy):
@@ -87,8 +84,8 @@ class NamespaceStrategy(Strategy):
         if subresource != "finalize":
             return super().validate_subresource(subresource, obj, old)
         errors = []
-        for index, finalizer in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
-            errors += _validate_finalizer(finalizer, f"spec.finalizers[{index}]")
+        for finalizer in (obj.get("spec") or {}).get("finalizers") or ():
+            errors += _validate_finalizer(finalizer, "spec.finalizers")
         return errors
 
     def fields(self, obj: Object) -> dict[str, str]:

@@ -116,6 +116,21 @@ async def test_an_empty_local_device_gets_a_file_system_and_one_with_data_keeps_
     assert message.endswith("failed to mount the volume as xfs, it already contains ext4")
 
 
+async def test_an_expanded_local_folder_gives_its_claim_the_new_capacity(node: NodeUnderTest, tmp_path: Path) -> None:
+    # A file system on a device grows only with CAP_SYS_RESOURCE; the commands are in tests/unit/agent/test_formatting.py.
+    volume = await bound(node, "folder", {"local": {"path": str(tmp_path)}})
+    await node.client.patch(core_v1.PersistentVolume, "pv-folder", "", {"spec": {"capacity": {"storage": "2Gi"}}})
+    resize = {"allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": "NodeResizePending"}}
+    claims = core_v1.PersistentVolumeClaim
+    await node.client.patch(claims, "folder", "default", {"status": resize}, subresource="status")
+    await node.create("pod", spec(volume))
+    await node.ready("pod")
+    claim = await node.client.get(claims, "folder", "default")
+    assert claim.status.capacity == {"storage": "2Gi"} and not claim.status.allocated_resource_statuses
+    message = await node.event("pod", "FileSystemResizeSuccessful")
+    assert message == 'MountVolume.NodeExpandVolume succeeded for volume "pv-folder"'
+
+
 async def test_a_local_path_volume_is_bound_from_the_nodes_own_folder_and_outlives_its_pod(
     node: NodeUnderTest, tmp_path: Path
 ) -> None:

@@ -57,6 +57,26 @@ async def mount(folder: Path) -> None:
     await formatting.mount("/dev/disk", folder, "ext4", (), read_only=False, owner=OWNER)
 
 
+@pytest.mark.parametrize(
+    ("found", "command"),
+    [("ext3", "resize2fs"), ("ext4", "resize2fs"), ("xfs", "xfs_growfs"), ("btrfs", "btrfs"), ("", None)],
+)
+async def test_a_file_system_grows_with_its_own_command(
+    tmp_path: Path, commands: Commands, found: str, command: str | None
+) -> None:
+    commands.found = found
+    await formatting.grow("/dev/disk", tmp_path)
+    assert commands.names == ["blkid", command] if command else ["blkid"]
+
+
+async def test_another_file_system_does_not_grow(tmp_path: Path, commands: Commands) -> None:
+    commands.found = "vfat"
+    with pytest.raises(
+        VolumeError, match=f"resize of format vfat is not supported for device /dev/disk mounted at {tmp_path}"
+    ):
+        await formatting.grow("/dev/disk", tmp_path)
+
+
 async def test_checking_and_making_a_file_system_have_no_limit(tmp_path: Path, commands: Commands) -> None:
     await mount(tmp_path / "a")
     commands.found = ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.volumes import mounts
+from agent.volumes.claims import BoundClaim
 from agent.volumes.local import LocalVolumes
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.mounted_volume import MountedVolume
@@ -27,6 +29,11 @@ def volume(path: Path | str, provisioner: str = LOCAL_PATH_PROVISIONER, mode: st
             local=core_v1.LocalVolumeSource(path=str(path)), volume_mode=mode or "Filesystem"
         ),
     )
+
+
+def claimed(*args: Any, **options: Any) -> BoundClaim:
+    """Return a claim with a volume as `volume` makes it."""
+    return BoundClaim(core_v1.PersistentVolumeClaim(), volume(*args, **options))
 
 
 @pytest.fixture
@@ -108,7 +115,7 @@ async def test_a_provisioned_folder_is_created_and_bound_by_its_descriptor(
 ) -> None:
     target = tmp_path / "pods/pod-uid/volumes/kubernetes.io~local-volume" / NAME
     for _ in range(2):
-        mounted = await local.set_up(POD, volume(provisioned.folder / NAME), read_only=True)
+        mounted = await local.set_up(POD, claimed(provisioned.folder / NAME), read_only=True)
         assert mounted == MountedVolume(target, read_only=True)
         assert bound == {target: str(provisioned.folder / NAME)}
 
@@ -120,7 +127,7 @@ async def test_a_provisioned_volume_outside_the_nodes_folder_is_refused(
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods" / NAME).symlink_to("/")  # as a pod makes one in its own volume
     with pytest.raises(VolumeError, match=f"not a local-path volume of this node: those are in {provisioned.folder}"):
-        await local.set_up(POD, volume(provisioned.folder / below), read_only=False)
+        await local.set_up(POD, claimed(provisioned.folder / below), read_only=False)
     assert not bound and not provisioned.folder.exists()
 
 
@@ -130,11 +137,11 @@ async def test_a_link_in_the_place_of_a_provisioned_volume_is_not_mounted(
     provisioned.folder.mkdir()
     (provisioned.folder / NAME).symlink_to("/")
     with pytest.raises(VolumeError, match="goes through a link"):
-        await local.set_up(POD, volume(provisioned.folder / NAME), read_only=False)
+        await local.set_up(POD, claimed(provisioned.folder / NAME), read_only=False)
     (provisioned.folder / NAME).unlink()
     (provisioned.folder / NAME).touch()
     with pytest.raises(VolumeError, match="must be a directory"):
-        await local.set_up(POD, volume(provisioned.folder / NAME), read_only=False)
+        await local.set_up(POD, claimed(provisioned.folder / NAME), read_only=False)
     assert not bound
 
 
@@ -144,14 +151,14 @@ async def test_an_administrators_volume_may_be_any_folder_and_lead_through_links
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     for provisioner in ("", "rancher.io/local-path"):
-        mounted = await local.set_up(POD, volume(tmp_path / "link", provisioner), read_only=False)
+        mounted = await local.set_up(POD, claimed(tmp_path / "link", provisioner), read_only=False)
         assert mounted == MountedVolume(tmp_path / "link")
     with pytest.raises(VolumeError, match="does not exist"):
-        await local.set_up(POD, volume(tmp_path / "none", ""), read_only=False)
+        await local.set_up(POD, claimed(tmp_path / "none", ""), read_only=False)
     assert not bound
 
 
 async def test_a_provisioned_folder_is_no_device(local: LocalVolumes, provisioned: LocalPathVolumes) -> None:
     os.close(provisioned.open(NAME))
     with pytest.raises(VolumeError, match="is not a block device"):
-        await local.set_up(POD, volume(provisioned.folder / NAME, mode="Block"), read_only=False)
+        await local.set_up(POD, claimed(provisioned.folder / NAME, mode="Block"), read_only=False)

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.csi.expansion import Expansion
+from agent.csi.expansion import DriverExpansion
 from agent.volumes.claims import BoundClaim
 from agent.volumes.csi_volume import Volume
+from agent.volumes.expansion import Expansion
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1
@@ -65,7 +66,7 @@ class Node:
         self.claims, self.events, self.driver = Claims(), Events(), Driver()
         client: Any = self.claims
         recorder: Any = self.events
-        self.expansion = Expansion(client, recorder, clock=FakeClock())
+        self.expansion = DriverExpansion(client, Expansion(client, recorder, clock=FakeClock()))
 
     def claim(self, asked: str, turn: str | None = "NodeResizePending", *, allocated: str | None = None) -> None:
         """A claim that had 1Gi and asks for more; `turn` is its resize status, None with an older controller."""

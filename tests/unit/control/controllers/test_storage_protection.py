@@ -128,6 +128,49 @@ async def test_the_claim_of_an_ephemeral_volume_stays_while_its_pod_runs() -> No
         assert api.read(Claim, "p-scratch", "ns") is None
 
 
+def terminating_pod(api: LaggingAPI, grace_period: int) -> None:
+    """Store a pod that a finalizer keeps, with the claim `data` and an ephemeral volume."""
+    volumes = [
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+    ]
+    metadata = {
+        "name": "p",
+        "namespace": "ns",
+        "finalizers": ["foregroundDeletion"],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": grace_period,
+    }
+    spec = {"nodeName": "a", "containers": [], "volumes": volumes}
+    api.put(msgspec.convert({"metadata": metadata, "spec": spec}, core_v1.Pod))
+
+
+async def test_a_pod_that_is_shut_down_uses_named_claims_but_not_those_of_its_ephemeral_volumes() -> None:
+    api, clock = LaggingAPI(), FakeClock()
+    names = ("p-scratch", "data")
+    for name in names:
+        claim(api, name)
+    terminating_pod(api, 30)
+    async with working(api, clock, ClaimProtectionController):
+        await delete(api, Claim, *names, namespace="ns")
+        assert {each.metadata.name for each in api.everything(Claim)} == set(names)
+        terminating_pod(api, 0)
+        await settle(200)
+        assert [each.metadata.name for each in api.everything(Claim)] == ["data"]
+
+
+async def test_a_pod_that_is_shut_down_and_not_in_the_cache_uses_named_claims_only() -> None:
+    api, clock = LaggingAPI(), FakeClock()
+    for name in ("p-scratch", "data"):
+        claim(api, name)
+    async with working(api, clock, ClaimProtectionController):
+        api.hold(core_v1.Pod)
+        terminating_pod(api, 0)
+        await delete(api, Claim, "p-scratch", "data", namespace="ns")
+        await settle(200)
+        assert [each.metadata.name for each in api.everything(Claim)] == ["data"]
+
+
 async def test_a_claim_that_went_is_made_anew_for_its_pod_and_no_other_pod_is_looked_through() -> None:
     api = LaggingAPI()
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]

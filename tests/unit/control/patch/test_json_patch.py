@@ -41,6 +41,13 @@ APPLIED: list[tuple[str, Any, list[dict[str, Any]], Any]] = [
         {"a": {"b": [1]}},
     ),
     ("what is missing equals null", {}, [{"op": "test", "path": "/a", "value": None}], {}),
+    ("replaces what is missing", {"a": {}}, [{"op": "replace", "path": "/a/b", "value": 1}], {"a": {"b": 1}}),
+    ("copies null from what is missing", {}, [{"op": "copy", "from": "/a", "path": "/b"}], {"b": None}),
+    ("adds null if there is no value", {}, [{"op": "add", "path": "/a"}], {"a": None}),
+    ("replaces with null if there is no value", {"a": 1}, [{"op": "replace", "path": "/a"}], {"a": None}),
+    ("tests against null if there is no value", {"a": None}, [{"op": "test", "path": "/a"}], {"a": None}),
+    ("ignores what precedes the first slash", {"a": 1}, [{"op": "remove", "path": "x/a"}], {}),
+    ("tests the whole", {"a": 1}, [{"op": "test", "path": "", "value": {"a": 1}}], {"a": 1}),
     (
         "later operations see earlier ones",
         {},
@@ -61,7 +68,16 @@ def test_operations(document: Any, patch: list[dict[str, Any]], expected: Any) -
 
 REJECTED: list[tuple[str, list[dict[str, Any]], str]] = [
     ("removing what is not there", [{"op": "remove", "path": "/x"}], "/x does not exist"),
-    ("replacing what is not there", [{"op": "replace", "path": "/x", "value": 1}], "/x does not exist"),
+    ("moving what is not there", [{"op": "move", "from": "/x", "path": "/y"}], "/x does not exist"),
+    ("replacing below what is not there", [{"op": "replace", "path": "/x/y", "value": 1}], "/x/y does not exist"),
+    ("replacing an item that is not there", [{"op": "replace", "path": "/list/2", "value": 1}], "out of bounds"),
+    ("replacing after the last item", [{"op": "replace", "path": "/list/-", "value": 1}], "is no array index"),
+    ("copying an item that is not there", [{"op": "copy", "from": "/list/2", "path": "/b"}], "out of bounds"),
+    ("adding the whole document", [{"op": "add", "path": "", "value": {}}], "whole document"),
+    ("copying the whole document", [{"op": "copy", "from": "", "path": "/b"}], "whole document"),
+    ("copying over the whole document", [{"op": "copy", "from": "/deep", "path": ""}], "whole document"),
+    ("moving the whole document", [{"op": "move", "from": "", "path": ""}], "whole document"),
+    ("replacing the whole document with a scalar", [{"op": "replace", "path": "", "value": 1}], "whole document"),
     ("adding below what is not there", [{"op": "add", "path": "/x/y", "value": 1}], "/x/y does not exist"),
     ("an index past the end", [{"op": "add", "path": "/list/4", "value": 1}], "out of bounds"),
     ("an index that is none", [{"op": "add", "path": "/list/one", "value": 1}], "is no array index"),
@@ -71,8 +87,8 @@ REJECTED: list[tuple[str, list[dict[str, Any]], str]] = [
     ("a failed test", [{"op": "test", "path": "/a", "value": 2}], "testing value /a failed"),
     ("a test of true against 1", [{"op": "test", "path": "/a", "value": True}], "testing value /a failed"),
     ("an unknown operation", [{"op": "frobnicate", "path": "/a"}], "Unexpected kind: frobnicate"),
+    ("an operation that is null", [None], "JSON pointer"),
     ("a path that is none", [{"op": "remove", "path": "a"}], "JSON pointer"),
-    ("no value", [{"op": "add", "path": "/b"}], "no value"),
     ("moving into itself", [{"op": "move", "from": "/deep", "path": "/deep/er"}], "into itself"),
     ("removing everything", [{"op": "remove", "path": ""}], "whole document"),
     ("a child of a scalar", [{"op": "add", "path": "/a/b", "value": 1}], "no object or array"),
@@ -107,9 +123,9 @@ def test_ten_thousand_operations_are_the_limit() -> None:
 
 
 def test_copies_may_not_grow_an_object_without_bound() -> None:
-    patch = [{"op": "copy", "from": "", "path": f"/c{i}"} for i in range(40)]
+    patch = [{"op": "copy", "from": "/a", "path": f"/a/c{i}"} for i in range(40)]
     with pytest.raises(StatusError) as caught:
-        apply_json_patch({"a": "x" * 1000}, patch)
+        apply_json_patch({"a": {"x": "x" * 1000}}, patch)
     assert caught.value.code == 422
 
 
