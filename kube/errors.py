@@ -36,6 +36,14 @@ class StatusError(Exception):
         return self.reason == "Conflict"
 
     @property
+    def replaced(self) -> bool:
+        """The object has changed, or another one has its name: a conflict, or a patch with a UID that is not the object's."""
+        return self.conflict or (
+            self.reason == "Invalid"
+            and any(cause.get("field") == "metadata.uid" for cause in self.details.get("causes") or ())
+        )
+
+    @property
     def expired(self) -> bool:
         """The requested resource version has been compacted: list again (410, reasons Expired and Gone)."""
         return self.reason in ("Expired", "Gone")

@@ -117,7 +117,7 @@ class LegacyTokenCleaner:
                 version = secret.metadata.resource_version or ""
                 await self._client.delete(core_v1.Secret, name, namespace, resource_version=version)
         except StatusError as error:
-            if not error.not_found and not error.conflict:
+            if not error.not_found and not error.replaced:
                 log.warning("the token %s/%s: %s", namespace, name, error)
 
 

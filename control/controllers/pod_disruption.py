@@ -19,5 +19,5 @@ async def disrupt(client: Client, clock: Clock, pod: core_v1.Pod, reason: str, m
         await client.patch(core_v1.Pod, name, namespace, patch, type=STRATEGIC, subresource="status")
         await client.delete(core_v1.Pod, name, namespace, uid=pod.metadata.uid or "")
     except StatusError as error:
-        if not error.not_found and not error.conflict:
+        if not error.not_found and not error.replaced:
             raise

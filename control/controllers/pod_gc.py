@@ -104,5 +104,5 @@ class PodGC:
                 await self._client.patch(core_v1.Pod, name, namespace, patch, type=STRATEGIC, subresource="status")
             await self._client.delete(core_v1.Pod, name, namespace, uid=pod.metadata.uid or "", grace_period_seconds=0)
         except StatusError as error:
-            if not error.not_found and not error.conflict:
+            if not error.not_found and not error.replaced:
                 log.warning("removing pod %s: %s", key_of(pod), error)

@@ -99,7 +99,7 @@ async def _create_once(
     try:
         await offload.evaluate(context.user.name, context.size, validate, context, strategy, obj)
         await registry.admission.validate(attributes)
-        if revised:  # only after admission, as upstream's storage
+        if revised and not context.dry_run:  # only the store refuses it, as upstream's
             raise revision_set()
         written = await _store_new(registry, context, strategy, namespace, obj)
         if not context.dry_run:

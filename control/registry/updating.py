@@ -15,6 +15,7 @@ from control import offload
 from control.auth.user import UserInfo
 from control.interfaces.admission import Attributes
 from control.registry import creation, deletion_plan, disabled_fields, encoded, metadata
+from control.registry.changes import IMMUTABLE
 from control.registry.context import Change, Context, Projection, Written
 from control.registry.creation import Allocation
 from control.registry.managed import track
@@ -147,6 +148,10 @@ async def _update_once(
     meta, old_meta = obj.setdefault("metadata", {}), old["metadata"]
     _check_revision(strategy, meta, entry, name)
     if meta.get("uid") and meta["uid"] != old_meta.get("uid"):
+        # Only an object that is sent whole has its UID as a precondition (upstream: rest.DefaultUpdatedObjectInfo).
+        if not replaces:
+            wrong = errors.invalid_value("metadata.uid", meta["uid"], IMMUTABLE)
+            raise errors.invalid(resource.group, resource.kind, name, [wrong])
         why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old_meta.get('uid')}"
         raise errors.conflict(resource.group, resource.plural, name, why)
     if resource.namespaced:

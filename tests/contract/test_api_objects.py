@@ -104,9 +104,11 @@ async def test_a_namespace_that_is_not_there_is_404(server: ApiUnderTest) -> Non
 
 
 async def test_resource_version_cannot_be_set_on_create(server: ApiUnderTest) -> None:
-    answer = await server.request("POST", CONFIGMAPS, config_map("rv", metadata={"resourceVersion": "5"}))
+    body = config_map("rv", metadata={"resourceVersion": "5"})
+    answer = await server.request("POST", CONFIGMAPS, body)
     assert answer.status == 500
     assert answer.json["message"] == "resourceVersion should not be set on objects to be created"
+    assert (await server.request("POST", f"{CONFIGMAPS}?dryRun=All", body)).status == 201, "only the store refuses it"
 
 
 async def test_dry_run_stores_nothing_and_answers_as_if(server: ApiUnderTest) -> None:
@@ -153,6 +155,13 @@ async def test_update_checks_names_uids_and_immutable_fields(server: ApiUnderTes
     other["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000"
     answer = await server.request("PUT", f"{CONFIGMAPS}/who", other)
     assert answer.status == 409 and "Precondition failed: UID in precondition: 00000000" in answer.json["message"]
+    for kind in ("merge-patch", "strategic-merge-patch"):
+        headers = {"Content-Type": f"application/{kind}+json"}
+        answer = await server.request(
+            "PATCH", f"{CONFIGMAPS}/who", {"metadata": {"uid": other["metadata"]["uid"]}}, headers=headers
+        )
+        output = f'metadata.uid: Invalid value: "{other["metadata"]["uid"]}": field is immutable'
+        assert status(answer) == (422, "Invalid", f'ConfigMap "who" is invalid: {output}')
 
 
 async def test_status_and_spec_are_changed_through_their_own_subresources(server: ApiUnderTest) -> None:

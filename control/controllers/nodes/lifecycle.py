@@ -249,6 +249,6 @@ class NodeLifecycleController:
                 core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC, subresource="status"
             )
         except StatusError as error:
-            if not error.not_found and not error.conflict:
+            if not error.not_found and not error.replaced:
                 raise
         self._recorder.event(pod, "Warning", "NodeNotReady", "Node is not ready")

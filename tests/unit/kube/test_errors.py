@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kube import errors
+from kube.errors import StatusError
 
 
 def test_a_status_names_so_many_causes() -> None:
@@ -31,3 +34,17 @@ def test_a_value_that_is_long_is_shown_by_its_beginning() -> None:
         errors.invalid_value("a", {"k": ["v", 1, None, True]}, "bad").body
         == 'Invalid value: {"k":["v",1,null,true]}: bad'
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "replaced"),
+    [
+        (errors.conflict("", "pods", "p", "x"), True),
+        (errors.invalid("", "Pod", "p", [errors.invalid_value("metadata.uid", "u", "field is immutable")]), True),
+        (errors.invalid("", "Pod", "p", [errors.invalid_value("metadata.name", "u", "field is immutable")]), False),
+        (errors.not_found("", "pods", "p"), False),
+    ],
+)
+def test_an_object_is_another_one_by_a_conflict_or_by_the_uid_of_a_patch(error: StatusError, replaced: bool) -> None:
+    assert error.replaced is replaced
+    assert StatusError.from_status(error.to_status()).replaced is replaced
