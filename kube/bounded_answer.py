@@ -13,9 +13,15 @@ async def read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
 
     Bytes are counted when they are decompressed, a piece at a time.
     """
-    found = bytearray()
-    while len(found) <= limit and (more := await answer.content.read(limit + 1 - len(found))):
-        found += more
+    found = await beginning(answer, limit + 1)
     if len(found) > limit:
         raise ValueError(f"the answer is longer than {limit} bytes")
+    return found
+
+
+async def beginning(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the first bytes of an answer, at most so many."""
+    found = bytearray()
+    while len(found) < most and (more := await answer.content.read(most - len(found))):
+        found += more
     return bytes(found)

@@ -31,6 +31,8 @@ KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 """A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 """`_wait` limits the time of a response; a machine that is switched off does not answer a first packet."""
+MOST_OF_AN_ERROR = 1 << 20
+"""Bytes of an error that are read."""
 SENT = Counter("rest_client_requests", "Requests sent to servers.", "code", "host", "method")
 SECONDS = Histogram(
     "rest_client_request_duration_seconds",
@@ -121,6 +123,11 @@ class Connections:
                 allow_redirects=False,
                 ssl=self._settings(),
             )
+
+    async def error_body(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return the body of an answer that is no watch, a part of it if it is long. Raises ERRORS."""
+        async with self._wait(60):
+            return await bounded_answer.beginning(answer, MOST_OF_AN_ERROR)
 
     async def chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """Yield a watch's bytes as they come. Raises ERRORS."""

@@ -114,7 +114,11 @@ class HttpsTransport:
             raise _unreachable(connections.server, error) from error
         try:
             if answer.status != 200:
-                raise error_of(answer.status, await answer.read())
+                try:
+                    body = await connections.error_body(answer)
+                except ERRORS as error:
+                    raise _unreachable(connections.server, error) from error
+                raise error_of(answer.status, body)
             yield self._chunks(connections, answer)
         finally:
             answer.close()
