@@ -17,7 +17,7 @@ from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from cri.client import Client as RuntimeClient
 from kube import process_files
 from kube.process import CommandError
-from wherry import daemons, home_files, units
+from wherry import daemons, home_files, host_port_rules, units
 from wherry.errors import WherryError
 from wherry.progress import errors, step
 from wherry.settings import Settings
@@ -131,6 +131,7 @@ async def _clean_network(settings: Settings) -> None:
 
     if settings.layout.proxy_configuration.exists():
         await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)), everything=True)
+    await host_port_rules.remove()
 
 
 def _unmount(settings: Settings) -> None:

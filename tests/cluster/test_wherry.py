@@ -165,6 +165,12 @@ def test_reset_leaves_nothing_and_a_new_installation_works() -> None:
     with cluster(name) as made:
         address = web(made, "default", 2)
         assert made.http(address)
+        ports = [{"containerPort": 80, "hostPort": 8088}]
+        published = {"name": "web", "image": WEB_IMAGE, "imagePullPolicy": "Never", "ports": ports}
+        overrides = json.dumps({"spec": {"containers": [published]}})
+        made.kubectl("run", "published", f"--image={WEB_IMAGE}", f"--overrides={overrides}")
+        made.kubectl("wait", "pod/published", "--for=condition=Ready", "--timeout=60s", timeout=90)
+        assert "CNI-HOSTPORT-DNAT" in made.host.run("iptables-save").stdout
         ours = leftovers.pids(made)
         made.wherry("reset", "--yes")
         leftovers.assert_nothing_left(made, ours)
