@@ -12,6 +12,7 @@ import typer
 
 from wherry import membership, options
 from wherry import settings as saved
+from wherry.certs_commands import certs_app
 from wherry.errors import WherryError
 from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, mirrors, root
@@ -229,6 +230,7 @@ def reset(
 app.command()(membership.join)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
+app.add_typer(certs_app, name="certs")
 app.add_typer(image_app, name="image")
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(store_app, name="store")

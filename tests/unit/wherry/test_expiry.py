@@ -28,8 +28,8 @@ def test_a_members_certificates_near_their_end_are_renewed_by_up(tmp_path: Path)
         Path(end.what.split()[3]).name: (end.what.split(" ", 4)[4], end.fix) for end in expiry.ending(settings, NOW)
     }
     assert found == {
-        "apiserver.crt": ("ends in 29 days", "`wherry up` renews it"),
-        "admin.kubeconfig": ("ended on 2026-04-30", "`wherry up` renews it"),
+        "apiserver.crt": ("ends in 29 days", "`wherry certs renew` renews it"),
+        "admin.kubeconfig": ("ended on 2026-04-30", "`wherry certs renew` renews it"),
     }
 
 

@@ -84,7 +84,7 @@ def status(**changes: object) -> Status:
 
 
 def test_the_text_has_a_line_for_each_part() -> None:
-    first, *shown = lines(status(certificates=["the certificate in /x ends in 3 days: `wherry up` renews it"]))
+    first, *shown = lines(status(certificates=["the certificate in /x ends in 3 days: `wherry certs renew` renews it"]))
     assert first.startswith(f"wherry {VERSION} (Kubernetes v")
     assert shown == [
         "DAEMON   PID   MEMORY   UPTIME      STATE",
@@ -94,7 +94,7 @@ def test_the_text_has_a_line_for_each_part() -> None:
         "pods: 2 Pending, 3 Running",
         "  2 not Ready, ImagePullBackOff: default/a and others",
         "disk /var/lib/wherry: 75 % used, 25 GiB free",
-        "the certificate in /x ends in 3 days: `wherry up` renews it",
+        "the certificate in /x ends in 3 days: `wherry certs renew` renews it",
     ]
 
 

@@ -1,0 +1,66 @@
+"""`wherry certs`: when certificates expire, and the renewal of those that end soon."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kube import pki
+from kube.clock import SYSTEM
+from wherry import configuration
+from wherry.errors import WherryError
+from wherry.main import app
+from wherry.settings import Settings
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Settings:
+    """An installation as `wherry up` leaves it, without anything running."""
+    settings = Settings(
+        prefix=str(tmp_path), node_name="n", node_ip="192.0.2.1", cluster_dns="10.96.0.10", runtime_endpoint="unix:///x"
+    )
+    settings.save()
+    configuration.write_all(settings)
+    return settings
+
+
+def certs(settings: Settings, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["certs", *arguments, "--prefix", settings.prefix])
+
+
+def test_certificates_are_shown_with_their_end(installed: Settings) -> None:
+    found = certs(installed, "check", "-o", "json")
+    assert found.exit_code == 0
+    shown = {Path(entry["path"]).name: entry["subject"] for entry in json.loads(found.output)}
+    assert shown["apiserver.crt"] == "kube-apiserver" and shown["admin.kubeconfig"] == "kubernetes-admin"
+    assert shown["agent.kubeconfig"] == "system:node:n" and not [name for name in shown if name.endswith("ca.crt")]
+    heading, *lines = certs(installed, "check").output.splitlines()
+    assert heading.split() == ["PATH", "EXPIRES", "LEFT"] and len(lines) == len(shown)
+
+
+def test_one_that_ends_soon_is_renewed_and_no_other(installed: Settings) -> None:
+    pki_folder, now = installed.layout.pki, SYSTEM.now()
+    ca = pki.KeyPair.load(pki_folder, "ca")
+    usages = (pki.SERVER,)
+    short = pki.issue(ca, "kube-apiserver", usages=usages, sans=["n"], now=now, lifetime=timedelta(days=5, hours=1))
+    short.save(pki_folder, "apiserver")
+    found = certs(installed, "check")
+    path = pki_folder / "apiserver.crt"
+    assert found.exit_code == 1
+    assert f"the certificate in {path} ends in 5 days: `wherry certs renew` renews it" in found.output.splitlines()
+    renewed = certs(installed, "renew")
+    assert renewed.exit_code == 0 and renewed.output.startswith(f"renewed {path}: expires ")
+    assert len(renewed.output.splitlines()) == 1
+    assert certs(installed, "check").exit_code == 0
+    assert certs(installed, "renew").output == "no certificate ends soon\n"
+
+
+def test_a_worker_renews_nothing_by_command(tmp_path: Path) -> None:
+    settings = Settings(prefix=str(tmp_path), role="worker", joined="https://192.0.2.1:6443", node_name="n")
+    settings.save()
+    found = certs(settings, "renew")
+    assert isinstance(found.exception, WherryError) and "renew their certificates themselves" in str(found.exception)

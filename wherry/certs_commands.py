@@ -1,0 +1,85 @@
+"""Commands for certificates: `wherry certs check` shows when they expire, `wherry certs renew` renews those that end soon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kube.clock import SYSTEM, format_time
+from wherry import expiry, options, output
+from wherry.discovery import duration
+from wherry.errors import WherryError
+from wherry.expiry import Found
+from wherry.membership import installed, root
+from wherry.output import Column
+
+certs_app = typer.Typer(no_args_is_help=True, help="Show and renew this machine's certificates.")
+
+
+def _subject(certificate: x509.Certificate) -> str:
+    return ", ".join(str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
+
+
+def _left(found: Found) -> str:
+    seconds = (found.certificate.not_valid_after_utc - SYSTEM.now()).total_seconds()
+    return duration(seconds) if seconds > 0 else "<expired>"
+
+
+COLUMNS: Sequence[Column[Found]] = (
+    Column("PATH", lambda found: str(found.path)),
+    Column("EXPIRES", lambda found: format_time(found.certificate.not_valid_after_utc)),
+    Column("LEFT", _left),
+    Column("SUBJECT", lambda found: _subject(found.certificate), wide=True),
+)
+
+
+def as_data(found: Found) -> dict[str, Any]:
+    """Return a certificate as JSON data."""
+    return {
+        "path": str(found.path),
+        "subject": _subject(found.certificate),
+        "expires": format_time(found.certificate.not_valid_after_utc),
+    }
+
+
+@certs_app.command("check")
+def certs_check(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
+    """Show when the certificates expire.
+
+    Ends with status 1 if one expires within 30 days.
+    """
+    output.check(format)
+    root()
+    settings, now = installed(prefix), SYSTEM.now()
+    output.show(list(expiry.certificates(settings)), COLUMNS, format, as_data)
+    ending = list(expiry.ending(settings, now))
+    if format in ("table", "wide"):
+        for one in ending:
+            print(f"{one.what}: {one.fix}")
+    if ending:
+        raise typer.Exit(1)
+
+
+@certs_app.command("renew")
+def certs_renew(prefix: options.Prefix = "/") -> None:
+    """Renew certificates of the control plane that end soon.
+
+    Daemons read them without a restart. CAs are not renewed.
+    """
+    from wherry import configuration
+
+    root()
+    settings = installed(prefix)
+    if settings.is_worker:
+        raise WherryError("a worker's daemons renew their certificates themselves: `wherry certs check` shows them")
+    before = {found.path: found.certificate for found in expiry.certificates(settings)}
+    configuration.write_all(settings)
+    renewed = [found for found in expiry.certificates(settings) if before.get(found.path) != found.certificate]
+    for found in renewed:
+        print(f"renewed {found.path}: expires {format_time(found.certificate.not_valid_after_utc)}")
+    if not renewed:
+        print("no certificate ends soon")
