@@ -14,3 +14,9 @@ def copy_json(value: Any) -> Any:
     if isinstance(value, list):
         return [copy_json(part) for part in value]
     return value
+
+
+def go_type(value: Any) -> str:
+    """Return the type that a value decoded from JSON has in Go, for upstream's messages."""
+    names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}", type(None): "<nil>"}
+    return names.get(type(value), "map[string]interface {}")

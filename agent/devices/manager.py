@@ -150,9 +150,11 @@ class DeviceManager:
         uid = pod.metadata.uid or ""
         init = any(container is c for c in pod.spec.init_containers)
         for resource, need in self.wanted(container).items():
-            reusable = self._reusable.setdefault(uid, {}).setdefault(resource, set())
+            reusable = self._reusable.get(uid, {}).get(resource, set())
             if not (ids := self._own(uid, container.name, resource)):
                 ids = await self._give(uid, container.name, resource, need, reusable, hint)
+            # Only now: a pod that is rejected before its first allocation is not released.
+            reusable = self._reusable.setdefault(uid, {}).setdefault(resource, set())
             if init and not is_sidecar(container):
                 reusable |= set(ids)
             else:

@@ -8,7 +8,7 @@ of these nodes, nor from another group that shares one, because the allocation m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent.cgroups import qos
@@ -33,7 +33,8 @@ class MemoryManager:
         """Load the state file below `root`. Raise StateError."""
         self._machine, self._root, self.policy = machine, root, policy
         self._reserved = reserved
-        self._reusable: dict[str, dict[str, int]] = {}
+        self._reusable: dict[str, dict[int, dict[str, int]]] = {}
+        """Bytes that ended init containers leave to the next containers: by pod, nodes (a mask) and kind."""
         fresh = MemoryState(policy_name=policy)
         if policy == "Static":
             fresh.machine_state = self._empty()
@@ -72,6 +73,12 @@ class MemoryManager:
                 "[memorymanager] the expected machine state is different from the real one; please drain this node "
                 f"and remove the memory manager state file {self._root / memory_state.FILE}"
             )
+        self._state.machine_state = now
+        for containers in self._state.entries.values():
+            for blocks in containers.values():
+                for block in blocks:
+                    self._move(block, block.size)
+                self._assign(blocks)
 
     # -- requests ------------------------------------------------------------------------------------------------
     def wanted(self, pod: core_v1.Pod, container: core_v1.Container) -> dict[str, int]:
@@ -127,13 +134,13 @@ class MemoryManager:
             return _own_hints(own)
         return self._hints(wanted, self._reusable.get(uid, {}))
 
-    def _hints(self, wanted: Mapping[str, int], reusable: Mapping[str, int]) -> dict[str, list[Hint]]:
+    def _hints(self, wanted: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]) -> dict[str, list[Hint]]:
         found, least = [], len(self._machine.nodes)
         for mask in masks(self._machine.node_ids):
             if not self._fits(mask, wanted, "allocatable", {}) or not self._groups_allow(mask, several=True):
                 continue
             least = min(least, mask.bit_count())
-            if self._groups_allow(mask) and self._fits(mask, wanted, "free", reusable):
+            if self._groups_allow(mask) and self._fits(mask, wanted, "free", reusable.get(mask, {})):
                 found.append(mask)
         return {kind: [Hint(mask, mask.bit_count() == least) for mask in found] for kind in wanted}
 
@@ -160,11 +167,10 @@ class MemoryManager:
         wanted, uid = self.wanted(pod, container), pod.metadata.uid or ""
         if not wanted or self.blocks(uid, container.name):
             return
-        reusable = self._reusable.setdefault(uid, {})
-        affinity = self._satisfying(hint.affinity, wanted, reusable)
-        blocks = [
-            Block(numa_affinity=list(nodes_of(affinity)), type=kind, size=wanted[kind]) for kind in sorted(wanted)
-        ]
+        affinity = self._satisfying(hint.affinity, wanted, self._reusable.get(uid, {}))
+        nodes = list(nodes_of(affinity))
+        reusable = self._reusable.setdefault(uid, {}).setdefault(affinity, {})
+        blocks = [Block(numa_affinity=nodes, type=kind, size=wanted[kind]) for kind in sorted(wanted)]
         for block in blocks:
             again = min(reusable.get(block.type, 0), block.size)
             if any(container is init for init in pod.spec.init_containers) and not is_sidecar(container):
@@ -173,16 +179,23 @@ class MemoryManager:
             else:
                 reusable[block.type] = reusable.get(block.type, 0) - again
             # What is used again is written on the later container alone.
-            self._shrink(uid, block.type, again)
+            self._shrink(uid, block, again)
             self._move(block, block.size - again)
         self._state.entries.setdefault(uid, {})[container.name] = blocks
-        for node in nodes_of(affinity):
-            state = self._state.machine_state[node]
-            state.number_of_assignments += len(blocks)
-            state.cells = list(nodes_of(affinity))
+        self._assign(blocks)
         await asyncio.to_thread(memory_state.save, self._root, self._state)
 
-    def _satisfying(self, affinity: int | None, wanted: Mapping[str, int], reusable: Mapping[str, int]) -> int:
+    def _assign(self, blocks: Sequence[Block]) -> None:
+        """Count the blocks of a container at their nodes, which become a group if they are several."""
+        for block in blocks:
+            for node in block.numa_affinity:
+                state = self._state.machine_state[node]
+                state.number_of_assignments += 1
+                state.cells = list(block.numa_affinity)
+
+    def _satisfying(
+        self, affinity: int | None, wanted: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]
+    ) -> int:
         """Return nodes with enough free memory: the affinity, or the smallest set that contains it."""
         usable_hints = next(iter(self._hints(wanted, reusable).values()), [])
         usable = [
@@ -197,10 +210,11 @@ class MemoryManager:
         best = min(usable, key=lambda h: (not h.preferred, (h.affinity or 0).bit_count(), h.affinity))
         return best.affinity or 0
 
-    def _shrink(self, uid: str, kind: str, amount: int) -> None:
+    def _shrink(self, uid: str, reusing: Block, amount: int) -> None:
+        """Take bytes that a block uses again from earlier blocks of the pod on the same nodes."""
         for blocks in self._state.entries.get(uid, {}).values():
             for block in blocks:
-                if block.type == kind and amount:
+                if (block.type, block.numa_affinity) == (reusing.type, reusing.numa_affinity) and amount:
                     part = min(block.size, amount)
                     block.size, amount = block.size - part, amount - part
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
 DROP_IN = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
 DROP_IN_HEAD = "# Written by the node agent, which needs this time to end pods.\n"
 _LOGIND, _PATH, _MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
+_BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
+"""Name, path and interface of the bus itself."""
 _SIGNAL = "PrepareForShutdown"
 _CALL_SECONDS = 25.0
 _RELOAD_TRIES, _RELOAD_SECONDS = 20, 0.1
+
+
+log = logging.getLogger(__name__)
 
 
 class LogindError(Exception):
@@ -37,7 +43,8 @@ class Logind:
 
     def __init__(self, bus: MessageBus, clock: Clock, drop_in: Path) -> None:
         self._bus, self._clock, self._drop_in = bus, clock, drop_in
-        self._signals: asyncio.Queue[bool | None] = asyncio.Queue()
+        self._signals: asyncio.Queue[tuple[bool, str] | None] = asyncio.Queue()
+        """Signals with the unique names of their senders; None: the bus is gone."""
         self._lock: int | None = None
 
     @classmethod
@@ -53,9 +60,8 @@ class Logind:
         made = cls(bus, clock, drop_in)
         try:
             bus.add_message_handler(made._handle_signal)
-            rule = f"type='signal',interface='{_MANAGER}',member='{_SIGNAL}',path='{_PATH}'"
-            bus_name = "org.freedesktop.DBus"
-            await made._call("AddMatch", "s", [rule], to=(bus_name, "/org/freedesktop/DBus", bus_name))
+            rule = f"type='signal',sender='{_LOGIND}',interface='{_MANAGER}',member='{_SIGNAL}',path='{_PATH}'"
+            await made._call("AddMatch", "s", [rule], to=_BUS)
         except BaseException:
             made.close()
             raise
@@ -63,7 +69,7 @@ class Logind:
 
     def _handle_signal(self, message: Any) -> None:
         if message.member == _SIGNAL and message.interface == _MANAGER and message.signature == "b":
-            self._signals.put_nowait(bool(message.body[0]))
+            self._signals.put_nowait((bool(message.body[0]), message.sender or ""))
 
     async def _call(
         self, member: str, signature: str = "", body: list[Any] | None = None, *, to: tuple[str, str, str]
@@ -135,10 +141,24 @@ class Logind:
         """Yield True when a shutdown begins and False when it was called off, until the bus is gone."""
         gone = asyncio.create_task(self._until_gone(), name="system bus")
         try:
-            while (began := await self._signals.get()) is not None:
-                yield began
+            while (received := await self._signals.get()) is not None:
+                began, sender = received
+                if await self._is_logind(sender):
+                    yield began
         finally:
             gone.cancel()
+
+    async def _is_logind(self, sender: str) -> bool:
+        """Return whether logind sent a signal: any program on the bus may send one to this process."""
+        try:
+            answer = await self._call("GetNameOwner", "s", [_LOGIND], to=_BUS)
+        except LogindError as error:
+            log.warning("a signal about a shutdown is ignored: %s", error)
+            return False
+        if answer.body[0] != sender:
+            log.warning("a signal about a shutdown by %s, which is not logind, is ignored", sender)
+            return False
+        return True
 
     async def _until_gone(self) -> None:
         with contextlib.suppress(Exception):  # however the connection ended, it is gone

@@ -117,14 +117,33 @@ class KeySet:
                 found = await _json(session, str(document.get("jwks_uri")))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise IssuerAway(f"cannot fetch the keys of {issuer.url}: {error or type(error).__name__}") from error
-        keys: dict[str, jwt.PyJWK] = {}
-        for entry in found.get("keys") or ():
-            try:
-                if entry.get("use") in (None, "sig"):
-                    keys[str(entry.get("kid", ""))] = jwt.PyJWK(entry)
-            except jwt.PyJWTError as error:
-                log.info("ignoring a key of %s: %s", issuer.url, error)
-        return keys
+        return await asyncio.to_thread(read_keys, found, issuer.url)
+
+
+PUBLIC = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
+"""Members of a public key by its type (RFC 7518, RFC 8037). Of a private key, the others are not read: PyJWT would look for its
+primes, which takes hours for a long one."""
+MOST_KEYS, LONGEST_NUMBER = 128, 4096
+"""Keys of an issuer that are read, and characters of a number of one: an RSA key of 16 384 bits has 2 731."""
+
+
+def read_keys(document: dict[str, Any], url: str) -> dict[str, jwt.PyJWK]:
+    """Return the public keys of a JSON Web Key Set by ID, without those that are not for signatures or cannot be read."""
+    keys: dict[str, jwt.PyJWK] = {}
+    found = document.get("keys")
+    for entry in found[:MOST_KEYS] if isinstance(found, list) else ():
+        if not isinstance(entry, dict) or entry.get("use") not in (None, "sig"):
+            continue
+        kind = entry.get("kty")
+        members = PUBLIC.get(kind, ()) if isinstance(kind, str) else ()
+        public = {key: entry[key] for key in ("kty", "kid", "use", "alg", *members) if key in entry}
+        try:
+            if not members or any(len(str(public.get(member, ""))) > LONGEST_NUMBER for member in members):
+                raise jwt.PyJWTError(f"its type {kind!r} or its length is not supported")
+            keys[str(entry.get("kid", ""))] = jwt.PyJWK(public)
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            log.info("ignoring a key of %s: %s", url, error)
+    return keys
 
 
 async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:

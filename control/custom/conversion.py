@@ -15,15 +15,19 @@ import msgspec
 from control.admission.webhooks.caller import CallFailed
 from control.custom.webhooks import Webhooks
 from control.pacing import TimeSlice
+from control.registry.checks import labels
+from control.registry.metadata import validate_annotations
 from control.schemas.schema import Schema, fill, prune
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.watcher import WatchEvent
 from kube.errors import StatusError
-from kube.json_object import Object
+from kube.json_object import Object, go_type
 from kube.uid import new_uid
 
 TIMEOUT = 30.0
+MOST_PROBLEMS = 8
+"""Errors of labels or annotations that are reported."""
 REVIEWS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
 """Supported review versions; the first one that a definition names is used."""
 
@@ -114,13 +118,33 @@ class Versions:
             ):
                 why = f"returned invalid metadata in object at index {index}: must have the same name and UID"
                 raise StatusError(500, "", f"conversion webhook for {source} {why}")
-            for part in ("labels", "annotations"):
-                if given.get(part):
-                    metadata[part] = given[part]
-                else:
-                    metadata.pop(part, None)
+            try:
+                _restore_texts(given, metadata)
+            except ValueError as error:
+                why = f"returned invalid metadata in object at index {index}: {error}"
+                raise StatusError(500, "", f"conversion webhook for {source} {why}") from error
             found.append({**new, "metadata": metadata})
         return found
+
+
+def _restore_texts(given: Object, metadata: Object) -> None:
+    """Take over a webhook's labels and annotations, checked where they changed; raises ValueError with upstream's text."""
+    for part in ("labels", "annotations"):
+        value, before = given.get(part), metadata.pop(part, None)
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            raise ValueError(f"invalid metadata.{part} of type {go_type(value)} in converted object")
+        for key, text in value.items():
+            if not isinstance(text, str):
+                raise ValueError(f"metadata.{part}[{key}] must be a string, but is {go_type(text)} in converted object")
+        if value and value != before:
+            problems = labels(value, "metadata.labels") if part == "labels" else validate_annotations(value)
+            texts = [str(problem) for problem in problems[:MOST_PROBLEMS]]
+            if texts:
+                raise ValueError(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+        if value:
+            metadata[part] = value
 
 
 class Reader:

@@ -169,12 +169,13 @@ def validate(resource: Resource, metadata: Object, name_errors: NameErrors) -> l
             found.append(errors.invalid_value("metadata.labels", key, problem))
         for problem in names.label_value(value):
             found.append(errors.invalid_value("metadata.labels", value, problem))
-    found += _validate_annotations(metadata.get("annotations") or {})
+    found += validate_annotations(metadata.get("annotations") or {})
     found += _validate_owners(metadata.get("ownerReferences") or [])
     return found + validate_finalizers(metadata.get("finalizers") or [], resource)
 
 
-def _validate_annotations(annotations: dict[str, str]) -> list[FieldError]:
+def validate_annotations(annotations: dict[str, str]) -> list[FieldError]:
+    """Return what is wrong with the annotations of an object."""
     found: list[FieldError] = []
     total = 0
     for key, value in annotations.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,15 @@ async def test_objects_are_moved_to_a_new_storage_version_with_kubectl(tmp_path:
         assert [o["spec"]["container"]["image"] for o in listed] == ["a", "b"] and not hook.received
 
 
+def with_metadata(changes: Object, request: Object) -> Object:
+    """Convert by renaming, with other metadata."""
+    made = [
+        {**one, "apiVersion": request["desiredAPIVersion"], "metadata": one["metadata"] | changes}
+        for one in request["objects"]
+    ]
+    return {"result": {"status": "Success"}, "convertedObjects": made}
+
+
 FAILURES: dict[str, tuple[Any, str]] = {
     "refuses": (
         lambda request: {"result": {"status": "Failure", "message": "not today"}},
@@ -188,6 +198,29 @@ FAILURES: dict[str, tuple[Any, str]] = {
         "conversion webhook for stable.example.com/v1, Kind=Bad returned invalid converted object at index 0: invalid "
         "groupVersion (expected stable.example.com/v2, received stable.example.com/v1)",
     ),
+    **{
+        name: (
+            partial(with_metadata, metadata),
+            "conversion webhook for stable.example.com/v1, Kind=Bad returned invalid metadata in object at index 0: "
+            + message,
+        )
+        for name, metadata, message in (
+            ("labels a list", {"labels": [1]}, "invalid metadata.labels of type []interface {} in converted object"),
+            ("labels a number", {"labels": 5}, "invalid metadata.labels of type int64 in converted object"),
+            (
+                "a label a map",
+                {"labels": {"a": {}}},
+                "metadata.labels[a] must be a string, but is map[string]interface {}",
+            ),
+            ("a label null", {"labels": {"a": None}}, "metadata.labels[a] must be a string, but is <nil>"),
+            ("a wrong label", {"labels": {"a b": "c"}}, 'metadata.labels: Invalid value: "a b": '),
+            (
+                "an annotation true",
+                {"annotations": {"a": True}},
+                "metadata.annotations[a] must be a string, but is bool",
+            ),
+        )
+    },
     "answers nonsense": (b"[]", "conversion webhook for stable.example.com/v1, Kind=Bad failed: invalid response"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from control import offload
 from control.admission.matching import Invocation
 from control.admission.metrics import WEBHOOK_FAIL_OPEN, WEBHOOK_REJECTIONS, WEBHOOK_REQUESTS, WEBHOOK_SECONDS
 from control.admission.policies.environment import settled, values
@@ -59,7 +60,7 @@ class WebhookInvoker:
                 float(hook.get("timeoutSeconds") or 10),
                 owner_of(attributes.user.name),
             )
-            verdict = read(answer, sent)
+            verdict = await offload.run(attributes.user.name, len(answer), read, answer, sent)
         except (CallFailed, BadAnswer) as error:
             rejected = "true" if hook.get("failurePolicy") != "Ignore" else "false"
             WEBHOOK_SECONDS.observe(*labels, rejected, kind, time.perf_counter() - start)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from control import offload
 from control.admission.matching import Invocation, concerned, exempt
 from control.admission.versions import keep_identity, shown_as, taken_back
 from control.admission.webhooks.invoker import WebhookInvoker
@@ -54,7 +55,8 @@ class MutatingAdmissionWebhook(Plugin):
         on_path, version = attributes.resource, invocation.resource
         shown = await shown_as(attributes.obj, on_path, version)
         try:
-            made = await taken_back(apply_json_patch(shown, verdict.patch), on_path, version, attributes.obj)
+            patched = await offload.run(attributes.user.name, verdict.size, apply_json_patch, shown, verdict.patch)
+            made = await taken_back(patched, on_path, version, attributes.obj)
         except (StatusError, msgspec.ValidationError) as error:
             # The webhook did answer, so its failurePolicy does not apply (upstream's callAttrMutatingHook).
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))

@@ -72,6 +72,8 @@ class Verdict:
     patch: list[Any] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     annotations: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    """Bytes of the answer."""
 
 
 def version_of(hook: Object) -> str:
@@ -119,6 +121,7 @@ def read(answer: bytes, sent: Object) -> Verdict:
         _patch(response, version),
         tuple(text or "" for text in typed.warnings or ()),
         {key: value or "" for key, value in (typed.auditAnnotations or {}).items()},
+        len(answer),
     )
 
 

@@ -16,7 +16,7 @@ from control.patch.apply.fieldset import shown
 from control.patch.apply.items import ItemWithoutKey, step
 from control.patch.schema import Node, Shape
 from kube.errors import StatusError
-from kube.json_object import Object
+from kube.json_object import Object, go_type
 
 _TOKEN = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 
@@ -54,14 +54,9 @@ def wrong_type(applied: Object, schema: Node, error: msgspec.ValidationError) ->
     return refuse(applied, [f"{where}: {error}"])
 
 
-def _go_type(value: Any) -> str:
-    names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
-    return names.get(type(value), "map[string]interface {}")
-
-
 def _go_value(value: Any) -> str:
     if isinstance(value, dict | list):
-        return "&value.valueUnstructured{Value:" + _go_type(value) + "{...}}"
+        return "&value.valueUnstructured{Value:" + go_type(value) + "{...}}"
     return "&value.valueUnstructured{Value:" + msgspec.json.encode(value).decode() + "}"
 
 
@@ -71,8 +66,8 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], str]]] = {
     "array": ("list", _go_value),
     "bool": ("boolean", _go_value),
     "str": ("string", _go_value),
-    "int": ("numeric (int or float)", _go_type),
-    "float": ("numeric (int or float)", _go_type),
+    "int": ("numeric (int or float)", go_type),
+    "float": ("numeric (int or float)", go_type),
 }
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from dbus_fast import Message
+from dbus_fast.aio import MessageBus
 
 from agent.config import ShutdownPeriod
 from agent.shutdown import logind as login
 from agent.shutdown.state import load
 from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1, scheduling_v1
+from kube.clock import SYSTEM
 from tests.support.control import ApiUnderTest
 from tests.support.fake_node import calls, create
 from tests.support.logind import Logind, logind
@@ -100,3 +104,24 @@ async def test_logind_is_made_to_wait_as_long_as_pods_need(node: NodeUnderTest, 
     assert manager.login.received == [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
     assert manager.login.delay_max_usec == 30_000_000
     assert "InhibitDelayMaxSec=30" in manager.drop_in.read_text()
+
+
+async def test_a_signal_of_another_program_is_ignored(manager: Logind) -> None:
+    """Any account may send signals on the system bus, to everybody or to one process."""
+    mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
+    other = await MessageBus(bus_address=manager.address).connect()
+    try:
+        path, interface = "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
+        for destination in (None, mine._bus.unique_name):
+            forged = Message.new_signal(path, interface, "PrepareForShutdown", "b", [True])
+            forged.destination = destination
+            await other.send(forged)
+        await other.call(Message("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId"))
+        manager.call_off()
+        async with asyncio.timeout(30):
+            async for began in mine.events():
+                assert not began
+                break
+    finally:
+        other.disconnect()
+        mine.close()
