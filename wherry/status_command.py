@@ -27,7 +27,7 @@ def show(settings: Settings, format: str, *, watch: bool = False) -> bool:
             if watch and format == "text" and sys.stdout.isatty():
                 sys.stdout.write(CLEAR)
             if format == "text":
-                print("\n".join(status.lines(found)), flush=True)
+                print("\n".join(map(output.printable, status.lines(found))), flush=True)
             else:
                 print(output.dumped(status.as_data(found), format), end="", flush=True)
             if not watch:

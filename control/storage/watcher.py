@@ -8,11 +8,14 @@ watcher whose queue overflows is dropped (its iteration ends); the client resume
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal
 
 from control.storage.entry import Entry, Predicate
+from control.storage.store import Unreadable
 
+log = logging.getLogger(__name__)
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 QUEUE = 4096
 QUEUE_BYTES = 32 << 20
@@ -123,11 +126,17 @@ class Watcher:
         self._waiter: asyncio.Future[None] | None = None
 
     def offer(self, change: Change) -> None:
-        """Queue the event of a change for this watcher, if there is one."""
+        """Queue the event of a change for this watcher, if there is one; end the watch if its selector fails for the object."""
         if self._turn is not None:
             self.push(change)
             return
-        watch_event = change.plain if self.predicate is None else change.event_for(self.predicate)
+        try:
+            watch_event = change.plain if self.predicate is None else change.event_for(self.predicate)
+        except Exception:
+            # One object must not end the cache, which serves all others.
+            log.exception("a watch ends: its selector cannot be evaluated for %s", change.key)
+            self.close(Unreadable(change.key, "a selector cannot be evaluated for it"))
+            return
         if watch_event is not None:
             self.push(watch_event)
 

@@ -123,6 +123,12 @@ def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, 
     assert str(found.exception) == "-o xml: use table, wide, json or yaml"
 
 
+def test_control_characters_do_not_reach_a_terminal() -> None:
+    """Names and messages may be a node's or a pod author's."""
+    assert output.printable("a\x1b]52;c;x\x07\nb é") == "a\\x1b]52;c;x\\x07\\x0ab é"
+    assert output.table(("A",), [["x\x1b[2K"]]) == ["A", "x\\x1b[2K"]
+
+
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (25 << 20, "25 MiB"), (3 << 40, "3072 GiB")]
 )

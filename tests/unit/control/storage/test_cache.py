@@ -13,7 +13,7 @@ import pytest
 from control.storage import codec, entry, recent_changes
 from control.storage.cache import BOOKMARK_SECONDS, DROP_SECONDS, ROOT
 from control.storage.entry import Entry
-from control.storage.store import Batch, Compacted, FutureRevision, Page, Unavailable, Watch
+from control.storage.store import Batch, Compacted, FutureRevision, Page, Unavailable, Unreadable, Watch
 from control.storage.watcher import Watcher, WatchEvent
 from kube import bounded_cache
 
@@ -360,3 +360,15 @@ async def test_old_changes_of_an_idle_resource_are_evicted_and_read_from_the_sto
     watcher = bench.pods.watch(after_revision=made.revision)
     assert reported(await take(watcher, 1)) == [("DELETED", "gone", str(deleted.revision))]
     watcher.close()
+
+
+async def test_a_selector_that_fails_for_an_object_ends_its_own_watch_alone(bench: Bench) -> None:
+    def broken(entry: Entry) -> bool:
+        raise AttributeError("'int' object has no attribute 'get'")
+
+    watchers = [bench.pods.watch(bench.cache.revision, predicate=predicate) for predicate in (broken, None)]
+    await bench.create(pod("a"))
+    with pytest.raises(Unreadable, match="a selector cannot be evaluated for it"):
+        await take(watchers[0], 1)
+    assert [kind for kind, *_ in reported(await take(watchers[1], 1))] == ["ADDED"]
+    assert bench.pods.get(PODS + "default/a") is not None
