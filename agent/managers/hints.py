@@ -67,15 +67,25 @@ class Merger:
     def _best(self, lists: Sequence[Sequence[Hint]]) -> Hint:
         target = max((self._least(hints) for hints in lists), default=0)
         best: Hint | None = None
-        for combined in itertools.product(*lists):
-            affinity = self._all
-            for hint in combined:
-                if hint.affinity is not None:
-                    affinity &= hint.affinity
-            merged = Hint(affinity, all(hint.preferred for hint in combined))
+        for affinity, preferred in self._combined(lists):
+            merged = Hint(affinity, preferred)
             if affinity and (best is None or self._better(merged, best, target)):
                 best = merged
         return best or Hint(self._all, False)
+
+    def _combined(self, lists: Sequence[Sequence[Hint]]) -> Iterable[tuple[int, bool]]:
+        """Return intersections of one hint of each list, with whether all are preferred; each once, in the product's order.
+
+        There are at most two for each set of nodes, of which many combinations result.
+        """
+        found = {(self._all, True): None}
+        for hints in lists:
+            found = {
+                (affinity if hint.affinity is None else affinity & hint.affinity, preferred and hint.preferred): None
+                for affinity, preferred in found
+                for hint in hints
+            }
+        return found
 
     def _least(self, hints: Sequence[Hint]) -> int:
         return min((h.affinity.bit_count() for h in hints if h.affinity is not None), default=0)

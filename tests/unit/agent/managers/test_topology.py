@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.container_manager.manager import ContainerManager
 from agent.kubelet_configuration import ConfigError, parse
 from agent.managers import memory_state, options
 from agent.managers.errors import AdmissionError
-from agent.managers.hints import ANY, Hint, Hints, Merger
+from agent.managers.hints import ANY, Hint, Hints, Merger, masks
 from agent.managers.memory import MemoryManager
 from agent.managers.memory_state import Block, MemoryState, NUMANodeState, Table
 from agent.managers.options import ManagerOptions
@@ -72,6 +76,37 @@ def test_of_equally_large_sets_the_closest_numa_nodes_are_preferred_if_configure
     row = [hints(cpu=[(0b011, True), (0b101, True)])]
     assert Merger("best-effort", (0, 1, 2)).merge(row)[0].affinity == 0b011
     assert Merger("best-effort", (0, 1, 2), distances).merge(row)[0].affinity == 0b101
+
+
+ONE = st.tuples(st.one_of(st.none(), st.integers(1, 7)), st.booleans())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(ONE, max_size=4), max_size=4), st.sampled_from(("best-effort", "restricted")))
+def test_combinations_that_are_alike_are_compared_once_with_the_same_result(
+    drawn: list[list[tuple[int | None, bool]]], policy: str
+) -> None:
+    class Product(Merger):
+        """Compares every combination, as upstream does."""
+
+        def _combined(self, lists: Sequence[Sequence[Hint]]) -> Iterable[tuple[int, bool]]:
+            for combined in itertools.product(*lists):
+                affinity = self._all
+                for hint in combined:
+                    affinity &= self._all if hint.affinity is None else hint.affinity
+                yield affinity, all(hint.preferred for hint in combined)
+
+    provided = [{f"r{number}": [Hint(*hint) for hint in row]} for number, row in enumerate(drawn)]
+    assert Merger(policy, (0, 1, 2)).merge(provided) == Product(policy, (0, 1, 2)).merge(provided)
+
+
+def test_many_resources_on_many_nodes_are_no_product() -> None:
+    nodes = range(8)
+    every = [Hint(mask, mask.bit_count() == 1) for mask in masks(nodes)]
+    merger = Merger("best-effort", nodes)
+    combined = merger._combined([every] * 6)
+    assert len(list(combined)) <= 2 << 8
+    assert merger.merge([{f"r{number}": every} for number in range(6)]) == (Hint(1, True), True)
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
