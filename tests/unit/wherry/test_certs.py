@@ -1,4 +1,4 @@
-"""`wherry certs`: when certificates expire, and the renewal of those that end soon."""
+"""`wherry certs`: the expiry of certificates, and the renewal of those that end soon."""
 
 from __future__ import annotations
 
