@@ -151,7 +151,10 @@ class _Parser:
 
 
 async def body_chunks(head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
-    """Yield an answer's body, unwrapped from its transfer coding; closes the connection at the end."""
+    """Yield an answer's body, unwrapped from its transfer coding; closes the connection at the end.
+
+    What is read at once is yielded at once, however small its chunks are, and others have their turn before the next read.
+    """
     sink = _Parser()
     parser = httptools.HttpResponseParser(sink)
     try:
@@ -163,11 +166,12 @@ async def body_chunks(head: Head, reader: asyncio.StreamReader, writer: asyncio.
                 return
             except httptools.HttpParserError as error:
                 raise _bad_gateway() from error
-            chunks, sink.chunks = sink.chunks, []
-            for chunk in chunks:
-                yield chunk
+            if sink.chunks:
+                yield b"".join(sink.chunks)
+                sink.chunks.clear()
             if sink.done:
                 return
+            await asyncio.sleep(0)  # a read does not wait where data is there
             data = await reader.read(CHUNK)
             if not data:
                 return

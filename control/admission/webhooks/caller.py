@@ -29,7 +29,8 @@ from kube.json_object import Object
 if TYPE_CHECKING:
     import aiohttp
 
-ANSWER_LIMIT = 3 * 1024 * 1024
+ANSWER_LIMIT, PER_BYTE_SENT = 3 * 1024 * 1024, 2
+"""Bytes of an answer, and more for each byte that is sent: a page of objects that are converted is sent at once."""
 CALLS, CALLS_OF_ONE = 100, 50
 """Calls of one webhook that are under way at a time, in all and for one user."""
 MOST_WAITING, LONGEST_WAIT = 1024, 10.0
@@ -97,16 +98,17 @@ class Caller:
         if credential.authorization:
             headers["Authorization"] = credential.authorization
         context = await self._contexts.get(bundle, credential, owner(name or target.host or ""))
+        data = msgspec.json.encode(body)
         async with self._opened().post(
             target,
-            data=msgspec.json.encode(body),
+            data=data,
             headers=headers,
             ssl=context,
             server_hostname=name,
             timeout=aiohttp.ClientTimeout(total=None),
             allow_redirects=False,
         ) as answer:
-            read = await bounded_answer.read(answer, ANSWER_LIMIT)
+            read = await bounded_answer.read(answer, ANSWER_LIMIT + PER_BYTE_SENT * len(data))
             if answer.status != 200:
                 raise ValueError(f"the server answered {answer.status} {answer.reason}")
             return read
