@@ -76,7 +76,7 @@ class Controller:
                 again = await limited(self._reconcile(key), Limit(_shares, owner))
             except StatusError as error:
                 # Conflicts and absences mean that our copy was behind; the next iteration sees the change.
-                level = logging.DEBUG if error.conflict or error.not_found else logging.WARNING
+                level = logging.DEBUG if error.replaced or error.not_found else logging.WARNING
                 log.log(level, "%s: %s: %s", self.name, key, error)
                 self.queue.add_rate_limited(key)
             except StepTooLong as error:

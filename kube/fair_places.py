@@ -106,7 +106,10 @@ class FairPlaces:
         return True
 
     def _forget(self, owner: str, mine: _Owner) -> None:
-        if not mine.waiting:
-            self._line.pop(owner, None)
-            if not mine.taken and self._owners.get(owner) is mine:
-                del self._owners[owner]
+        if mine.waiting:
+            return
+        # Others of that owner may have come meanwhile, with an entry of their own.
+        if self._line.get(owner) is mine:
+            del self._line[owner]
+        if not mine.taken and self._owners.get(owner) is mine:
+            del self._owners[owner]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from wherry.errors import WherryError
 from wherry.expiry import Found
 from wherry.membership import installed, root
 from wherry.output import Column
+from wherry.settings import Settings
 
 certs_app = typer.Typer(no_args_is_help=True, help="Show and renew this machine's certificates.")
 
@@ -68,18 +70,28 @@ def certs_check(prefix: options.Prefix = "/", format: options.Output = "table") 
 def certs_renew(prefix: options.Prefix = "/") -> None:
     """Renew certificates of the control plane that end soon.
 
-    Daemons read them without a restart. CAs are not renewed.
+    The daemons are restarted if agent or proxy need it; containers keep running. CAs are not renewed.
     """
-    from wherry import configuration
+    from wherry import configuration, daemons
 
     root()
     settings = installed(prefix)
     if settings.is_worker:
         raise WherryError("a worker's daemons renew their certificates themselves: `wherry certs check` shows them")
     before = {found.path: found.certificate for found in expiry.certificates(settings)}
-    configuration.write_all(settings)
+    stale = configuration.write_all(settings)
     renewed = [found for found in expiry.certificates(settings) if before.get(found.path) != found.certificate]
     for found in renewed:
         print(f"renewed {found.path}: expires {format_time(found.certificate.not_valid_after_utc)}")
     if not renewed:
         print("no certificate ends soon")
+    if stale and any(asyncio.run(daemons.running(settings)).values()):
+        asyncio.run(_restart(settings))
+        print("restarted the daemons")
+
+
+async def _restart(settings: Settings) -> None:
+    from wherry import daemons
+
+    await daemons.stop(settings)
+    await daemons.start(settings)

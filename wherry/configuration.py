@@ -101,8 +101,11 @@ def rewrite_node(settings: Settings) -> None:
     write_node(settings, kubelet, proxy)
 
 
-def write_all(settings: Settings) -> None:
-    """Write certificates, kubeconfigs and configuration files; what is there and still good is kept."""
+def write_all(settings: Settings) -> bool:
+    """Write certificates, kubeconfigs and configuration files; what is there and still good is kept.
+
+    Returns whether the kubeconfig of a daemon was written, which those that run have read at their start.
+    """
     layout, now = settings.layout, SYSTEM.now()
     file_modes.make_folders(settings)
     hosts = [settings.node_name, *settings.node_ips, *settings.names]
@@ -118,8 +121,10 @@ def write_all(settings: Settings) -> None:
         layout.agent_kubeconfig: (f"system:node:{settings.node_name}", ("system:nodes",)),
         layout.netproxy_kubeconfig: ("system:kube-proxy", ()),
     }
+    written = []
     for path, (user, groups) in users.items():
         if not _current(path, settings.server, keys):
+            written.append(path)
             pair = keys.client(user, groups, now)
             access = kubeconfig.Access(
                 server=settings.server, ca=keys.ca.cert_pem, certificate=pair.cert_pem, key=pair.key_pem
@@ -127,6 +132,7 @@ def write_all(settings: Settings) -> None:
             kubeconfig.write(path, kubeconfig.render(access, user=user))
     _serving_certificate(settings, keys)
     write_node(settings, shared_kubelet(settings), shared_proxy(settings))
+    return any(path != layout.admin_kubeconfig for path in written)
 
 
 def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:

@@ -14,6 +14,8 @@ from wherry.output import Column
 from wherry.settings import Settings
 
 SECONDS = 600.0
+ID = "sha256:"
+"""Prefix of a name that is an image's ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,11 @@ def as_data(image: Image) -> dict[str, object]:
 
 
 async def listed(settings: Settings) -> list[Image]:
-    """Return the images by name, without names that are only a digest; raises CommandError."""
+    """Return the images by name, without names that are only an ID; raises CommandError."""
+    return [image for image in await _all(settings) if not image.name.startswith(ID)]
+
+
+async def _all(settings: Settings) -> list[Image]:
     lines = (await run([*ctr(settings), "images", "list"])).stdout.splitlines()[1:]
     return sorted(filter(None, map(parsed, lines)), key=lambda image: image.name)
 
@@ -53,35 +59,42 @@ async def listed(settings: Settings) -> list[Image]:
 def parsed(line: str) -> Image | None:
     """Read a line of `ctr images list`: name, type, digest, size with its unit, platforms, labels."""
     words = line.split()
-    if len(words) < 6 or words[0].startswith("sha256:"):
+    if len(words) < 6:
         return None
     name, _, digest, amount, unit, platforms = words[:6]
     return Image(name, digest, f"{amount} {unit}", platforms)
 
 
 async def unused(settings: Settings) -> list[Image]:
-    """Return the images whose digest no container's image has, except for the built-in sandbox image."""
-    found = await listed(settings)
+    """Return the images that no container names, by one name each, except for the sandbox image."""
+    found = await _all(settings)
     lines = (await run([*ctr(settings), "containers", "list"])).stdout.splitlines()[1:]
-    names = {words[1] for line in lines if len(words := line.split()) > 1}
-    digests = {image.digest for image in found if image.name in names}
-    kept = {pause.IMAGE, settings.sandbox_image}
-    return [
-        image
-        for image in found
-        if image.name not in names
-        and image.digest not in digests
-        and image.name not in kept
-        and not any(name.endswith(image.digest) for name in names)
-    ]
+    names = {words[1] for line in lines if len(words := line.split()) > 1} | {pause.IMAGE, settings.sandbox_image}
+    used = {image.digest for image in found if image.name in names}
+    used |= {name.rpartition("@")[2] for name in names if "@" in name}
+    # CRI gives each image its ID as a further name; it is shown for an image that has no other.
+    best = {image.digest: image for image in sorted(found, key=lambda image: not image.name.startswith(ID))}
+    return sorted((image for image in best.values() if image.digest not in used), key=lambda image: image.name)
+
+
+def with_last_names(found: Sequence[Image], names: Sequence[str]) -> list[str]:
+    """Return the names to remove: with the last tag of an image go its names by digest and ID, which keep it on the disk."""
+    wanted = dict.fromkeys(names)
+    digests = {image.digest for image in found if image.name in wanted}
+    for digest in sorted(digests):
+        others = [image.name for image in found if image.digest == digest and image.name not in wanted]
+        if all("@" in name or name.startswith(ID) for name in others):
+            wanted |= dict.fromkeys(others)
+    return list(wanted)
 
 
 async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
     """Remove images by name and return the names; raises WherryError before anything is removed if one is not there."""
-    present = {image.name for image in await listed(settings)}
+    found = await _all(settings)
+    present = {image.name for image in found}
     if missing := [name for name in names if name not in present]:
         raise WherryError(f"there is no image {missing[0]}: `wherry image list` shows the names")
-    await run([*ctr(settings), "images", "rm", "--sync", *names], timeout=SECONDS)
+    await run([*ctr(settings), "images", "rm", "--sync", *with_last_names(found, names)], timeout=SECONDS)
     return list(names)
 
 

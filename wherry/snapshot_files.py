@@ -9,6 +9,7 @@ descriptor.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -62,6 +63,19 @@ def publish(file: Path, path: Path) -> None:
     sync(path.parent)
 
 
+def _rename(partial: Path, path: Path) -> None:
+    """Give a file its name; raises FileExistsError if another one has it by now."""
+    try:
+        os.link(partial, path, follow_symlinks=False)
+        partial.unlink()
+    except FileExistsError:
+        raise
+    except OSError:  # a filesystem without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.rename(partial, path)
+
+
 def _copy_out(file: Path, path: Path) -> None:
     partial = path.with_name(path.name + ".partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
@@ -70,7 +84,7 @@ def _copy_out(file: Path, path: Path) -> None:
             shutil.copyfileobj(source, target, 1 << 20)
             target.flush()
             os.fsync(target.fileno())
-        os.rename(partial, path)
+        _rename(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink()

@@ -21,6 +21,8 @@ def show(settings: Settings, format: str, *, watch: bool = False) -> bool:
     """Print the status and return whether all is healthy; with `watch`, until interrupted."""
     if format not in FORMATS:
         raise WherryError(f"-o {format}: use text, json or yaml")
+    if watch and format != "text":
+        raise WherryError(f"-o {format}: --watch shows text only")
     try:
         while True:
             found = asyncio.run(status.collect(settings, SYSTEM.now()))

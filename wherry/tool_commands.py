@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import os
 from pathlib import Path
 from typing import Annotated
@@ -95,7 +97,10 @@ def completion(
         raise WherryError(f"there is no completion for {shell}: use {', '.join(SHELLS[:-1])} or {SHELLS[-1]}")
     os.environ[COMPLETION] = f"source_{shell}"
     enable_completion()
-    context.find_root().command(prog_name="wherry")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        context.find_root().command(prog_name="wherry")
+    print(printed.getvalue().strip("\n"))  # zsh reads the first line of a file alone
 
 
 def enable_completion() -> None:

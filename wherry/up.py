@@ -50,7 +50,10 @@ async def up(wanted: Settings) -> Settings:
         settings.save()
         if settings.own_containerd:
             containerd.write_configuration(settings)
-        configuration.write_all(settings)
+        renewed = configuration.write_all(settings)
+    if renewed and any((await daemons.running(settings)).values()):
+        with step("stop what runs with other certificates"):
+            await daemons.stop(settings)
     async with cluster.admin(settings) as client:
         await starting.start_member(settings, client)
         token = await tokens.create(client, description="made by wherry up") if before is None else None

@@ -108,7 +108,8 @@ def _pods_memory(tree: Cgroups | None) -> Memory | None:
 
 
 def _specified_images(view: PodView) -> list[str]:
-    """Return the image names of a pod's containers that have been created."""
+    """Return the image names of a pod's containers that have been created, and of its image volumes."""
     spec, created = view.pod.spec, {record.name for record in view.containers}
     containers: tuple[AnyContainer, ...] = (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)
-    return [container.image or "" for container in containers if container.name in created]
+    volumes = [volume.image.reference or "" for volume in spec.volumes if volume.image is not None]
+    return [container.image or "" for container in containers if container.name in created] + volumes

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from agent import complete_lists
 from agent.images import list_limit
-from agent.images.names import BUILT_IN, with_registry
+from agent.images.names import BUILT_IN, InvalidImageName, with_default_tag, with_registry
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from cri.client import Client
 from cri.errors import CRIError, MessageTooLargeError
@@ -170,7 +170,7 @@ class ImageGC:
             log.warning("the runtime's list of images is too large: removing %d unused images", len(surplus))
             await self._remove_together(surplus)
             await self._detect_images()
-        names = list_limit.surplus_names(self._images, {with_registry(name) for name in self._specified()})
+        names = list_limit.surplus_names(self._images, set(filter(None, map(_full_name, self._specified()))))
         if names:
             await list_limit.delete_names(self._runtime, names)
         self._images = []
@@ -253,3 +253,10 @@ def read_disk(path: str) -> ImageDisk:
     """Read the size of the filesystem that holds a path."""
     found = os.statvfs(path if os.path.exists(path) else "/")
     return ImageDisk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def _full_name(image: str) -> str:
+    """Return an image's name as the runtime lists it; "" for none."""
+    with contextlib.suppress(InvalidImageName):
+        image = with_default_tag(image)
+    return with_registry(image) if image else ""

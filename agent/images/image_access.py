@@ -110,12 +110,14 @@ class ImageAccess:
         `names` are those that the runtime lists for it after the pull. Under the names that a preloaded image had before, it
         stays open to all: anybody could pull it under another name.
         """
-        if self._is_preloaded(image_ref):
-            for name in names:
-                if not self._intents.brought(name, image_ref):
-                    self._write(name, image_ref, Pullers(node_pods_accessible=True))
-        self._write(image, image_ref, pullers(credential))
-        self._intents.end(image)
+        with self._changing:  # another pull that brings the same image is recorded before or after this one, as a whole
+            self._noted[image_ref] = time.monotonic()
+            if self._is_preloaded(image_ref):
+                for name in names:
+                    if not self._intents.brought(name, image_ref):
+                        self._write_changed(name, image_ref, Pullers(node_pods_accessible=True))
+            self._write_changed(image, image_ref, pullers(credential))
+            self._intents.end(image)
 
     def _write(self, image: str, image_ref: str, who: Pullers | None) -> None:
         with self._changing:

@@ -17,7 +17,12 @@ _PADDED = 64 << 10
 
 
 def write(path: Path, text: bytes, mode: int) -> None:
-    """Have a regular file with this text and mode; no link is followed. Raise OSError."""
+    """Have a regular file with this text and mode; no link is followed. Raise OSError.
+
+    Nothing is opened for writing where it is there: the disk may be read-only by now.
+    """
+    if _holds(path, text, mode):
+        return
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
     try:
@@ -32,6 +37,20 @@ def write(path: Path, text: bytes, mode: int) -> None:
             os.ftruncate(descriptor, size := len(text))
         _write(descriptor, text.ljust(size, b"\n"))
         os.ftruncate(descriptor, len(text))
+    finally:
+        os.close(descriptor)
+
+
+def _holds(path: Path, text: bytes, mode: int) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != mode or found.st_size != len(text):
+            return False
+        return os.pread(descriptor, len(text), 0) == text
     finally:
         os.close(descriptor)
 

@@ -133,7 +133,7 @@ class StatusWriter:
                 core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
             )
         except StatusError as error:
-            if error.not_found or error.conflict:
+            if error.not_found or error.replaced:
                 # Deleted, or another pod of that name: there is no status to write.
                 entry.reported = status
                 return True

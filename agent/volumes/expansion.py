@@ -18,6 +18,7 @@ from cri.errors import CRIError
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time
+from kube.errors import StatusError
 from kube.events import NORMAL, WARNING, EventRecorder
 from kube.quantity import value
 
@@ -28,6 +29,8 @@ _IN_PROGRESS, _INFEASIBLE = "NodeResizeInProgress", "NodeResizeInfeasible"
 _ALLOWED = ("NodeResizePending", _IN_PROGRESS)
 _NEVER_POSSIBLE = ("INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND")
 """Codes of errors that a retry with the same size does not help."""
+MOST_REFUSED = 1024
+"""Volumes whose refused sizes are kept."""
 _NOT_IN_USE = "FAILED_PRECONDITION"
 """Code of a driver that does not expand a volume in use."""
 
@@ -49,6 +52,8 @@ class Expansion:
         self._client, self._recorder, self._clock = client, recorder, clock
         self._failed: set[str] = set()
         """Unique names of volumes whose last expansion failed."""
+        self._refused: dict[str, int] = {}
+        """Sizes to which volumes that are mounted read-only were not expanded, which is reported once."""
 
     async def finish(
         self, expand: Callable[[int], Awaitable[None]], pod: core_v1.Pod, volume: Expanded, bound: BoundClaim
@@ -57,15 +62,27 @@ class Expansion:
 
         A failure is recorded, raised as VolumeError and retried later.
         """
+        try:
+            await self._finish(expand, pod, volume, bound)
+        except StatusError as error:
+            raise VolumeError(f'the expansion of volume "{volume.name}" cannot be recorded: {error}') from error
+
+    async def _finish(
+        self, expand: Callable[[int], Awaitable[None]], pod: core_v1.Pod, volume: Expanded, bound: BoundClaim
+    ) -> None:
         claim, wanted = bound.claim, bound.persistent.spec.capacity.get("storage", 0)
         has = value(claim.status.capacity.get("storage", 0))
         if not has or value(wanted) <= has:
             return
         step = "MapVolume.NodeExpandVolume" if volume.block else "MountVolume.NodeExpandVolume"
         if volume.read_only:
-            for about in (pod, claim):
-                text = f'{step} failed for volume "{volume.name}" requested read-only file system'
-                self._recorder.event(about, WARNING, "FileSystemResizeFailed", text)
+            if self._refused.get(volume.unique_name) != value(wanted):
+                if len(self._refused) >= MOST_REFUSED:
+                    self._refused.clear()
+                self._refused[volume.unique_name] = value(wanted)
+                for about in (pod, claim):
+                    text = f'{step} failed for volume "{volume.name}" requested read-only file system'
+                    self._recorder.event(about, WARNING, "FileSystemResizeFailed", text)
             return
         recoverable = bool(claim.status.allocated_resources or claim.status.allocated_resource_statuses)
         if recoverable:

@@ -19,11 +19,14 @@ from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
+import msgspec
+
 from control.auth.audit import ERRORS, REJECTED, Sink
 from control.auth.webhooks.client import PLACES, PLACES_OF_ONE, ReviewClient, ReviewFailed
 from kube.clock import Clock
 from kube.errors import internal
 from kube.fair_places import FairPlaces
+from kube.owners import owner_of
 
 log = logging.getLogger(__name__)
 MODES = ("batch", "blocking", "blocking-strict")
@@ -142,6 +145,12 @@ class BatchWebhook(Sink):
         await self._client.close()
 
 
+class _User(msgspec.Struct):
+    """What identifies whose share an event's sending takes: of a user's groups and extra there may be many."""
+
+    username: str = ""
+
+
 class BlockingWebhook(Sink):
     """Posts each event while its request waits; `strict`: requests that cannot be recorded when they come in are refused."""
 
@@ -154,7 +163,8 @@ class BlockingWebhook(Sink):
 
     async def _send(self, line: bytes, user: bytes) -> None:
         try:
-            async with self._places.place(bytes(user).decode()):
+            name = msgspec.json.decode(user, type=_User).username if user else ""
+            async with self._places.place(owner_of(name)):
                 await self._client.send(event_list([line]))
         except ReviewFailed as error:
             ERRORS.add("webhook")

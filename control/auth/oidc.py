@@ -141,7 +141,7 @@ def read_keys(document: dict[str, Any], url: str) -> dict[str, jwt.PyJWK]:
             if not members or any(len(str(public.get(member, ""))) > LONGEST_NUMBER for member in members):
                 raise jwt.PyJWTError(f"its type {kind!r} or its length is not supported")
             keys[str(entry.get("kid", ""))] = jwt.PyJWK(public)
-        except (jwt.PyJWTError, ValueError, TypeError) as error:
+        except (jwt.PyJWTError, ValueError, TypeError, NotImplementedError) as error:
             log.info("ignoring a key of %s: %s", url, error)
     return keys
 

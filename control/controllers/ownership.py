@@ -132,7 +132,7 @@ async def _check_alive(client: Client, owner: Any) -> None:
 
 
 async def _patch(client: Client, child: T, patch: dict[str, Any]) -> bool:
-    """Send a patch; False if the child is gone or was recreated (the uid in the patch then conflicts)."""
+    """Send a patch; False if the child is gone or was recreated (the uid in the patch is then invalid)."""
     try:
         await client.patch(type(child), name_of(child), namespace_of(child), patch, type=STRATEGIC)
     except StatusError as error:

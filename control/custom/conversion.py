@@ -14,6 +14,7 @@ import msgspec
 
 from control.admission.webhooks.caller import CallFailed
 from control.custom.webhooks import Webhooks
+from control.interfaces.acting import ACTING
 from control.pacing import TimeSlice
 from control.registry.checks import labels
 from control.registry.metadata import validate_annotations
@@ -71,7 +72,7 @@ class Versions:
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
         }
         try:
-            answer = await self._webhooks.call(self._webhook.get("clientConfig") or {}, review, TIMEOUT)
+            answer = await self._webhooks.call(self._webhook.get("clientConfig") or {}, review, TIMEOUT, ACTING.get())
             return self._checked(msgspec.json.decode(answer), uid, objects, wanted, source)
         except (CallFailed, BadConversion, msgspec.DecodeError) as error:
             raise StatusError(500, "", f"conversion webhook for {source} failed: {_plain(error)}") from error

@@ -10,5 +10,5 @@ from kube.json_object import Object
 class Webhooks(Protocol):
     """Client of webhooks (control.admission.webhooks.caller)."""
 
-    async def call(self, client: Object, body: Object, timeout: float) -> bytes:
+    async def call(self, client: Object, body: Object, timeout: float, owner: str = "") -> bytes:
         """Post to the endpoint of a clientConfig and return the response; raises CallFailed."""

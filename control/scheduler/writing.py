@@ -83,7 +83,7 @@ class Writer:
         try:
             await self._patch_status(info.pod, {"nominatedNodeName": None})
         except StatusError as error:
-            if not error.not_found and not error.conflict:
+            if not error.not_found and not error.replaced:
                 raise
 
     async def evict(self, victims: Victims, preemptor: PodInfo) -> None:
@@ -99,7 +99,7 @@ class Writer:
                 await self._patch_status(pod, {"conditions": [condition]})
                 await self._client.delete(core_v1.Pod, name_of(pod), namespace_of(pod), uid=victim.uid)
             except StatusError as error:
-                if not error.not_found and not error.conflict:
+                if not error.not_found and not error.replaced:
                     raise
             text = f"Preempted by pod {preemptor.uid} on node {victims.node}"
             self._recorder.event(pod, "Normal", "Preempted", text, action="Preempting", related=preemptor.pod)

@@ -26,6 +26,7 @@ from control.auth.user import ANONYMOUS, SYSTEM_MASTERS, AuthzAttributes, Creden
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
+from control.interfaces.acting import ACTING
 from control.registry.storing import storage_error
 from control.requestinfo import RequestInfo, with_query
 from control.server import auditing, authorizing, query_selectors, warnings
@@ -148,6 +149,7 @@ class Pipeline:
                 if note is not None:
                     note.impersonates(user, acting.constraint)
         request.user = user
+        ACTING.set(owner_of(user.name))
         flow = request.flow = self.fairness.flow(user, info)
         if request.query_string or user is not attributes.user:
             attributes = authorizing.attributes(request, info, user)

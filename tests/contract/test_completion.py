@@ -22,6 +22,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_the_script_of_a_shell_is_printed(shell: str) -> None:
     found = run("completion", shell)
     assert found.returncode == 0 and f"complete_{shell}" in found.stdout
+    assert shell != "zsh" or found.stdout.startswith("#compdef wherry\n")
 
 
 def test_bash_completes_commands_and_options() -> None:

@@ -174,12 +174,20 @@ async def test_a_patch_that_cannot_be_applied_fails_the_request_whatever_the_fai
     assert "calling webhook" not in failed.json["message"]
 
 
-@pytest.mark.parametrize("body", [b'{"op": "remove"}', b"[1]"], ids=["object", "numbers"])
-async def test_a_patch_that_is_none_counts_as_failure(server: ApiUnderTest, hook: Webhook, body: bytes) -> None:
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("body", [b'{"op": "remove"}', b"[1]", b"nonsense"], ids=["object", "numbers", "no JSON"])
+async def test_a_patch_that_is_none_counts_as_failure_and_leaves_a_denial_one(
+    server: ApiUnderTest, hook: Webhook, body: bytes, allowed: bool
+) -> None:
+    """Upstream decodes it after the verdict."""
     patch = base64.b64encode(body).decode()
-    hook.answers["/m"] = lambda request: {"allowed": True, "patchType": "JSONPatch", "patch": patch}
+    hook.answers["/m"] = lambda request: {"allowed": allowed, "patchType": "JSONPatch", "patch": patch}
     await configure(server, "Mutating", {"clientConfig": hook.client("/m"), "failurePolicy": "Ignore"})
-    assert (await create(server, f"undecodable{len(body)}")).json["data"] == {"a": "1"}
+    answer = await create(server, f"undecodable{len(body)}")
+    if allowed:
+        assert answer.json["data"] == {"a": "1"}
+    else:
+        assert answer.status == 400 and "denied the request" in answer.json["message"]
 
 
 async def test_failure_policy_decides_when_nobody_answers(server: ApiUnderTest, hook: Webhook) -> None:

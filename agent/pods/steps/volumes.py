@@ -24,13 +24,16 @@ async def set_up_volumes(ctx: PodContext) -> bool:
         return True
     if state.volumes.mounted is None and state.step_back_off.waits(VOLUMES):
         return False
-    pod = state.pod
-    state.volumes.refresh_at = None
+    pod, asked = state.pod, state.volumes.refresh_at
+    state.volumes.refresh_at = None  # what changes meanwhile sets it again
     try:
         await deps.references.ready(state.uid)
         state.volumes.mounted, refresh_at = await deps.volumes.mount(pod)
     except FolderError as error:
         ctx.reporter.event(WARNING, "Failed", f"error making pod data directories: {error}")
+        if state.volumes.mounted is not None:
+            state.volumes.refresh_at = now + 60.0
+            return True
         state.step_back_off.failed(VOLUMES)
         return False
     except (MountsFailed, ReferencesError) as error:
@@ -44,6 +47,10 @@ async def set_up_volumes(ctx: PodContext) -> bool:
             reject(ctx, _over_limit(error))
         state.step_back_off.failed(VOLUMES)
         return False
+    except BaseException:
+        if state.volumes.refresh_at is None:
+            state.volumes.refresh_at = asked  # nothing was refreshed
+        raise
     if refresh_at is not None:
         state.volumes.refresh_at = deps.monotonic() + refresh_at - deps.now()
     state.step_back_off.succeeded(VOLUMES)

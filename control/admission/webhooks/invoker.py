@@ -60,7 +60,8 @@ class WebhookInvoker:
                 float(hook.get("timeoutSeconds") or 10),
                 owner_of(attributes.user.name),
             )
-            verdict = await offload.run(attributes.user.name, len(answer), read, answer, sent)
+            mutating = phase == "mutating"
+            verdict = await offload.run(attributes.user.name, len(answer), read, answer, sent, mutating=mutating)
         except (CallFailed, BadAnswer) as error:
             rejected = "true" if hook.get("failurePolicy") != "Ignore" else "false"
             WEBHOOK_SECONDS.observe(*labels, rejected, kind, time.perf_counter() - start)

@@ -55,8 +55,8 @@ class MutatingAdmissionWebhook(Plugin):
         on_path, version = attributes.resource, invocation.resource
         shown = await shown_as(attributes.obj, on_path, version)
         try:
-            patched = await offload.run(attributes.user.name, verdict.size, apply_json_patch, shown, verdict.patch)
-            made = await taken_back(patched, on_path, version, attributes.obj)
+            made = await offload.run(attributes.user.name, verdict.size, apply_json_patch, shown, verdict.patch)
+            made = await taken_back(made, on_path, version, attributes.obj)
         except (StatusError, msgspec.ValidationError) as error:
             # The webhook did answer, so its failurePolicy does not apply (upstream's callAttrMutatingHook).
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))

@@ -93,8 +93,8 @@ async def request_for(invocation: Invocation, attributes: Attributes) -> Object:
     }
 
 
-def read(answer: bytes, sent: Object) -> Verdict:
-    """Read the webhook's answer to a review."""
+def read(answer: bytes, sent: Object, *, mutating: bool) -> Verdict:
+    """Read the webhook's answer to a review; a patch of one that validates is not looked at."""
     try:
         review = msgspec.json.decode(answer)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -115,30 +115,41 @@ def read(answer: bytes, sent: Object) -> Verdict:
         raise BadAnswer(f"the response cannot be read: {error}") from error
     if version.endswith("/v1") and response.get("uid") != sent["request"]["uid"]:
         raise BadAnswer(f"expected response.uid={sent['request']['uid']!r}, got {response.get('uid')!r}")
+    encoded = _encoded_patch(response, version) if mutating else ""
     return Verdict(
         bool(typed.allowed),
         msgspec.to_builtins(typed.status) if typed.status is not None else {},
-        _patch(response, version),
+        _decoded(encoded) if encoded and typed.allowed else [],
         tuple(text or "" for text in typed.warnings or ()),
         {key: value or "" for key, value in (typed.auditAnnotations or {}).items()},
         len(answer),
     )
 
 
-def _patch(response: Object, version: str) -> list[Any]:
+def _encoded_patch(response: Object, version: str) -> str:
     encoded, kind = response.get("patch"), response.get("patchType")
     if not encoded:
         if kind and version.endswith("/v1"):
             raise BadAnswer("webhook returned response.patchType but not response.patch")
-        return []
+        return ""
     if kind != "JSONPatch" and (kind or version.endswith("/v1")):
         raise BadAnswer(f'webhook returned response.patch, but response.patchType must be "JSONPatch", not {kind!r}')
     try:
-        patch = msgspec.json.decode(base64.b64decode(encoded, validate=True))
+        base64.b64decode(encoded, validate=True)
+    except (ValueError, TypeError) as error:
+        raise BadAnswer(f"the response cannot be read: response.patch: {error}") from error
+    found: str = encoded
+    return found
+
+
+def _decoded(encoded: str) -> list[Any]:
+    """Return the operations of a patch; raises BadAnswer. Only of an allowed request's: a denial stays one (upstream alike)."""
+    try:
+        patch = msgspec.json.decode(base64.b64decode(encoded))
     except (ValueError, RecursionError) as error:
-        raise BadAnswer(f"webhook returned a patch that cannot be read: {error}") from error
-    if not isinstance(patch, list) or not all(isinstance(operation, dict) for operation in patch):
-        raise BadAnswer("webhook returned a patch that is not an array of operations")
+        raise BadAnswer(f"received undecodable patch in webhook response: {error}") from error
+    if not isinstance(patch, list) or not all(isinstance(operation, dict | None) for operation in patch):
+        raise BadAnswer("received undecodable patch in webhook response: it is not an array of operations")
     return patch
 
 

@@ -55,7 +55,7 @@ class _Decoded(msgspec.Struct, gc=False):
 
 
 class _ListMetadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
+    resource_version: str | None = None
 
 
 class _List(msgspec.Struct):
@@ -76,7 +76,7 @@ class MetadataClient(Client):
         async with self._places:
             found = answered(await self.call("GET", path), _List, path)
             items = [item async for item in decoded(found.items or (), Partial, path)]
-        return ListResult(items, found.metadata.resource_version)
+        return ListResult(items, found.metadata.resource_version or "")
 
     async def watch(
         self, kind: Any, namespace: str = "", *, resource_version: str = "", **options: Any

@@ -229,6 +229,8 @@ async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_r
         async def free(wanted: int) -> int:
             return 0
 
+        async def nothing() -> None: ...
+
         eviction = Eviction(
             evicted,  # type: ignore[arg-type]
             ThresholdTracker(thresholds({"memory.available": "100Mi"}, {}, {}, {}), 300.0),
@@ -237,6 +239,7 @@ async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_r
             free,
             lambda: changes.append(True),
             ImageFilesystem(runtime, node.config.root_dir),
+            remove_leftovers=nothing,
             clock=SYSTEM,
         )
         await eviction.check()

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from agent.images import list_limit
+from agent.images import garbage_collection, list_limit
 from agent.images.garbage_collection import ImageDisk, ImageGC
 from cri.client import Client
 from cri.containerd_service import ImageName
@@ -224,6 +224,19 @@ async def test_surplus_names_of_images_in_use_are_deleted_in_containerd(
     )
     await images.collect()
     assert runtime.deleted == (names[1:7] if containerd else []) and runtime.removed == []
+
+
+@pytest.mark.parametrize(
+    ("image", "full"),
+    [
+        ("nginx", "docker.io/library/nginx:latest"),
+        ("r.test/app:1", "r.test/app:1"),
+        ("app@sha256:" + "0" * 64, "docker.io/library/app@sha256:" + "0" * 64),
+        ("", ""),
+    ],
+)
+def test_names_of_pods_are_compared_as_the_runtime_lists_them(image: str, full: str) -> None:
+    assert garbage_collection._full_name(image) == full
 
 
 @pytest.mark.parametrize("containerd", [False, True])

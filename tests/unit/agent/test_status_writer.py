@@ -9,6 +9,7 @@ import msgspec
 
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.status.writer import DELETIONS, STATUSES, StatusWriter
+from kube import errors
 from kube.api import core_v1, meta_v1
 from kube.connections import REQUESTS
 from kube.errors import StatusError
@@ -300,3 +301,19 @@ async def test_the_agents_disruption_condition_is_written_and_never_removed() ->
     reported = [{c["type"]: c.get("reason") for c in patch.get("conditions", ())} for patch in api.patches]
     assert reported[0]["DisruptionTarget"] == "TerminationByKubelet"
     assert all("DisruptionTarget" not in conditions for conditions in reported[1:])
+
+
+async def test_the_status_of_a_pod_that_another_one_replaced_is_given_up() -> None:
+    """The server answers a patch with another UID as invalid, and a deletion as a conflict."""
+    api = Api()
+
+    async def refused(*_: object, **__: object) -> None:
+        api.patches.append({})
+        raise errors.invalid("", "Pod", "p", [errors.invalid_value("metadata.uid", "u", "field is immutable")])
+
+    api.patch = refused  # type: ignore[method-assign, assignment]
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    writer.set(api.pod(), status("True"))
+    async with asyncio.timeout(10):
+        await writer.flushed("u")
+    assert len(api.patches) == 1

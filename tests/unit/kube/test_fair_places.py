@@ -106,6 +106,22 @@ async def test_a_place_whose_waiter_is_cancelled_is_the_next_ones(given: bool) -
     assert (work.places._free, work.places._owners, work.places._line) == (1, {}, {})
 
 
+async def test_a_waiter_that_comes_while_another_of_its_owner_is_cancelled_is_not_lost() -> None:
+    work = Work(FairPlaces(1, 1, 3, None))
+    await work.start("ann")
+    (first,) = await work.start("bob")
+    await work.start("cid")
+    work.go_on.release()  # in the next iteration ann leaves, then bob comes again, then his first request is cancelled
+    again = asyncio.create_task(work._work("bob"))
+    first.cancel()
+    for _ in range(20):
+        work.go_on.release()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await again
+    assert (work.places._free, work.places._owners, work.places._line) == (1, {}, {})
+
+
 class Server:
     """Answers reviews when it is released, and counts what it was sent."""
 

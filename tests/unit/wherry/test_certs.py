@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from kube import pki
+from kube import kubeconfig, pki
 from kube.clock import SYSTEM
-from wherry import configuration
+from wherry import configuration, daemons
 from wherry.errors import WherryError
 from wherry.main import app
 from wherry.settings import Settings
@@ -64,3 +65,33 @@ def test_a_worker_renews_nothing_by_command(tmp_path: Path) -> None:
     settings.save()
     found = certs(settings, "renew")
     assert isinstance(found.exception, WherryError) and "renew their certificates themselves" in str(found.exception)
+
+
+@pytest.mark.parametrize("ends", ["agent", "admin"])
+def test_daemons_that_read_a_kubeconfig_at_their_start_are_restarted(
+    installed: Settings, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    path = installed.layout.agent_kubeconfig if ends == "agent" else installed.layout.admin_kubeconfig
+    old = kubeconfig.load(path)
+    ca, now = pki.KeyPair.load(installed.layout.pki, "ca"), SYSTEM.now()
+    short = pki.issue(ca, "system:node:n", ("system:nodes",), now=now, lifetime=timedelta(days=5))
+    kubeconfig.write(
+        path, kubeconfig.render(dataclasses.replace(old, certificate=short.cert_pem, key=short.key_pem), user="x")
+    )
+    done: list[str] = []
+
+    async def running(settings: Settings) -> dict[str, int]:
+        return {"agent": 1}
+
+    async def stop(settings: Settings) -> bool:
+        done.append("stop")
+        return True
+
+    async def start(settings: Settings) -> None:
+        done.append("start")
+
+    for name, replacement in (("running", running), ("stop", stop), ("start", start)):
+        monkeypatch.setattr(daemons, name, replacement)
+    found = certs(installed, "renew")
+    assert found.output.startswith(f"renewed {path}: ")
+    assert done == (["stop", "start"] if ends == "agent" else [])

@@ -147,7 +147,7 @@ def test_a_line_about_an_image_is_read() -> None:
         "sha256:0123 2.1 MiB linux/amd64,linux/arm64 io.cri-containerd.image=managed "
     )
     assert parsed(line) == Image("docker.io/library/busybox:1", "sha256:0123", "2.1 MiB", "linux/amd64,linux/arm64")
-    assert parsed(line.replace("docker.io/library/busybox:1", "sha256:0123")) is None
+    assert parsed("too short") is None
     assert [column.heading for column in IMAGE_COLUMNS if not column.wide] == ["NAME", "SIZE", "DIGEST"]
 
 
@@ -168,21 +168,36 @@ def test_logs_are_printed_from_the_files_of_an_installation_of_its_own(tmp_path:
         command(settings, "kubelet", follow=False, tail=5)
 
 
+LISTED = [
+    *(Image(name, f"sha256:{name[0]}", "1.0 MiB", "linux/amd64") for name in ("a:1", "b:1", "b:2", "c:1", "d:1")),
+    *(Image(f"sha256:id-{digest}", f"sha256:{digest}", "1.0 MiB", "linux/amd64") for digest in "abce"),
+    Image("a@sha256:a", "sha256:a", "1.0 MiB", "linux/amd64"),
+]
+
+
 async def test_images_that_containers_use_by_name_or_digest_are_not_unused(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = "REF TYPE DIGEST SIZE PLATFORMS LABELS\n" + "".join(
-        f"{name} type {digest} 1.0 MiB linux/amd64 -\n"
-        for name, digest in [
-            ("a:1", "sha256:a"),
-            ("b:1", "sha256:b"),
-            ("b:2", "sha256:b"),
-            ("c:1", "sha256:c"),
-            ("d:1", "sha256:d"),
-        ]
-    )
+    lines = [f"{image.name} type {image.digest} {image.size} {image.platforms} -\n" for image in LISTED]
+    listed = "REF TYPE DIGEST SIZE PLATFORMS LABELS\n" + "".join(lines)
     answers = {"images": listed, "containers": "CONTAINER IMAGE RUNTIME\n1 b:1 runc\n2 x@sha256:c runc\n"}
 
     async def run(command: list[str], **options: object) -> object:
         return SimpleNamespace(stdout=answers[command[-2]])
 
     monkeypatch.setattr(images, "run", run)
-    assert [image.name for image in await images.unused(Settings(sandbox_image="d:1"))] == ["a:1"]
+    settings = Settings(sandbox_image="d:1")
+    assert [image.digest for image in await images.unused(settings)] == ["sha256:a", "sha256:e"]
+    assert "sha256:id-e" in [image.name for image in await images.unused(settings)]
+    assert not [image.name for image in await images.listed(settings) if image.name.startswith("sha256:")]
+
+
+@pytest.mark.parametrize(
+    ("names", "removed"),
+    [
+        (["b:1"], ["b:1"]),
+        (["b:1", "b:2"], ["b:1", "b:2", "sha256:id-b"]),
+        (["a:1"], ["a:1", "sha256:id-a", "a@sha256:a"]),
+        (["sha256:id-e"], ["sha256:id-e"]),
+    ],
+)
+def test_with_the_last_tag_go_the_names_that_keep_an_image_on_the_disk(names: list[str], removed: list[str]) -> None:
+    assert images.with_last_names(LISTED, names) == removed

@@ -15,6 +15,7 @@ from agent.volumes.expansion import Expansion
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1
+from kube.errors import unavailable
 from tests.support.clock import FakeClock
 
 Json = dict[str, Any]
@@ -172,3 +173,22 @@ async def test_a_read_only_volume_is_not_expanded(node: Node) -> None:
     assert not node.driver.sizes and not node.claims.patches
     text = 'MountVolume.NodeExpandVolume failed for volume "pv" requested read-only file system'
     assert node.events.seen == [("FileSystemResizeFailed", text)] * 2
+
+
+async def test_an_error_of_the_api_is_one_of_the_volume(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other errors would leave the pod's volumes, its tokens among them, without another refresh."""
+    node.claim("2Gi")
+
+    async def away(*_: object, **__: object) -> None:
+        raise unavailable("away")
+
+    monkeypatch.setattr(node.claims, "patch", away)
+    with pytest.raises(VolumeError, match="cannot be recorded"):
+        await node.finish()
+
+
+async def test_a_volume_that_is_mounted_read_only_is_refused_with_one_event_for_each_size(node: Node) -> None:
+    node.claim("2Gi")
+    for size in ("2Gi", "2Gi", "3Gi"):
+        await node.finish(size, read_only=True)
+    assert [reason for reason, _ in node.events.seen] == ["FileSystemResizeFailed"] * 4, "of the pod and of the claim"

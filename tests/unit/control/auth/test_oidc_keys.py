@@ -71,7 +71,6 @@ def test_the_private_part_of_a_key_is_not_read(monkeypatch: pytest.MonkeyPatch) 
         "no object",
         None,
     ],
-    ids=repr,
 )
 def test_an_entry_that_is_no_key_for_signatures_is_left_out(entry: object) -> None:
     assert read_keys({"keys": [entry, public(RSA, kid="good")]}, URL).keys() == {"good"}

@@ -1,0 +1,8 @@
+"""The owner of the request that is being answered, for calls on its behalf by what knows no request (conversions)."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+ACTING: ContextVar[str] = ContextVar("acting", default="")
+"""Whose share such calls take (kube/owners.py); "" for work of the server itself."""
