@@ -146,7 +146,7 @@ class BatchWebhook(Sink):
 
 
 class _User(msgspec.Struct):
-    """What identifies whose share an event's sending takes: of a user's groups and extra there may be many."""
+    """The part of an event's user that tells whose share its sending takes: there may be many groups and extra values."""
 
     username: str = ""
 
