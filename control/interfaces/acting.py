@@ -5,4 +5,4 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 ACTING: ContextVar[str] = ContextVar("acting", default="")
-"""Whose share such calls take (kube/owners.py); "" for work of the server itself."""
+"""The owner (kube/owners.py) that such calls are charged to; "" for work of the server itself."""
