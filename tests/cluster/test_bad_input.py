@@ -285,7 +285,8 @@ def test_immutable_fields_cannot_be_changed(shared: Cluster, raw: Raw, ns: str) 
     done = shared.kubectl("patch", "pod", "p", "-n", ns, "-p", '{"spec":{"hostname":"other"}}', check=False)
     assert "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`" in done.stderr
     answer = raw.send("PATCH", f"{path}/pods/p", {"metadata": {"uid": "x"}}, content_type=merge)
-    assert answer.refusal[:2] == (409, "Conflict")
+    why = 'metadata.uid: Invalid value: "x": field is immutable'
+    assert answer.refusal == (422, "Invalid", f'Pod "p" is invalid: {why}')
     shared.kubectl("delete", "pod", "p", "-n", ns, "--grace-period=0", "--force", "--wait=false")
 
 
