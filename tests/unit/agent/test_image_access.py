@@ -15,8 +15,8 @@ from agent.images import pull_intents, pull_record_files
 from agent.images.garbage_collection import ImageGC
 from agent.images.image_access import ImageAccess
 from agent.images.manager import ImageError, Images
-from agent.images.names import with_registry, without_tag
-from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
+from agent.images.names import with_registry
+from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source
 from cri.client import Client
 from cri.errors import CRIError, UnavailableError
 from cri.messages import Image
@@ -287,22 +287,6 @@ def test_a_failed_pull_beside_an_abandoned_one_does_not_open_what_that_one_bring
     assert not records.open_to_all(IMAGE, ID)
 
 
-@pytest.mark.parametrize(
-    ("image", "listed"),
-    [
-        ("app:1", "docker.io/library/app:1"),
-        ("team/app:1", "docker.io/team/app:1"),
-        ("r.test/app:1", "r.test/app:1"),
-        ("r:5000/app@sha256:00", "r:5000/app@sha256:00"),
-        ("r:5000/app:1@sha256:00", "r:5000/app@sha256:00"),
-        ("app:1@sha256:00", "docker.io/library/app@sha256:00"),
-        ("localhost/app:1", "localhost/app:1"),
-    ],
-)
-def test_names_are_listed_with_their_registry(image: str, listed: str) -> None:
-    assert with_registry(image) == listed
-
-
 DAMAGE = (b"", b'{"imageRef":', b"[]", b'{"imageRef":"sha256:abc"}', b"[" * 100_000)
 
 
@@ -350,29 +334,6 @@ def test_images_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     assert not records.open_to_all(IMAGE, ID)
     records.prune([])
     assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulled").iterdir()) == []
-
-
-def test_names_lose_tag_and_digest_but_not_the_port() -> None:
-    names = ("a:1", "r:5000/a", "r:5000/a:1", "r:5000/a:1@sha256:00", "a@sha256:00")
-    assert [without_tag(name) for name in names] == ["a", "r:5000/a", "r:5000/a", "r:5000/a", "a"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "image", "wanted"),
-    [
-        ("*.dkr.ecr.*.amazonaws.com", "1.dkr.ecr.eu.amazonaws.com/app:1", True),
-        ("*.io", "gcr.io/app", True),
-        ("*.io", "eu.gcr.io/app", False),
-        ("*.*.io", "eu.gcr.io/app", True),
-        ("r.test:8080/path", "r.test:8080/path/app:1", True),
-        ("r.test:8080", "r.test/app", False),
-        ("r.test/path", "r.test/other", False),
-        ("docker.io", "nginx", True),
-        ("docker.io/library", "nginx:1", True),
-    ],
-)
-def test_patterns_of_plugins(pattern: str, image: str, wanted: bool) -> None:
-    assert matches(pattern, image) is wanted
 
 
 async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path: Path) -> None:

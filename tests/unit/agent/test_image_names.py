@@ -66,3 +66,42 @@ def test_credentials_with_an_endless_address_are_for_no_image_and_only_so_many_a
         data={".dockerconfigjson": base64.b64encode(b'{"auths":' + b"[" * 100_000).decode()},
     )
     assert registry_auth.credentials([deep]) == []
+
+
+@pytest.mark.parametrize(
+    ("image", "listed"),
+    [
+        ("app:1", "docker.io/library/app:1"),
+        ("team/app:1", "docker.io/team/app:1"),
+        ("r.test/app:1", "r.test/app:1"),
+        ("r:5000/app@sha256:00", "r:5000/app@sha256:00"),
+        ("r:5000/app:1@sha256:00", "r:5000/app@sha256:00"),
+        ("app:1@sha256:00", "docker.io/library/app@sha256:00"),
+        ("localhost/app:1", "localhost/app:1"),
+    ],
+)
+def test_names_are_listed_with_their_registry(image: str, listed: str) -> None:
+    assert image_names.with_registry(image) == listed
+
+
+def test_names_lose_tag_and_digest_but_not_the_port() -> None:
+    names = ("a:1", "r:5000/a", "r:5000/a:1", "r:5000/a:1@sha256:00", "a@sha256:00")
+    assert [image_names.without_tag(name) for name in names] == ["a", "r:5000/a", "r:5000/a", "r:5000/a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image", "wanted"),
+    [
+        ("*.dkr.ecr.*.amazonaws.com", "1.dkr.ecr.eu.amazonaws.com/app:1", True),
+        ("*.io", "gcr.io/app", True),
+        ("*.io", "eu.gcr.io/app", False),
+        ("*.*.io", "eu.gcr.io/app", True),
+        ("r.test:8080/path", "r.test:8080/path/app:1", True),
+        ("r.test:8080", "r.test/app", False),
+        ("r.test/path", "r.test/other", False),
+        ("docker.io", "nginx", True),
+        ("docker.io/library", "nginx:1", True),
+    ],
+)
+def test_patterns_of_plugins(pattern: str, image: str, wanted: bool) -> None:
+    assert registry_auth.matches(pattern, image) is wanted
