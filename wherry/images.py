@@ -88,21 +88,23 @@ def with_last_names(found: Sequence[Image], names: Sequence[str]) -> list[str]:
     return list(wanted)
 
 
-async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
-    """Remove images by name and return the names; raises WherryError before anything is removed if one is not there."""
-    found = await _all(settings)
+def _check_present(found: Sequence[Image], names: Sequence[str]) -> None:
     present = {image.name for image in found}
     if missing := [name for name in names if name not in present]:
         raise WherryError(f"there is no image {missing[0]}: `wherry image list` shows the names")
+
+
+async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
+    """Remove images by name and return the names; raises WherryError before anything is removed if one is not there."""
+    found = await _all(settings)
+    _check_present(found, names)
     await run([*ctr(settings), "images", "rm", "--sync", *with_last_names(found, names)], timeout=SECONDS)
     return list(names)
 
 
 async def save(settings: Settings, path: Path, names: Sequence[str]) -> None:
     """Write images to an archive; raises WherryError if one is not there."""
-    present = {image.name for image in await listed(settings)}
-    if missing := [name for name in names if name not in present]:
-        raise WherryError(f"there is no image {missing[0]}: `wherry image list` shows the names")
+    _check_present(await listed(settings), names)
     try:
         await run([*ctr(settings), "images", "export", str(path), *names], timeout=SECONDS)
     except BaseException:
