@@ -8,19 +8,18 @@ last one holds an error's text, are indented, so that none begins as a record do
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from types import TracebackType
 from typing import TextIO, TypeAlias
 
 _ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 
 
 def escaped(text: str) -> str:
-    """Return a text on one line: control characters and line breaks are written as Python writes them."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    """Return a text on one line: what cannot be printed (control characters, line breaks, marks that change the direction
+    of text) is written as Python writes it."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class LineFormatter(logging.Formatter):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from kube.log_lines import escaped
 from wherry.errors import WherryError
 
 FORMATS = ("table", "wide", "json", "yaml")
@@ -40,14 +41,9 @@ def show(rows: Sequence[Row], columns: Sequence[Column[Row]], output: str, data:
         print(line)
 
 
-def printable(text: str) -> str:
-    """Return a text without control characters, which would change a terminal: nodes and pods write some texts."""
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
-
-
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, without spaces at their ends."""
-    lines = [headings, *([printable(text) for text in row] for row in rows)]
+    """Return the lines of a table, without spaces at their ends; nodes and pods write some of its texts."""
+    lines = [headings, *([escaped(text) for text in row] for row in rows)]
     widths = [max(len(line[number]) for line in lines) for number in range(len(headings))]
     return [
         "".join(text.ljust(width + GAP) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines

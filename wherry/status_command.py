@@ -7,6 +7,7 @@ import sys
 import time
 
 from kube.clock import SYSTEM
+from kube.log_lines import escaped
 from wherry import output, status
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -29,7 +30,7 @@ def show(settings: Settings, format: str, *, watch: bool = False) -> bool:
             if watch and format == "text" and sys.stdout.isatty():
                 sys.stdout.write(CLEAR)
             if format == "text":
-                print("\n".join(map(output.printable, status.lines(found))), flush=True)
+                print("\n".join(map(escaped, status.lines(found))), flush=True)
             else:
                 print(output.dumped(status.as_data(found), format), end="", flush=True)
             if not watch:

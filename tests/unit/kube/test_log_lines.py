@@ -26,9 +26,9 @@ def record(message: str, error: Exception | None = None) -> logging.LogRecord:
 
 
 def test_a_message_is_one_line_without_control_characters() -> None:
-    text = log_lines.LineFormatter(log_lines.FORMAT).format(record(BREAKS + "\x1b[2J\x00\x7f é\t"))
+    text = log_lines.LineFormatter(log_lines.FORMAT).format(record(BREAKS + "\x1b[2J\x00\x7f é\t\u202e"))
     assert len(text.splitlines()) == 1
-    assert text.endswith(r"control: GET \n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x1b[2J\x00\x7f é\t failed")
+    assert text.endswith(r"control: GET \n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x1b[2J\x00\x7f é\t\u202e failed")
 
 
 def test_lines_of_a_traceback_are_indented() -> None:
