@@ -7,7 +7,7 @@ import logging
 from control.registry.registry import Registry
 from control.registry.served import served
 from control.storage import codec
-from control.storage.listing import too_large
+from control.storage.listing import revision_too_large
 from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Unavailable
 from kube import errors
 from kube.errors import FieldError, StatusError
@@ -46,7 +46,7 @@ def storage_error(error: StoreError) -> StatusError:
     if isinstance(error, NoSpace):
         return StatusError(500, "", str(error))  # what upstream makes of etcd's alarm NOSPACE
     if isinstance(error, FutureRevision):
-        return too_large(error.revision, error.current)  # the cache is behind: 504, and to be retried
+        return revision_too_large(error.revision, error.current)  # the cache is behind: 504, and to be retried
     return errors.internal(str(error))
 
 

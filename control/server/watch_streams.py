@@ -14,7 +14,7 @@ from control.server.forms import Form
 from control.server.list_options import ListOptions, check
 from control.server.selector_budget import SelectorBudget
 from control.server.served_selectors import split
-from control.storage.listing import parse_revision, too_large
+from control.storage.listing import parse_revision, revision_too_large
 from control.storage.store import Compacted, FutureRevision, StoreError
 from control.storage.watcher import WatchEvent
 from kube import errors
@@ -65,7 +65,7 @@ class WatchStreams:
             try:
                 await cache.wait_fresh(wanted)
             except FutureRevision as error:
-                raise too_large(wanted, error.current) from error
+                raise revision_too_large(wanted, error.current) from error
         held = self._budget.hold(user, size)
         after = wanted or cache.revision
         watcher = cached.watch(

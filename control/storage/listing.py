@@ -106,7 +106,7 @@ async def list_objects(
         else:
             await cache.wait_current()
     except FutureRevision as error:
-        raise too_large(error.revision, error.current) from error
+        raise revision_too_large(error.revision, error.current) from error
     return _listing(await _slice(resource, prefix, predicate, limit, "", costly=costly), prefix, predicate)
 
 
@@ -165,7 +165,7 @@ async def _at(
             size = limit - len(entries) if limit and predicate is None else PAGE
             page = await cache.store.list(prefix, revision, start_after, size if folder else 1)
         except FutureRevision as error:
-            raise too_large(error.revision, error.current) from error
+            raise revision_too_large(error.revision, error.current) from error
         items = page.items if folder else [item for item in page.items if item.key == prefix]
         for index, item in enumerate(items):
             if item.failure:
@@ -208,7 +208,7 @@ def parse_revision(text: str) -> int:
     raise bad_request(f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {problem}")
 
 
-def too_large(wanted: int, current: int) -> StatusError:
+def revision_too_large(wanted: int, current: int) -> StatusError:
     """Return the 504 for a resourceVersion that this server has not reached."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     details = {"causes": [cause], "retryAfterSeconds": 1}

@@ -15,7 +15,7 @@ import msgspec
 
 from control.decoding.decode import load_json
 from control.patch.apply.compare import compare, fields_of, with_named
-from control.patch.apply.conflicts import ApplyConflict
+from control.patch.apply.conflict_errors import ApplyConflict
 from control.patch.apply.fieldset import Set, difference, intersection, ordered, united
 from control.patch.apply.items import ItemWithoutKey
 from control.patch.apply.managers import Key, Manager, check_number, decode, encode
