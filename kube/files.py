@@ -8,16 +8,18 @@ import tempfile
 from pathlib import Path
 
 
-def write_file(path: Path, data: bytes, mode: int, group: int = -1) -> None:
+def write_file(path: Path, data: bytes, mode: int, group: int = -1, *, keep_owner: bool = False) -> None:
     """Write a file so that it is there whole or not at all, never readable by more than `mode` allows.
 
-    `group` is the number of the group that it gets; -1 leaves the process's own.
+    `group` is the number of the group that it gets; -1 leaves the process's own. With `keep_owner`, root gives it the
+    owner and group of the file that it replaces.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchown(file.fileno(), -1, group)
+            owner, group = _owner(path) if keep_owner and os.geteuid() == 0 else (-1, group)
+            os.fchown(file.fileno(), owner, group)
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
@@ -27,3 +29,12 @@ def write_file(path: Path, data: bytes, mode: int, group: int = -1) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _owner(path: Path) -> tuple[int, int]:
+    """Return the user and group that a file belongs to, -1 where there is none."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return -1, -1
+    return found.st_uid, found.st_gid

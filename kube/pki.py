@@ -55,9 +55,11 @@ class KeyPair:
         return encode_key(self.key)
 
     def save(self, directory: Path, name: str) -> None:
-        """Write `name`.crt (0644) and `name`.key (0600)."""
-        write_file(directory / f"{name}.key", self.key_pem, 0o600)
-        write_file(directory / f"{name}.crt", self.cert_pem, 0o644)
+        """Write `name`.crt (0644) and `name`.key (0600). Those that root replaces keep their owner: the control plane runs
+        as an account of its own, and reads renewed files while it runs.
+        """
+        write_file(directory / f"{name}.key", self.key_pem, 0o600, keep_owner=True)
+        write_file(directory / f"{name}.crt", self.cert_pem, 0o644, keep_owner=True)
 
     @classmethod
     def load(cls, directory: Path, name: str) -> KeyPair:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -58,6 +59,26 @@ def test_one_that_ends_soon_is_renewed_and_no_other(installed: Settings) -> None
     assert len(renewed.output.splitlines()) == 1
     assert certs(installed, "check").exit_code == 0
     assert certs(installed, "renew").output == "no certificate ends soon\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone writes files of other accounts")
+def test_renewed_files_keep_their_owner(installed: Settings) -> None:
+    """Under systemd the control plane runs as an account of its own, and reads renewed certificates while it runs."""
+    pki_folder = installed.layout.pki
+    ca, now = pki.KeyPair.load(pki_folder, "ca"), SYSTEM.now()
+    pki.issue(ca, "kube-apiserver", usages=(pki.SERVER,), sans=["n"], now=now, lifetime=timedelta(days=5)).save(
+        pki_folder, "apiserver"
+    )
+    files = [pki_folder / f"apiserver.{ending}" for ending in ("crt", "key")]
+    for file in files:
+        os.chown(file, 4711, 4712)
+    before = [file.read_bytes() for file in files]
+    assert certs(installed, "renew").exit_code == 0
+    assert all(file.read_bytes() != data for file, data in zip(files, before, strict=True))
+    assert [(file.stat().st_uid, file.stat().st_gid, file.stat().st_mode & 0o777) for file in files] == [
+        (4711, 4712, 0o644),
+        (4711, 4712, 0o600),
+    ]
 
 
 def test_a_worker_renews_nothing_by_command(tmp_path: Path) -> None:
