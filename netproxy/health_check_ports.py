@@ -56,6 +56,8 @@ class HealthCheckPorts:
         self._checks: dict[int, Check] = {}
         self._numbers: dict[str, int] = {}
         """Service -> its port, of those that request one."""
+        self._services: dict[int, str] = {}
+        """Port -> the Service that requested it last: a new Service may come before the deletion of the old one."""
         self._runners: dict[int, list[BoundedRunner]] = {}
         self._cleanups: set[asyncio.Task[None]] = set()
         self._table = ConnectionTable(FEW)
@@ -66,9 +68,12 @@ class HealthCheckPorts:
         A port that cannot be opened is logged and retried at the next change.
         """
         for key, ports in changed.items():
-            self._checks.pop(self._numbers.pop(key, 0), None)
+            before = self._numbers.pop(key, 0)
+            if self._services.get(before) == key:
+                del self._services[before]
+                self._checks.pop(before, None)
             for number, check in checks({key: ports}).items():
-                self._checks[number], self._numbers[key] = check, number
+                self._checks[number], self._numbers[key], self._services[number] = check, number, key
         for number in self._runners.keys() - self._checks.keys():
             self._close(number)
         for number in self._checks.keys() - self._runners.keys():

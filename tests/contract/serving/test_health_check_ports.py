@@ -180,3 +180,25 @@ async def test_a_request_for_a_service_that_is_gone_gets_503_and_its_connection_
     assert answer.startswith(b"HTTP/1.1 503 ") and b"\r\nConnection: close\r\n" in answer
     await server.update({KEY: ()})
     await server.close()
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("first", ["the old Service", "the new Service"])
+async def test_a_port_that_passes_to_another_service_is_served(number: int, first: str, together: bool) -> None:
+    """The deletion of the Service that had the port may be read before or after the creation of the one that has it."""
+    server = HealthCheckPorts(Health(SYSTEM), ("127.0.0.1",))
+    changes: list[tuple[str, tuple[ServicePort, ...]]] = [(KEY, ()), ("tenant/new", ports(number, "new"))]
+    if first == "the new Service":
+        changes.reverse()
+    try:
+        await server.update({KEY: ports(number)})
+        for change in [dict(changes)] if together else [dict([each]) for each in changes]:
+            await server.update(change)
+        client = await RawClient.connect(number, data=GET)
+        async with asyncio.timeout(5):
+            assert b'"new"' in await client.reader.readuntil(b"}, ")
+        await server.update({"tenant/new": ()})
+        with pytest.raises(OSError):
+            await asyncio.open_connection("127.0.0.1", number)
+    finally:
+        await server.close()
