@@ -84,6 +84,11 @@ class Layout:
         return self.run / "containerd"
 
     @property
+    def config(self) -> Path:
+        """Options of `wherry up` and `wherry join`, written by the administrator."""
+        return self.etc / "config.yaml"
+
+    @property
     def settings(self) -> Path:
         """Settings of `wherry up`, for later commands."""
         return self.etc / "wherry.json"

@@ -76,6 +76,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     etcd_certfile: str = ""
     etcd_keyfile: str = ""
     etcd_prefix: str = "/registry"
+    configured: list[str] = []
+    """Names of the settings that the configuration file had at the last `wherry up`."""
 
     @property
     def is_worker(self) -> bool:

@@ -6,6 +6,8 @@ import os
 import pwd
 from pathlib import Path
 
+import msgspec
+
 from wherry import (
     addresses,
     check,
@@ -34,7 +36,7 @@ async def up(wanted: Settings) -> Settings:
         if units.uses_systemd(settings):
             await units.prepare_machine()
         check.require(settings, running=running)
-    if running and before != settings:
+    if running and not _same(before, settings):
         with step("stop what runs with other options"):
             await daemons.stop(before or settings)
     if before is not None and before.own_proxy and not settings.own_proxy:
@@ -65,6 +67,11 @@ async def up(wanted: Settings) -> Settings:
     else:
         console.print("\nwherry token create --print-join-command prints the line that adds another machine.")
     return settings
+
+
+def _same(before: Settings | None, settings: Settings) -> bool:
+    """Return whether the daemons would run with the same options, wherever these were given."""
+    return before is not None and msgspec.structs.replace(before, configured=settings.configured) == settings
 
 
 async def _start_again(settings: Settings) -> Settings:

@@ -185,7 +185,7 @@ async def test_a_request_for_a_service_that_is_gone_gets_503_and_its_connection_
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("first", ["the old Service", "the new Service"])
 async def test_a_port_that_passes_to_another_service_is_served(number: int, first: str, together: bool) -> None:
-    """The deletion of the Service that had the port may be read before or after the creation of the one that has it."""
+    """The deletion of the Service that had the port may be read before or after the creation of the next one."""
     server = HealthCheckPorts(Health(SYSTEM), ("127.0.0.1",))
     changes: list[tuple[str, tuple[ServicePort, ...]]] = [(KEY, ()), ("tenant/new", ports(number, "new"))]
     if first == "the new Service":
