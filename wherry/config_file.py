@@ -15,11 +15,14 @@ from typing import Any
 
 import yaml
 
+from wherry import registries
 from wherry.command_options import Option
 from wherry.errors import WherryError
 
 SECRETS = frozenset({"token", "certificate-key"})
 """Options that only root may read."""
+REGISTRIES = Option("registries", "registries", dict, "Image registries.", "none")
+"""The only key that is no option of the command line."""
 _KINDS = {str: "a text", int: "a number", bool: "true or false", list: "a list of texts"}
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
@@ -37,7 +40,7 @@ class ConfigFile:
 
     def require(self, options: Iterable[str], command: str) -> None:
         """Raise WherryError if there is an option that a command does not have."""
-        others = self.lines.keys() - set(options)
+        others = self.lines.keys() - {*options, REGISTRIES.name}
         _fail(
             f"{self.place(name)}: {name} is no option of `{command}`"
             for name in sorted(others, key=self.lines.__getitem__)
@@ -78,9 +81,9 @@ def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False)
     problems: list[str] = []
     for key, node in root.value:
         name, line = str(key.value), key.start_mark.line + 1
-        option = options.get(name)
+        option = REGISTRIES if name == REGISTRIES.name else options.get(name)
         if option is None:
-            near = difflib.get_close_matches(name, options, 1)
+            near = difflib.get_close_matches(name, [*options, REGISTRIES.name], 1)
             problems.append(
                 f"{path}:{line}: there is no option {name}" + (f"; did you mean {near[0]}?" if near else "")
             )
@@ -92,7 +95,8 @@ def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False)
                 arguments[option.parameter] = _value(option, node)
             except ValueError as error:
                 problems.append(f"{path}:{node.start_mark.line + 1}: {name}: {error}")
-    if SECRETS & lines.keys() and path.stat().st_mode & 0o077:
+    passwords = any(one.password for one in arguments.get(REGISTRIES.parameter, {}).values())
+    if (passwords or SECRETS & lines.keys()) and path.stat().st_mode & 0o077:
         problems.append(f"{path} contains secrets and other users may read it: `chmod 600 {path}`")
     _fail(problems)
     return ConfigFile(path, arguments, lines)
@@ -100,6 +104,8 @@ def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False)
 
 def _value(option: Option, node: yaml.Node) -> Any:
     """Return the value of an option; raise ValueError if it has another type."""
+    if option is REGISTRIES:
+        return registries.read(node)
     if option.name == "registry-mirror" and isinstance(node, yaml.MappingNode):
         return [f"{_scalar(host, str)}={_scalar(url, str)}" for host, url in node.value]
     if option.type is list:

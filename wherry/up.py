@@ -50,8 +50,7 @@ async def up(wanted: Settings) -> Settings:
     with step("write certificates and configuration"):
         file_modes.make_folders(settings)
         settings.save()
-        if settings.own_containerd:
-            containerd.write_configuration(settings)
+        containerd.write_configuration(settings)
         renewed = configuration.write_all(settings)
     if renewed and any((await daemons.running(settings)).values()):
         with step("stop what runs with other certificates"):
@@ -79,8 +78,7 @@ async def _start_again(settings: Settings) -> Settings:
     with step("write configuration"):
         file_modes.make_folders(settings)
         settings.save()
-        if settings.own_containerd:
-            containerd.write_configuration(settings)
+        containerd.write_configuration(settings)
         configuration.rewrite_node(settings)
     await starting.start_worker(settings)
     other_proxy.describe(settings)

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from wherry.command_options import Option
-from wherry.config_file import ConfigFile
+from wherry.config_file import REGISTRIES, ConfigFile
 from wherry.errors import WherryError
+from wherry.registries import Registry
 from wherry.settings import Settings, check_worker
 
 _FIELDS = {"registry_mirror": "registry_mirrors", "name": "names"}
@@ -71,10 +72,20 @@ def _unset(name: str, file: ConfigFile, flags: Mapping[str, Any], options: Mappi
 
 
 def as_options(settings: Settings, options: Mapping[str, Option]) -> dict[str, Any]:
-    """Return the options with the values that settings have, as the configuration file has them."""
+    """Return the options with the values that settings have, as the configuration file has them, but without passwords."""
     found = {}
     for name, option in options.items():
         field = _FIELDS.get(option.parameter, option.parameter)
         if field in Settings.__struct_fields__:
             found[name] = getattr(settings, field)
-    return found
+    shown = {host: msgspec.structs.replace(one, password="") for host, one in settings.registries.items()}
+    return {**found, REGISTRIES.name: _plain(shown)}
+
+
+def _plain(registries: dict[str, Registry]) -> dict[str, dict[str, Any]]:
+    """Return registries as data, without what has its default."""
+    usual = msgspec.to_builtins(Registry())
+    return {
+        host: {key: value for key, value in msgspec.to_builtins(one).items() if value != usual[key]}
+        for host, one in registries.items()
+    }

@@ -177,7 +177,7 @@ def test_print_shows_what_would_be_used_in_the_files_form(tmp_path: Path) -> Non
         "name": ["a"],
     }
     everything = yaml.safe_load(config(tmp_path, "print", "--defaults")[1])
-    assert everything.keys() == UP.keys() and everything["store"] == "sqlite"
+    assert everything.keys() == {*UP, "registries"} and everything["store"] == "sqlite"
     path.write_text(config(tmp_path, "print", "--defaults")[1])
     assert config(tmp_path, "validate")[0] == 0 and config(tmp_path, "print")[1] == text
 
