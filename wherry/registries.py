@@ -24,7 +24,7 @@ _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """How the images of one registry are pulled."""
+    """Settings for pulling the images of one registry."""
 
     mirrors: list[str] = []
     """URLs that are asked first, in this order."""
