@@ -234,8 +234,8 @@ def test_a_registry_with_a_certificate_of_its_own(
 ) -> None:
     now = SYSTEM.now()
     authority = pki.new_ca("registry", now)
-    tls = pki.issue(authority, "registry", usages=(pki.SERVER,), sans=["127.0.0.1"], now=now)
-    with registry(shared, 5443, tls=tls) as made:
+    tls = pki.issue(authority, "registry", usages=(pki.SERVER,), sans=[shared.host.address], now=now)
+    with registry(shared, 5443, address=shared.host.address, tls=tls) as made:
         made.push(images.busybox_of(made.host, f"{setting}:1"))
         ca = made.folder / "ca.crt"
         ca.write_bytes(authority.cert_pem)

@@ -102,6 +102,6 @@ def registry(
 
 
 def _answers(made: Registry) -> bool:
-    url = f"http://{made.host}/v2/"
-    done = made.cluster.host.run("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url, check=False)
+    url = f"{'http' if made.tls is None else 'https'}://{made.host}/v2/"
+    done = made.cluster.host.run("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", url, check=False)
     return done.stdout == ("401" if made.private else "200")
