@@ -4,17 +4,19 @@ Neither the engine's files nor its snapshots contain the plain text. `rewrite` e
 older key or in plain text. When it has finished, the old key can be removed from the configuration.
 
 A value that cannot be decrypted affects only its readers: lists and watches contain it as an item or event with a `failure`,
-and only reading that key raises.
+and only reading that key raises. A watch waits a second at most for a key that a plugin has to supply: the watch cache has one
+watch for all resources, which a slow plugin must not delay. The cache reads such values again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 
 from msgspec.structs import replace
 
-from control.storage.encryption import Encryption, EncryptionError
+from control.storage.encryption import WATCH_KEY_SECONDS, Encryption, EncryptionError
 from control.storage.store import (
     Batch,
     Event,
@@ -47,15 +49,15 @@ class EncryptedStore:
         self._former.insert(0, self.encryption)
         self.encryption = encryption
 
-    async def decrypt(self, key: str, stored: bytes) -> bytes:
-        """Return the decrypted value; fetches its key from a plugin if it is not cached."""
+    async def decrypt(self, key: str, stored: bytes, deadline: float | None = None) -> bytes:
+        """Return the decrypted value; fetches its key from a plugin if it is not cached, until a deadline if there is one."""
         try:
-            return await _decrypted(self.encryption, key, stored)
+            return await _decrypted(self.encryption, key, stored, deadline)
         except EncryptionError:
             # A former configuration must not accept plain text that the current one rejects.
             for former in self._former if stored.startswith(b"k8s:enc:") else ():
                 with contextlib.suppress(EncryptionError):
-                    return await _decrypted(former, key, stored)
+                    return await _decrypted(former, key, stored, deadline)
             raise
 
     async def _decrypted(self, item: Item) -> Item:
@@ -137,9 +139,9 @@ class EncryptedStore:
         return 1
 
 
-async def _decrypted(encryption: Encryption, key: str, stored: bytes) -> bytes:
+async def _decrypted(encryption: Encryption, key: str, stored: bytes, deadline: float | None) -> bytes:
     if encryption.remote:
-        await encryption.fetch_key(key, stored)
+        await encryption.fetch_key(key, stored, deadline)
     return encryption.decrypt(key, stored)
 
 
@@ -153,14 +155,16 @@ class _EncryptedWatch:
 
     async def __anext__(self) -> Batch:
         batch = await self._watch.__anext__()
-        return replace(batch, events=[await self._decrypted(event) for event in batch.events])
+        deadline = asyncio.get_running_loop().time() + WATCH_KEY_SECONDS
+        return replace(batch, events=[await self._decrypted(event, deadline) for event in batch.events])
 
-    async def _decrypted(self, event: Event) -> Event:
+    async def _decrypted(self, event: Event, deadline: float) -> Event:
+        decrypt = self._store.decrypt
         try:
             before = event.previous
             if before is not None:
-                before = replace(before, value=await self._store.decrypt(before.key, before.value))
-            value = await self._store.decrypt(event.key, event.value) if event.value else event.value
+                before = replace(before, value=await decrypt(before.key, before.value, deadline))
+            value = await decrypt(event.key, event.value, deadline) if event.value else event.value
             return replace(event, value=value, previous=before)
         except EncryptionError as error:
             return replace(event, value=b"", previous=None, failure=str(error))

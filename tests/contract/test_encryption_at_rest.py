@@ -13,7 +13,9 @@ import yaml
 
 from control.encryption_at_rest import EncryptionAtRest
 from control.storage import cache
+from control.storage.encryption import EncryptionError
 from control.storage.kms import provider
+from control.storage.kms.plugin import Plugin
 from control.storage.sqlite import SqliteStore
 from kube.json_object import Object
 from tests.support.clock import FakeClock
@@ -205,3 +207,14 @@ async def test_a_running_server_outlasts_a_value_that_its_plugin_cannot_open(
         async with asyncio.timeout(30):
             while (await api.request("GET", f"{SECRETS}/a")).status != 200:
                 await asyncio.sleep(0.05)
+
+
+async def test_a_call_under_way_fails_when_its_plugin_is_taken_out_of_the_configuration(plugin: Kms) -> None:
+    client = Plugin("outside", plugin.endpoint, 600.0)
+    plugin.hangs = True
+    call = asyncio.create_task(client.status())
+    async with asyncio.timeout(30):
+        await plugin.hanging.wait()
+        await client.close()
+        with pytest.raises(EncryptionError, match="the connection is closed"):
+            await call
