@@ -73,7 +73,14 @@ class KmsProvider:
             self.problem = self._unavailable = None
         except EncryptionError as error:
             self.problem = str(error)
+            self._record_availability(error)
             raise
+
+    def _record_availability(self, error: EncryptionError) -> _Failure:
+        """Record whether the plugin answered a call that failed, and return the failure."""
+        failure = _Failure(str(error), asyncio.get_running_loop().time() + RETRY_SECONDS)
+        self._unavailable = failure if isinstance(error, PluginUnavailable) else None
+        return failure
 
     async def _check(self) -> None:
         key_id = await self._plugin.status()
@@ -151,11 +158,9 @@ class KmsProvider:
         try:
             seed = await self._plugin.decrypt(encrypted)
         except EncryptionError as error:
-            failure = _Failure(str(error), asyncio.get_running_loop().time() + RETRY_SECONDS)
-            self._failed[source] = failure
+            self._failed[source] = self._record_availability(error)
             if len(self._failed) > CACHED_SEEDS:
                 self._failed.popitem(last=False)
-            self._unavailable = failure if isinstance(error, PluginUnavailable) else None
             return error
         finally:
             del self._calls[source]

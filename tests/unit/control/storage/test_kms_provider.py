@@ -19,6 +19,8 @@ from control.storage.kms.provider import CHECK_SECONDS, RETRY_SECONDS, KmsProvid
 from control.storage.sqlite import SqliteStore
 from tests.support.clock import FakeClock
 
+SECRETS, PODS = "/registry/secrets/", "/registry/pods/"
+
 
 class Plugin:
     """Decrypts what it has encrypted, unless `failure` is set; counts the calls."""
@@ -56,6 +58,10 @@ class Plugin:
     async def decrypt(self, encrypted: EncryptedSeed) -> bytes:
         await self._call("decrypt")
         return encrypted.ciphertext[::-1]
+
+
+def stored(kind: str, name: str) -> bytes:
+    return codec.encode({"kind": kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}})
 
 
 def made(plugin: Plugin) -> KmsProvider:
@@ -161,6 +167,30 @@ async def test_a_plugin_that_does_not_answer_is_called_once_for_all_seeds() -> N
     await reader.fetch_key(values[1])
 
 
+async def test_a_server_that_starts_without_its_plugin_waits_for_it_once_and_not_for_each_value(tmp_path: Path) -> None:
+    plugin, engine = Plugin(), await SqliteStore.open(tmp_path / "state.db")
+    for _ in range(3):  # of three seeds
+        store = EncryptedStore(engine, Encryption([(SECRETS, [made(plugin)])]))
+        await store.encryption.start()
+        for number in range(3):
+            await store.create(f"{SECRETS}default/{len(plugin.calls)}-{number}", stored("Secret", "s"))
+    plugin.calls.clear()
+    plugin.timeout = 0.0
+    started = EncryptedStore(engine, Encryption([(SECRETS, [made(plugin)])]))
+    with pytest.raises(EncryptionError, match="does not answer"):
+        await started.encryption.start()
+    watched = WatchCache(started)
+    secrets = watched.resource(SECRETS, "Secret", "v1")
+    task = asyncio.create_task(watched.run())
+    try:
+        await watched.wait_ready()
+        assert len(secrets.unreadable) == 9 and plugin.calls == ["status"]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+
+
 async def test_a_seed_that_the_plugin_refuses_prevents_no_call_for_another() -> None:
     plugin = Plugin()
     reader, (first, second) = made(plugin), await seeds(plugin, 2)
@@ -170,13 +200,6 @@ async def test_a_seed_that_the_plugin_refuses_prevents_no_call_for_another() -> 
     plugin.failure = ""
     await reader.fetch_key(second)
     assert plugin.calls == ["decrypt"] * 2
-
-
-SECRETS, PODS = "/registry/secrets/", "/registry/pods/"
-
-
-def stored(kind: str, name: str) -> bytes:
-    return codec.encode({"kind": kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}})
 
 
 async def test_a_plugin_that_hangs_delays_no_other_resources_in_the_watch_cache(
