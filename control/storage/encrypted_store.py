@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,6 +33,13 @@ from control.storage.store import (
 
 log = logging.getLogger(__name__)
 _SHORT_LIVED = "/registry/events/"
+
+
+class Rewritten(NamedTuple):
+    """Numbers of stale values that were encrypted again, and of those that could not be decrypted."""
+
+    number: int
+    unreadable: int
 
 
 class EncryptedStore:
@@ -106,9 +114,9 @@ class EncryptedStore:
     def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> Watch:
         return _EncryptedWatch(self._store.watch(prefix, after_revision, previous=previous), self)
 
-    async def rewrite(self) -> int:
-        """Encrypt stale values again and return their number; unreadable ones are skipped."""
-        count = 0
+    async def rewrite(self) -> Rewritten:
+        """Encrypt stale values again; those that cannot be decrypted now are skipped."""
+        count, unreadable = 0, 0
         for prefix in dict.fromkeys(prefix for prefix, _ in self.encryption.rules):
             after = ""
             while True:
@@ -118,20 +126,21 @@ class EncryptedStore:
                     if item.key.startswith(_SHORT_LIVED):
                         continue
                     if self.encryption.stale(item.key, item.value):
-                        count += await self._rewrite(item)
+                        try:
+                            count += await self._rewrite(item)
+                        except EncryptionError as error:
+                            unreadable += 1
+                            if unreadable == 1:
+                                log.error("%s and perhaps others cannot be encrypted again: %s", item.key, error)
                 if not page.more:
                     break
                 after = page.items[-1].key
         if count:
             log.info("re-encrypted %d values", count)
-        return count
+        return Rewritten(count, unreadable)
 
     async def _rewrite(self, item: Item) -> int:
-        try:
-            value = await self.decrypt(item.key, item.value)
-        except EncryptionError as error:
-            log.error("encrypting %s again failed: %s", item.key, error)
-            return 0
+        value = await self.decrypt(item.key, item.value)
         try:
             await self._store.update(item.key, self.encryption.encrypt(item.key, value), item.revision)
         except (RevisionConflict, KeyNotFound):
