@@ -58,6 +58,10 @@ class VolumeState:
     config_generation: int = 0
     """Number of changes of the ConfigMaps and Secrets that the pod names."""
 
+    def refresh_by(self, at: float) -> None:
+        """Refresh the contents at that monotonic time, unless that has been requested for an earlier one."""
+        self.refresh_at = at if self.refresh_at is None else min(at, self.refresh_at)
+
 
 @dataclass(slots=True)
 class ResizeState:
