@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from agent.config import ShutdownPeriod
@@ -84,7 +85,7 @@ class Shutdown:
 
     async def _end_pods(self) -> None:
         began = self._clock.now()
-        await asyncio.to_thread(save, self._file, format_time(began), None)
+        await self._save(began, None)
         pods = [view.pod for view in self._pods.views() if view.alive or not view.terminating]
         for period, group in grouped(self._periods, pods):
             if not group:
@@ -107,8 +108,19 @@ class Shutdown:
                 for task in (timer, all_gone, *ends):
                     task.cancel()
                 await asyncio.gather(timer, all_gone, *ends, return_exceptions=True)
-        await asyncio.to_thread(save, self._file, format_time(began), format_time(self._clock.now()))
+            for end in ends:
+                if not end.cancelled() and (error := end.exception()) is not None:
+                    log.error("%s failed", end.get_name(), exc_info=error)
+        await self._save(began, self._clock.now())
+
+    async def _save(self, began: datetime, ended: datetime | None) -> None:
+        """Write when the shutdown began and ended; without that, only metrics of the next start are missing."""
+        try:
+            await asyncio.to_thread(save, self._file, format_time(began), format_time(ended) if ended else None)
+        except OSError as error:
+            log.warning("failed to store graceful shutdown state: %s", error)
 
 
 async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*tasks)
+    """Return when all have ended, also those that fail."""
+    await asyncio.wait(tasks)
