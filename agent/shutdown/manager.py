@@ -67,12 +67,10 @@ class Shutdown:
         try:
             await logind.allow(sum(period.seconds for period in self._periods))
             await logind.inhibit()
+            if self._state.shutting_down and not await logind.shuts_down():
+                self._announced(begins=False)  # cancelled while there was no connection
             async for begins in logind.events():
-                what = "event" if begins else "cancellation"
-                about = core_v1.ObjectReference(kind="Node", name=self._node_name, uid=self._node_name)
-                self._recorder.event(about, NORMAL, "NodeShutdown", f"Shutdown manager detected shutdown {what}")
-                self._state.shutting_down = begins
-                self._state.request_report()
+                self._announced(begins=begins)
                 if begins:
                     try:
                         await self._end_pods()
@@ -82,6 +80,13 @@ class Shutdown:
                     await logind.inhibit()
         finally:
             logind.close()
+
+    def _announced(self, *, begins: bool) -> None:
+        what = "event" if begins else "cancellation"
+        about = core_v1.ObjectReference(kind="Node", name=self._node_name, uid=self._node_name)
+        self._recorder.event(about, NORMAL, "NodeShutdown", f"Shutdown manager detected shutdown {what}")
+        self._state.shutting_down = begins
+        self._state.request_report()
 
     async def _end_pods(self) -> None:
         began = self._clock.now()

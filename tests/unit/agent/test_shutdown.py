@@ -108,19 +108,21 @@ class Node:
         await self._clock.sleep(1.0)
         self.done.append(f"end {uid}")
 
-    async def shut_down(self, folder: Path) -> None:
-        """Run the shutdown manager until the shutdown may continue."""
-        state: Any = SimpleNamespace(shutting_down=False, request_report=lambda: None)
+    def manager(self, folder: Path, state: Any) -> Shutdown:
         recorder: Any = SimpleNamespace(event=lambda *_: None)
         here: Any = self
 
         async def connect() -> Any:
             return self
 
-        shutdown = Shutdown(
+        return Shutdown(
             periods(30, 10), here, state, recorder, connect, node_name="n", folder=folder, clock=self._clock
         )
-        runs = asyncio.create_task(shutdown.run())
+
+    async def shut_down(self, folder: Path) -> None:
+        """Run the shutdown manager until the shutdown may continue."""
+        state: Any = SimpleNamespace(shutting_down=False, request_report=lambda: None)
+        runs = asyncio.create_task(self.manager(folder, state).run())
         try:
             async with asyncio.timeout(60):
                 while not runs.done() and not self.released.is_set():
@@ -155,3 +157,38 @@ async def test_pods_end_when_one_of_them_fails_unexpectedly(tmp_path: Path) -> N
     node = Node("a", "b", clock=FakeClock(), failing="a")
     await node.shut_down(tmp_path)
     assert node.done == ["inhibit", "end b", "release"]
+
+
+class LostBus(Node):
+    """Logind whose connection is lost after the announcement of a shutdown; `goes_on`: it is not cancelled meanwhile."""
+
+    def __init__(self, clock: FakeClock, *, goes_on: bool) -> None:
+        super().__init__(clock=clock)
+        self._goes_on, self.connections = goes_on, 0
+
+    async def events(self) -> AsyncIterator[bool]:
+        self.connections += 1
+        if self.connections == 1:
+            yield True
+            return
+        await asyncio.Event().wait()
+
+    async def shuts_down(self) -> bool:
+        return self._goes_on
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_shutdown_that_was_cancelled_without_a_connection_is_over(tmp_path: Path, goes_on: bool) -> None:
+    clock, seen = FakeClock(), list[bool]()
+    state: Any = SimpleNamespace(shutting_down=False, request_report=lambda: seen.append(state.shutting_down))
+    node = LostBus(clock, goes_on=goes_on)
+    runs = asyncio.create_task(node.manager(tmp_path, state).run())
+    try:
+        async with asyncio.timeout(60):
+            while node.connections < 2:
+                await clock.advance(0.1)
+                await asyncio.sleep(0.001)
+        assert seen == ([True] if goes_on else [True, False]) and state.shutting_down is goes_on
+    finally:
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
