@@ -57,10 +57,18 @@ async def start(settings: Settings) -> None:
         lines = command_lines(settings)
         await units.start(settings, list(lines), containerd=lines.get("containerd", [""])[0])
         return
-    if supervisor_pid(settings):
-        return
-    layout = settings.layout
     file_modes.make_folders(settings)
+    # Of two commands at the same time, the second one finds the supervisor of the first.
+    locked = await asyncio.to_thread(supervisor.lock, settings.layout.run / "start.lock", wait=True)
+    try:
+        if not supervisor_pid(settings):
+            _start_supervisor(settings)
+    finally:
+        os.close(locked)
+
+
+def _start_supervisor(settings: Settings) -> None:
+    layout = settings.layout
     plan = layout.run / "daemons.json"
     supervisor.write_plan(plan, layout.run, layout.logs, command_lines(settings))
     log_mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
