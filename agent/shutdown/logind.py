@@ -91,11 +91,18 @@ class Logind:
             raise LogindError(f"{member}: {reason}")
         return answer
 
+    async def _get(self, name: str) -> Any:
+        to = (_LOGIND, _PATH, "org.freedesktop.DBus.Properties")
+        answer = await self._call("Get", "ss", [_MANAGER, name], to=to)
+        return answer.body[0].value
+
     async def delay_max(self) -> float:
         """Return how many seconds logind waits for delay locks. Raise LogindError."""
-        to = (_LOGIND, _PATH, "org.freedesktop.DBus.Properties")
-        answer = await self._call("Get", "ss", [_MANAGER, "InhibitDelayMaxUSec"], to=to)
-        return float(answer.body[0].value) / 1e6
+        return float(await self._get("InhibitDelayMaxUSec")) / 1e6
+
+    async def shuts_down(self) -> bool:
+        """Return whether a shutdown has been announced and not cancelled. Raise LogindError."""
+        return bool(await self._get("PreparingForShutdown"))
 
     async def allow(self, seconds: float) -> None:
         """Have logind wait for so many seconds, by a drop-in where it would wait less. Raise LogindError."""
