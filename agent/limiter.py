@@ -1,7 +1,9 @@
 """Limits how many heavy runtime calls are under way; calls that finish a pod's start come before those that begin one.
 
 containerd and runc do the same work a second with 4 concurrent calls as with 30, but with 30 every pod waits for all the
-others. The priority of later steps makes the pods of a burst ready one after another instead of all at the end.
+others. The priority of later steps makes the pods of a burst ready one after another instead of all at the end. It is not
+strict: pods with many containers to start would keep others from being started and stopped. Calls of a priority that were
+passed over `PASSED` times are next, and within a priority slots go round robin over namespaces.
 
 A call that takes many times as long as it should (a network plugin hangs) does not load the machine: it loses its slot to the
 next one, so that such calls of some pods delay other pods only briefly. There is one call a pod at a time.
@@ -11,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 from collections.abc import AsyncIterator
 
 from agent.metrics.exposition import Text
@@ -21,13 +21,48 @@ SLOT_SECONDS = 2.0
 """Seconds after which a call that has not returned gives up its slot; a healthy call takes 0.04 to 0.5 s."""
 
 
+PASSED = 3
+"""Calls of higher priorities that pass over those of a lower one before one of these is next."""
+
+
+class _Line:
+    """Waiting calls of one priority, by namespace in the order in which namespaces are next."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, dict[asyncio.Future[None], None]] = {}
+        self.passed = 0
+        """Slots that other priorities got since this one had any."""
+
+    def add(self, namespace: str, future: asyncio.Future[None]) -> None:
+        self.namespaces.setdefault(namespace, {})[future] = None
+
+    def remove(self, namespace: str, future: asyncio.Future[None]) -> None:
+        waiting = self.namespaces.get(namespace, {})
+        waiting.pop(future, None)
+        if not waiting:
+            self.namespaces.pop(namespace, None)
+        if not self.namespaces:
+            self.passed = 0
+
+    def next(self) -> asyncio.Future[None]:
+        """Remove the next call and return its future; its namespace is behind the others from now on."""
+        namespace = next(iter(self.namespaces))
+        waiting = self.namespaces.pop(namespace)
+        future = next(iter(waiting))
+        del waiting[future]
+        if waiting:
+            self.namespaces[namespace] = waiting
+        self.passed = 0
+        return future
+
+
 class Limiter:
-    """At most `limit` slots; the lowest priority number, then the first to wait, is next."""
+    """At most `limit` slots; the lowest priority number that is waited for is next, if no other was passed over too often."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._order = itertools.count()
+        self._lines: dict[int, _Line] = {}
+        """By priority."""
         self.slots_lent = 0
         """Calls under way that lost their slot."""
 
@@ -38,8 +73,9 @@ class Limiter:
 
     def write(self, text: Text) -> None:
         """Add the families to a text."""
+        waiting = sum(len(futures) for line in self._lines.values() for futures in line.namespaces.values())
         for name, help, value in (
-            ("wherry_runtime_calls_waiting", "Number of heavy runtime calls that wait for a place", len(self._waiting)),
+            ("wherry_runtime_calls_waiting", "Number of heavy runtime calls that wait for a place", waiting),
             (
                 "wherry_runtime_calls_held_long",
                 f"Number of heavy runtime calls under way for more than {SLOT_SECONDS:g} s: one that stays hangs",
@@ -49,9 +85,9 @@ class Limiter:
             text.family(name, "gauge", help, [({}, float(value), 0.0)])
 
     @contextlib.asynccontextmanager
-    async def slot(self, priority: int) -> AsyncIterator[None]:
+    async def slot(self, priority: int, namespace: str) -> AsyncIterator[None]:
         """Hold a slot, for `SLOT_SECONDS` at most."""
-        await self._acquire(priority)
+        await self._acquire(priority, namespace)
         lent = False
 
         def lend() -> None:
@@ -70,23 +106,30 @@ class Limiter:
                 timer.cancel()
                 self._release()
 
-    async def _acquire(self, priority: int) -> None:
+    async def _acquire(self, priority: int, namespace: str) -> None:
         if self._free > 0:
             self._free -= 1
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (priority, next(self._order), future))
+        line = self._lines.setdefault(priority, _Line())
+        line.add(namespace, future)
         try:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self._release()
+            else:
+                line.remove(namespace, future)
             raise
 
     def _release(self) -> None:
-        while self._waiting:
-            future = heapq.heappop(self._waiting)[2]
+        while lines := [self._lines[priority] for priority in sorted(self._lines) if self._lines[priority].namespaces]:
+            # The first of those that were passed over for longest, else the first.
+            line = max(lines, key=lambda line: line.passed if line.passed >= PASSED else 0)
+            future = line.next()
             if not future.done():
+                for other in lines:
+                    other.passed += other is not line
                 future.set_result(None)
                 return
         self._free += 1

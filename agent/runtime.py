@@ -65,20 +65,20 @@ class Runtime:
 
     async def run_sandbox(self, config: PodSandboxConfig, handler: str) -> SandboxRecord:
         """Make a sandbox and return it with its addresses. Raise CRIError."""
-        async with self.limiter.slot(SANDBOX):
+        async with self.limiter.slot(SANDBOX, config.metadata.namespace):
             self.sandbox_list.created(config.labels, config.annotations)
             sandbox_id = await whole(self.client.runtime.run_pod_sandbox(config, handler))
         return runtime_records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
 
     async def create(self, sandbox_id: str, config: ContainerConfig, sandbox: PodSandboxConfig) -> str:
         """Create a container and return its ID. Raise CRIError."""
-        async with self.limiter.slot(START):
+        async with self.limiter.slot(START, sandbox.metadata.namespace):
             self.container_list.created(config.labels, config.annotations)
             return await whole(self.client.runtime.create_container(sandbox_id, config, sandbox))
 
-    async def start(self, container_id: str) -> None:
-        """Start a created container. Raise CRIError."""
-        async with self.limiter.slot(START):
+    async def start(self, container_id: str, namespace: str) -> None:
+        """Start a created container of a pod in a namespace. Raise CRIError."""
+        async with self.limiter.slot(START, namespace):
             await whole(self.client.runtime.start_container(container_id))
 
     async def stop(self, container_id: str, grace: int) -> None:
@@ -86,15 +86,15 @@ class Runtime:
         with contextlib.suppress(NotFoundError):
             await self.client.runtime.stop_container(container_id, grace)
 
-    async def stop_sandbox(self, sandbox_id: str) -> None:
+    async def stop_sandbox(self, sandbox_id: str, namespace: str) -> None:
         """Kill what runs in a sandbox and take its network down. Raise CRIError."""
-        async with self.limiter.slot(STOP):
+        async with self.limiter.slot(STOP, namespace):
             with contextlib.suppress(NotFoundError):
                 await whole(self.client.runtime.stop_pod_sandbox(sandbox_id))
 
-    async def remove_sandbox(self, sandbox_id: str) -> None:
+    async def remove_sandbox(self, sandbox_id: str, namespace: str) -> None:
         """Remove a stopped sandbox with its containers. Raise CRIError."""
-        async with self.limiter.slot(SANDBOX):
+        async with self.limiter.slot(SANDBOX, namespace):
             with contextlib.suppress(NotFoundError):
                 await self.client.runtime.remove_pod_sandbox(sandbox_id)
 

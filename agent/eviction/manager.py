@@ -4,7 +4,7 @@ A round is every 10 s, or as soon as an evicted pod's resources are released: un
 second pod would be evicted for the same shortage. For a shortage of disk, unused images are removed first; for others, and
 where that frees too little, a pod is evicted: at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft
 one. Pods over a limit of their own are evicted before the signals are considered. The pods' usage is read only when a pod is to
-be evicted or has such a limit.
+be evicted or has such a limit. Pods can make the removal of images and leftovers fail, so that is no reason to evict none.
 """
 
 from __future__ import annotations
@@ -128,9 +128,20 @@ class Eviction:
         return (uid,)
 
     async def _freed(self, one: Threshold, reading: Reading) -> bool:
-        """Remove leftovers of ended pods, and unused images on that disk; return whether that is enough."""
-        await self._remove_leftovers()
-        freed = await self._free(sys.maxsize) if self._images.has_images(one.signal) else 0
+        """Remove leftovers of ended pods, and unused images on that disk; return whether that is enough.
+
+        If one of both fails, the other and the eviction of pods do not depend on it (reclaimNodeLevelResources).
+        """
+        try:
+            await self._remove_leftovers()
+        except (CRIError, OSError) as error:
+            log.warning("%s is low: removing containers and logs of ended pods: %s", one.signal, error)
+        freed = 0
+        if self._images.has_images(one.signal):
+            try:
+                freed = await self._free(sys.maxsize)
+            except (CRIError, OSError) as error:
+                log.warning("%s is low: removing unused images: %s", one.signal, error)
         if freed:
             log.info("%s is low: removed unused images of %d bytes", one.signal, freed)
         after = (await asyncio.to_thread(self.read)).get(one.signal, reading)

@@ -8,17 +8,15 @@ still has (pkg/kubelet/images/image_gc_manager.go). The runtime's list of images
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agent import complete_lists
 from agent.images import list_limit
-from agent.images.names import BUILT_IN, InvalidImageName, with_default_tag, with_registry
+from agent.images.names_in_use import sandbox_image, used_images
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from cri.client import Client
 from cri.errors import CRIError, MessageTooLargeError
@@ -84,11 +82,11 @@ class ImageGC:
     async def run(self) -> None:
         """Collect every five minutes until cancelled. Images are listed for `seen` also if none is to be removed."""
         while True:
-            try:
-                await self.remove_old()
-                await self.collect()
-            except (CRIError, OSError) as error:
-                log.warning("image garbage collection: %s", error)
+            for collect in (self.remove_old, self.collect, self.delete_surplus_names):
+                try:
+                    await collect()
+                except (CRIError, OSError) as error:
+                    log.warning("image garbage collection: %s", error)
             await self._clock.sleep(PERIOD_SECONDS)
 
     async def collect(self) -> int:
@@ -125,6 +123,13 @@ class ImageGC:
         async with self._collecting:
             return await self._free(wanted)
 
+    async def delete_surplus_names(self) -> None:
+        """Delete names of images in use if the runtime's list of images is too large for them. Raise CRIError.
+
+        No collection, nor the eviction of pods, waits for this: there may be thousands.
+        """
+        await list_limit.delete_surplus_names(self._runtime, self._specified)
+
     async def _free(self, wanted: int) -> int:
         now = self._clock.monotonic()
         unused = await self._detect_images()
@@ -160,7 +165,7 @@ class ImageGC:
         return removed
 
     async def _shorten_list(self) -> None:
-        """Remove unused images, and names of others, if the runtime's list of images is too large."""
+        """Remove unused images if the runtime's list of images is too large."""
         unused = await self._detect_images()
         now = self._clock.monotonic()
         removable = [i for i in unused if now - self._seen[i].first >= self._minimum_age]
@@ -170,9 +175,6 @@ class ImageGC:
             log.warning("the runtime's list of images is too large: removing %d unused images", len(surplus))
             await self._remove_together(surplus)
             await self._detect_images()
-        names = list_limit.surplus_names(self._images, set(filter(None, map(_full_name, self._specified()))))
-        if names:
-            await list_limit.delete_names(self._runtime, names)
         self._images = []
 
     async def _remove_unlisted(self) -> None:
@@ -227,36 +229,7 @@ class ImageGC:
         return {image.id for image in images if not image.pinned} - used
 
 
-def used_images(images: Iterable[Image], names: Iterable[str]) -> set[str]:
-    """Return the IDs of the images that the names (IDs, tags or digests) mean, and of those that are made on the node."""
-    wanted = set(names)
-    return {i.id for i in images if i.id in wanted or wanted & {*i.repo_tags, *i.repo_digests} or _built_in(i)}
-
-
-def _built_in(image: Image) -> bool:
-    return any(tag.startswith(BUILT_IN) for tag in image.repo_tags)
-
-
-def sandbox_image(info: Mapping[str, str]) -> str:
-    """Return the sandbox image's name in the runtime's verbose status, "" where it is not reported.
-
-    containerd before 2.0 does not pin the image, and lists no container that has it. A pod's author chooses names of images, so
-    none is kept for its name alone.
-    """
-    with contextlib.suppress(ValueError, AttributeError):
-        name = json.loads(info.get("config", "{}")).get("sandboxImage")
-        return name if isinstance(name, str) else ""
-    return ""
-
-
 def read_disk(path: str) -> ImageDisk:
     """Read the size of the filesystem that holds a path."""
     found = os.statvfs(path if os.path.exists(path) else "/")
     return ImageDisk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
-
-
-def _full_name(image: str) -> str:
-    """Return an image's name as the runtime lists it; "" for none."""
-    with contextlib.suppress(InvalidImageName):
-        image = with_default_tag(image)
-    return with_registry(image) if image else ""

@@ -2,21 +2,23 @@
 
 A list has all names of all images, and pods choose them: tiny images under long names fill no disk, so that the thresholds of
 image garbage collection never act, but the list becomes too large to be received (containerd sends at most 16 MiB), and CRI
-has no parts of lists. So unused images are removed as soon as the list has `LIST_BYTES`, and surplus names of images in use.
-If it cannot be received at all, containerd's own service lists the IDs of images, and the newest unused ones are removed until
-the list can be received again.
+has no parts of lists. So unused images are removed as soon as the list has `LIST_BYTES`, and then names of images in use. If it
+cannot be received at all, containerd's own service lists the IDs of images, and the newest unused ones are removed until the
+list can be received again; if only those in use are left, they are read one by one, and lose names.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.images.names import BUILT_IN, with_registry
+from agent.images.names_in_use import full_name, sandbox_image
 from cri.channel import MESSAGE_BYTES
 from cri.client import Client
-from cri.errors import CRIError, MessageTooLargeError, UnimplementedError
+from cri.errors import MessageTooLargeError, UnimplementedError
 from cri.messages import Image
 
 log = logging.getLogger(__name__)
@@ -25,8 +27,6 @@ LIST_BYTES = MESSAGE_BYTES // 2
 """Bytes of the list above which unused images are removed."""
 LARGE_BYTES = 4096
 """Bytes of an image in the list from which it counts as large: large ones are removed first, the others by their last use."""
-MOST_NAMES = 1000
-"""Names of an image in use that are kept if the list is too large all the same."""
 AT_ONCE = 16
 """Images that are removed at a time: containerd collects its garbage once for all that are removed together."""
 
@@ -57,27 +57,72 @@ def surplus(images: Iterable[Image], last_used: Mapping[str, tuple[float, float]
     return found
 
 
-def surplus_names(images: Sequence[Image], used: Collection[str]) -> list[str]:
-    """Return the names to delete, none of those used, if a list is too large whose unused images have been removed."""
-    if sum(image.ByteSize() for image in images) <= LIST_BYTES:
-        return []
-    found: list[str] = []
-    for image in images:
-        names = [*image.repo_tags, *image.repo_digests]
-        spare = [name for name in names if name not in used and not name.startswith(BUILT_IN)]
-        found += spare[: max(0, len(names) - MOST_NAMES)]
+def surplus_names(images: Sequence[Image], specified: Iterable[str]) -> list[str]:
+    """Return the names to delete so that the list has at most `LIST_BYTES`, if unused images have been removed.
+
+    `specified` are names in the configuration of pods and of the runtime.
+    Only images with more than an equal share of the list lose names: those that nothing specifies first, the longest first. The
+    share is what is left of others, so images with few names keep all of them. Each image keeps a name.
+    """
+    sizes, wanted = [image.ByteSize() for image in images], set(map(full_name, specified))
+    share, found = _share(sizes), list[str]()
+    for image, size in zip(images, sizes, strict=True):
+        if size > share:
+            names = [name for name in (*image.repo_tags, *image.repo_digests) if not name.startswith(BUILT_IN)]
+            names.sort(key=lambda name: (name in wanted, -len(name)))
+            for name in names[:-1]:
+                if size <= share:
+                    break
+                found.append(name)
+                size -= len(name)
     return found
 
 
-async def delete_names(runtime: Client, names: Sequence[str]) -> None:
-    """Delete names of images, as far as the runtime is containerd: CRI removes an image with all its names."""
+def _share(sizes: Iterable[int]) -> int:
+    """Return the bytes that each image may have, so that all have at most `LIST_BYTES` together."""
+    left, ordered = LIST_BYTES, sorted(sizes)
+    for number, size in enumerate(ordered):
+        share = left // (len(ordered) - number)
+        if size > share:
+            return share
+        left -= size
+    return LIST_BYTES
+
+
+async def delete_surplus_names(runtime: Client, specified: Callable[[], Iterable[str]]) -> None:
+    """Delete names of images in containerd if the list is too large also without unused images. Raise CRIError.
+
+    CRI removes an image only with all its names, so other runtimes keep them.
+    """
     try:
-        for name in names:
-            await runtime.containerd.delete_image_name(name)
-    except CRIError as error:
-        log.warning("names of images cannot be deleted: %s", error)
+        images = await runtime.images.list_images()
+    except MessageTooLargeError:
+        images = await _images_one_by_one(runtime)
+    if not await asyncio.to_thread(_are_too_large, images):
         return
+    status = await runtime.runtime.status(verbose=True)
+    names = await asyncio.to_thread(surplus_names, images, [sandbox_image(status.info), *specified()])
+    for name in names:
+        await runtime.containerd.delete_image_name(name)
     log.warning("the runtime's list of images is too large: deleted %d names of images in use", len(names))
+
+
+def _are_too_large(images: Iterable[Image]) -> bool:
+    return sum(image.ByteSize() for image in images) > LIST_BYTES
+
+
+async def _images_one_by_one(runtime: Client) -> list[Image]:
+    """Return the images without those that are larger than a message by themselves. Raise CRIError."""
+    found: list[Image] = []
+    for name in await runtime.containerd.image_ids():
+        try:
+            image = await runtime.images.image_status(name.name)
+        except MessageTooLargeError as error:
+            log.warning("image %s has too many names: %s", name.name, error)
+            continue
+        if image is not None:
+            found.append(image)
+    return found
 
 
 async def unlisted_images(runtime: Client, names: Iterable[str], known: Iterable[str]) -> list[UnlistedImage]:

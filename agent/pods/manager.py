@@ -7,14 +7,17 @@ and how they get and lose their workers, is in workers.py.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.pods.worker import PodWorker
 from agent.status.writer import StatusWriter
+from cri.errors import CRIError
 from kube.events import WARNING
 
+log = logging.getLogger(__name__)
 AT_ONCE, NEXT_SECONDS = 8, 0.02
 """Pods whose volumes are refreshed at once after a change of an object that they name; seconds between the next ones."""
 
@@ -58,10 +61,13 @@ class PodManager:
             worker.kill(end, grace=grace)
 
     async def remove_leftovers_of_ended(self) -> None:
-        """Remove what pods that have ended left on the disk: containers, sandboxes and logs."""
-        for worker in list(self.workers.values()):
+        """Remove containers, sandboxes and logs of pods that have ended; those of one that fails are kept."""
+        for uid, worker in list(self.workers.items()):
             if worker.state.termination.finished:
-                await worker.remove_leftovers()
+                try:
+                    await worker.remove_leftovers()
+                except (CRIError, OSError) as error:
+                    log.warning("pod %s: removing its containers and logs: %s", uid, error)
 
     async def end(self, uid: str, end: End, grace: int) -> None:
         """Terminate a pod within `grace` seconds; return when its resources are released and its status is reported."""

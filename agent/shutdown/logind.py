@@ -1,33 +1,28 @@
 """systemd-logind over D-Bus: a lock that delays the machine's shutdown, and the signal that one is coming.
 
 A delay lock is a file descriptor: logind waits with the shutdown until it is closed, at most InhibitDelayMaxSec. Where that is
-less than the pods' periods, it is raised by a drop-in of logind's configuration, as upstream does. The D-Bus library is
-imported only where a shutdown period is configured.
+less than the pods' periods, it is raised by a drop-in of logind's configuration, as upstream does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agent.shutdown.bus import BUS, Bus, BusError
+from agent.shutdown.bus_messages import Address, Message
 from kube.clock import Clock
-
-if TYPE_CHECKING:
-    from dbus_fast.aio import MessageBus
 
 DROP_IN = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
 DROP_IN_HEAD = "# Written by the node agent, which needs this time to end pods.\n"
 _LOGIND, _PATH, _MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
-_BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
-"""Name, path and interface of the bus itself."""
-_SIGNAL = "PrepareForShutdown"
-_CALL_SECONDS = 25.0
+_SIGNAL, _OWNER_CHANGED = "PrepareForShutdown", "NameOwnerChanged"
+_NO_OWNER = "org.freedesktop.DBus.Error.NameHasNoOwner"
 _RELOAD_TRIES, _RELOAD_SECONDS = 20, 0.1
 
 
@@ -41,60 +36,68 @@ class LogindError(Exception):
 class Logind:
     """One connection to logind; `events` begins to listen before anything else may be missed."""
 
-    def __init__(self, bus: MessageBus, clock: Clock, drop_in: Path) -> None:
-        self._bus, self._clock, self._drop_in = bus, clock, drop_in
-        self._signals: asyncio.Queue[tuple[bool, str] | None] = asyncio.Queue()
-        """Signals with the unique names of their senders; None: the bus is gone."""
+    def __init__(self, address: str, clock: Clock, drop_in: Path) -> None:
+        self._address, self._clock, self._drop_in = address, clock, drop_in
+        self._bus: Bus
+        self._owner, self._logged = "", False
+        """Unique name of logind on the bus, which the bus puts into each message of it; a forged signal was logged."""
+        self._signals: asyncio.Queue[bool | None] = asyncio.Queue()
+        """None: the bus is gone."""
         self._lock: int | None = None
 
     @classmethod
     async def connect(cls, address: str, clock: Clock, drop_in: Path = DROP_IN) -> Logind:
         """Connect to the system bus and listen for shutdowns. Raise LogindError."""
-        from dbus_fast.aio import MessageBus
-        from dbus_fast.errors import DBusFastError
-
+        made = cls(address, clock, drop_in)
         try:
-            bus = await MessageBus(bus_address=address, negotiate_unix_fd=True).connect()
-        except (OSError, DBusFastError, EOFError) as error:
+            made._bus = await Bus.connect(address, members=(_SIGNAL, _OWNER_CHANGED), received=made._handle_signal)
+        except BusError as error:
             raise LogindError(f"cannot connect to the system bus: {error}") from error
-        made = cls(bus, clock, drop_in)
         try:
-            bus.add_message_handler(made._handle_signal)
-            rule = f"type='signal',sender='{_LOGIND}',interface='{_MANAGER}',member='{_SIGNAL}',path='{_PATH}'"
-            await made._call("AddMatch", "s", [rule], to=_BUS)
+            await made._match(f"sender='{BUS.name}',member='{_OWNER_CHANGED}',arg0='{_LOGIND}'")
+            await made._find_owner()
+            await made._match(f"sender='{_LOGIND}',interface='{_MANAGER}',member='{_SIGNAL}',path='{_PATH}'")
         except BaseException:
             made.close()
             raise
         return made
 
-    def _handle_signal(self, message: Any) -> None:
-        if message.member == _SIGNAL and message.interface == _MANAGER and message.signature == "b":
-            self._signals.put_nowait((bool(message.body[0]), message.sender or ""))
+    async def _match(self, rule: str) -> None:
+        await self._call("AddMatch", "s", [f"type='signal',{rule}"], to=BUS)
+
+    async def _find_owner(self) -> None:
+        try:
+            self._owner = str((await self._bus.call(BUS, "GetNameOwner", "s", [_LOGIND])).values()[0])
+        except BusError as error:
+            if error.name != _NO_OWNER:  # else the first call starts logind
+                raise LogindError(str(error)) from error
+
+    def _handle_signal(self, message: Message) -> None:
+        """Queue logind's signals about shutdowns: any program on the bus may send one to this process."""
+        if message.member == _OWNER_CHANGED:
+            if message.sender == BUS.name and message.signature == "sss":
+                name, _, owner = message.values()
+                if name == _LOGIND:
+                    self._owner = str(owner)
+        elif message.interface == _MANAGER and message.signature == "b":
+            if message.sender == self._owner:
+                self._signals.put_nowait(bool(message.values()[0]))
+            elif not self._logged:
+                self._logged = True
+                log.warning("signals about a shutdown by %s, which is not logind, are ignored", message.sender)
 
     async def _call(
-        self, member: str, signature: str = "", body: list[Any] | None = None, *, to: tuple[str, str, str]
-    ) -> Any:
-        from dbus_fast import Message, MessageType
-        from dbus_fast.errors import DBusFastError
-
-        name, path, interface = to
-        request = Message(
-            destination=name, path=path, interface=interface, member=member, signature=signature, body=body or []
-        )
+        self, member: str, signature: str = "", body: Sequence[str | int] = (), *, to: Address
+    ) -> Sequence[Any]:
+        """Return the values of a reply. Raise LogindError."""
         try:
-            async with asyncio.timeout(_CALL_SECONDS):
-                answer = await self._bus.call(request)
-        except (OSError, DBusFastError, EOFError, TimeoutError) as error:
-            raise LogindError(f"{member}: {error or 'no answer'}") from error
-        if answer is None or answer.message_type is MessageType.ERROR:
-            reason = f"{answer.error_name} {answer.body}" if answer is not None else "no answer"
-            raise LogindError(f"{member}: {reason}")
-        return answer
+            return (await self._bus.call(to, member, signature, body)).values()
+        except (BusError, ValueError) as error:
+            raise LogindError(str(error)) from error
 
     async def _get(self, name: str) -> Any:
-        to = (_LOGIND, _PATH, "org.freedesktop.DBus.Properties")
-        answer = await self._call("Get", "ss", [_MANAGER, name], to=to)
-        return answer.body[0].value
+        to = Address(_LOGIND, _PATH, "org.freedesktop.DBus.Properties")
+        return (await self._call("Get", "ss", [_MANAGER, name], to=to))[0]
 
     async def delay_max(self) -> float:
         """Return how many seconds logind waits for delay locks. Raise LogindError."""
@@ -114,7 +117,7 @@ class Logind:
         except OSError as error:
             raise LogindError(f"unable to override inhibit delay by shutdown manager: {error}") from error
         systemd = "org.freedesktop.systemd1"
-        to = (systemd, "/org/freedesktop/systemd1", f"{systemd}.Manager")
+        to = Address(systemd, "/org/freedesktop/systemd1", f"{systemd}.Manager")
         await self._call("KillUnit", "ssi", ["systemd-logind.service", "all", int(signal.SIGHUP)], to=to)
         for _ in range(_RELOAD_TRIES):
             if await self.delay_max() >= seconds:
@@ -128,15 +131,27 @@ class Logind:
 
     async def inhibit(self) -> None:
         """Take the delay lock; a shutdown waits from now on. Raise LogindError."""
-        why = "Kubelet needs time to handle node shutdown"
-        answer = await self._call(
-            "Inhibit", "ssss", ["shutdown", "kubelet", why, "delay"], to=(_LOGIND, _PATH, _MANAGER)
-        )
-        if not answer.unix_fds:
-            raise LogindError("Inhibit: no file descriptor came with the answer")
-        before, self._lock = self._lock, answer.unix_fds[answer.body[0]]
+        before, self._lock = self._lock, await self._new_lock()
         if before is not None:
             os.close(before)
+
+    async def _new_lock(self) -> int:
+        """Return the descriptor of a lock, by a connection of its own: others send descriptors to one that accepts them."""
+        body = ["shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay"]
+        bus = None
+        try:
+            bus = await Bus.connect(self._address, descriptors=True)
+            answer = await bus.call(Address(_LOGIND, _PATH, _MANAGER), "Inhibit", "ssss", body)
+        except BusError as error:
+            raise LogindError(str(error)) from error
+        finally:
+            if bus is not None:
+                bus.close()
+        for surplus in answer.descriptors[1:]:
+            os.close(surplus)
+        if not answer.descriptors:
+            raise LogindError("Inhibit: no file descriptor came with the answer")
+        return answer.descriptors[0]
 
     def release(self) -> None:
         """Let the shutdown continue."""
@@ -148,33 +163,18 @@ class Logind:
         """Yield True when a shutdown begins and False when it was called off, until the bus is gone."""
         gone = asyncio.create_task(self._until_gone(), name="system bus")
         try:
-            while (received := await self._signals.get()) is not None:
-                began, sender = received
-                if await self._is_logind(sender):
-                    yield began
+            while (began := await self._signals.get()) is not None:
+                yield began
         finally:
             gone.cancel()
 
-    async def _is_logind(self, sender: str) -> bool:
-        """Return whether logind sent a signal: any program on the bus may send one to this process."""
-        try:
-            answer = await self._call("GetNameOwner", "s", [_LOGIND], to=_BUS)
-        except LogindError as error:
-            log.warning("a signal about a shutdown is ignored: %s", error)
-            return False
-        if answer.body[0] != sender:
-            log.warning("a signal about a shutdown by %s, which is not logind, is ignored", sender)
-            return False
-        return True
-
     async def _until_gone(self) -> None:
-        with contextlib.suppress(Exception):  # however the connection ended, it is gone
-            await self._bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
+        await self._bus.gone.wait()
         self._signals.put_nowait(None)
 
     def close(self) -> None:
         self.release()
-        self._bus.disconnect()
+        self._bus.close()
 
 
 def _write(path: Path, text: str) -> None:

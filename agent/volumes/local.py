@@ -94,7 +94,7 @@ class LocalVolumes:
         The runtime is given the bind mount, so that a link that takes the folder's place later is not followed.
         """
         target = self._target(uid, name)
-        if mounts.is_mount_point(target):
+        if mounts.has_mount(target):
             return target
         try:
             descriptor = self._provisioned.open(folder)

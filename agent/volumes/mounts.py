@@ -87,6 +87,26 @@ def is_mount_point(path: Path) -> bool:
     return str(path) in mount_points(path)
 
 
+def has_mount(path: Path) -> bool:
+    """Return whether something is mounted at a path, without reading all mounts of the machine.
+
+    It asks the mounted file system, which may hang. Raise OSError.
+    """
+    try:
+        return _mount_id(path) != _mount_id(path.parent)
+    except FileNotFoundError:
+        return False
+
+
+def _mount_id(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes().splitlines()
+    finally:
+        os.close(descriptor)
+    return next(line for line in lines if line.startswith(b"mnt_id:"))
+
+
 def is_shared(path: Path) -> bool:
     """Return whether the mount that a path is on is a shared one."""
     with open("/proc/self/mountinfo", "rb") as lines:

@@ -1,6 +1,7 @@
 """Volumes with a lifetime of their own or on other machines: claims with their PersistentVolumes, NFS, CSI.
 
-Each kind of source has a handler; a claim's PersistentVolume is read each time, so that an expansion is noticed.
+Each kind of source has a handler. The claim of a local volume in use is read again from time to time, so that an expansion is
+noticed; until then the volume stays as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from agent.keyed_tasks import Begin
 from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
 from agent.volumes import csi_volume, hostpath, nfs
+from agent.volumes.claimed_volumes import INTERVAL_SECONDS, Round, interval
 from agent.volumes.claims import BoundClaim, ClaimReader, claim_of
 from agent.volumes.expansion import Expansion
 from agent.volumes.local import LocalVolumes
@@ -26,8 +28,6 @@ from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 
-EXPANSION_SECONDS = 60.0
-"""Interval at which a local volume in use is checked for an expansion, as those of drivers."""
 Result = tuple[MountedVolume, float | None]
 """The volume that is set up, and when to set it up again (epoch seconds)."""
 
@@ -45,6 +45,10 @@ class _There:
     mounted: MountedVolume | None = None
     csi: csi_volume.Volume | None = None
     use: Filesystem | None = None
+    interval: float = 0.0
+    """Seconds between two times that it is set up."""
+    due: float = 0.0
+    """Latest time of the next set-up, by the monotonic clock."""
 
 
 class PersistentVolumes:
@@ -66,33 +70,55 @@ class PersistentVolumes:
         self._local = LocalVolumes(pods_dir, local_path, expansion)
         self._there: dict[str, dict[str, _There]] = {}
         """By pod UID: its volumes by name, for their usage."""
+        self._claims_of: dict[str, set[str]] = {}
+        """By pod UID: names of its claims."""
+        self._claim_count = 0
 
-    async def set_up(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Result:
-        """Set one volume up, or see to it again. Raise VolumeError."""
-        mounted, again = await self._set_up(pod, volume)
+    async def set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, found: Round | None = None) -> Result:
+        """Set one volume up, or see to it again; `found` is of the other volumes of the pod. Raise VolumeError."""
+        now, there = self._clock.now().timestamp(), self._there.get(pod.metadata.uid or "", {}).get(volume.name)
+        claim = claim_of(pod, volume)
+        if there is not None and there.mounted is not None and there.csi is None and claim is not None:
+            # What is due soon is not left for a round of its own.
+            left = there.due - self._clock.monotonic()
+            if left > there.interval / 2:
+                return there.mounted, now + left
+        mounted, again = await self._set_up(pod, volume, found or Round(pod))
         known = self._there.setdefault(pod.metadata.uid or "", {}).setdefault(volume.name, _There())
         known.mounted = mounted
+        if claim is not None:
+            self._add_claim(pod, claim[1])
+            if again is not None:
+                known.interval = max(again - now, interval(self._claim_count))
+                known.due, again = self._clock.monotonic() + known.interval, now + known.interval
         return mounted, again
 
-    async def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Result:
+    def _add_claim(self, pod: core_v1.Pod, name: str) -> None:
+        claims = self._claims_of.setdefault(pod.metadata.uid or "", set())
+        self._claim_count += name not in claims
+        claims.add(name)
+
+    async def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, found: Round) -> Result:
         if volume.csi is not None:
             return await self._csi_volume(pod, csi_volume.of_pod(pod, volume), None)
         if volume.nfs is not None:
             return await self._nfs(pod, volume.name, volume.nfs, (), read_only=False), None
-        bound = await self._claims.read(pod, volume)
+        bound = await found.read(self._claims, volume)
         read_only = bool(volume.persistent_volume_claim and volume.persistent_volume_claim.read_only)
         try:
-            _check_mode(pod, volume, bound.persistent)
+            found.check_mode(volume, bound.persistent)
             there = self._there.get(pod.metadata.uid or "", {}).get(volume.name)
             if there is None or there.mounted is None:
                 await self._affinity.check(bound.persistent)
-            return await self._claimed(pod, volume, bound, read_only=read_only)
+            return await self._claimed(pod, volume, bound, found, read_only=read_only)
         except VolumeError as error:
             # Upstream's events name the PersistentVolume.
             name = error.name or bound.persistent.metadata.name or ""
             raise VolumeError(str(error), step=error.step, name=name) from error
 
-    async def _claimed(self, pod: core_v1.Pod, volume: core_v1.Volume, bound: BoundClaim, *, read_only: bool) -> Result:
+    async def _claimed(
+        self, pod: core_v1.Pod, volume: core_v1.Volume, bound: BoundClaim, found: Round, *, read_only: bool
+    ) -> Result:
         persistent = bound.persistent
         name, spec = persistent.metadata.name or "", persistent.spec
         if spec.csi is not None:
@@ -106,14 +132,16 @@ class PersistentVolumes:
             path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind, owner=threads.Owner.of(pod))
             return MountedVolume(path, read_only), None
         if spec.local is not None:
-            mounted = await self._local.set_up(pod, bound, read_only=read_only)
-            return mounted, self._clock.now().timestamp() + EXPANSION_SECONDS
+            if (name, read_only) not in found.local:
+                found.local[name, read_only] = await self._local.set_up(pod, bound, read_only=read_only)
+            return found.local[name, read_only], self._clock.now().timestamp() + INTERVAL_SECONDS
         raise VolumeError(f'PV "{name}": no volume plugin matched')
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self._local.forget(uid)
         self._there.pop(uid, None)
+        self._claim_count -= len(self._claims_of.pop(uid, ()))
 
     def has_volumes_of(self, uid: str) -> bool:
         """Return whether this agent process called drivers for a pod."""
@@ -195,17 +223,3 @@ def _device(now: float, path: Path) -> Filesystem | None:
         return None
     finally:
         os.close(opened)
-
-
-def _check_mode(pod: core_v1.Pod, volume: core_v1.Volume, persistent: core_v1.PersistentVolume) -> None:
-    """Refuse a device that is to be mounted and a file system that is to be a device. Raise VolumeError."""
-    containers: list[core_v1.Container | core_v1.EphemeralContainer] = [
-        *pod.spec.init_containers,
-        *pod.spec.containers,
-        *pod.spec.ephemeral_containers,
-    ]
-    if persistent.spec.volume_mode == "Block":
-        if any(mount.name == volume.name for container in containers for mount in container.volume_mounts):
-            raise VolumeError(f"volume {volume.name} has volumeMode Block, but is specified in volumeMounts")
-    elif any(device.name == volume.name for container in containers for device in container.volume_devices):
-        raise VolumeError(f"volume {volume.name} has volumeMode Filesystem, but is specified in volumeDevices")

@@ -35,9 +35,9 @@ def venv(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def install(checkout: Path, venv: Path) -> subprocess.CompletedProcess[str]:
+def install(checkout: Path, venv: Path | str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [str(checkout / "scripts/install"), str(venv)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=folder)
 
 
 def packages(venv: Path) -> set[str]:
@@ -67,6 +67,15 @@ def test_there_is_what_the_lock_names_and_no_installer(checkout: Path, venv: Pat
 def test_a_second_run_installs_nothing(checkout: Path, venv: Path) -> None:
     done = install(checkout, venv)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_modules_in_the_current_folder_are_not_imported(checkout: Path, venv: Path, tmp_path: Path) -> None:
+    for name in ("ensurepip", "venv", "pip", "grpc", "compileall", "sysconfig"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write({name!r})\n")
+    (venv / ".installed").unlink()  # so that everything is set up again
+    done = install(checkout, os.path.relpath(venv, tmp_path), tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"setting up {venv}\n"), done.stderr
+    assert not (tmp_path / "imported").exists()
 
 
 def test_a_changed_lock_brings_the_installer_back_and_takes_it_away_again(checkout: Path, venv: Path) -> None:

@@ -21,6 +21,7 @@ _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configura
 <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy>
 </busconfig>
 """
+NAME, PATH = "org.freedesktop.login1", "/org/freedesktop/login1"
 
 
 class Login1(ServiceInterface):
@@ -74,8 +75,18 @@ class Systemd1(ServiceInterface):
 class Logind:
     """The running stand-in."""
 
-    def __init__(self, address: str, login: Login1, drop_in: Path) -> None:
-        self.address, self.login, self.drop_in = address, login, drop_in
+    def __init__(self, address: str, login: Login1, drop_in: Path, bus: MessageBus) -> None:
+        self.address, self.login, self.drop_in, self.bus = address, login, drop_in, bus
+        self.others: list[MessageBus] = []
+
+    async def restart(self) -> None:
+        """Give the name away and take it under another connection, as another process would."""
+        await self.bus.release_name(NAME)
+        self.bus.unexport(PATH)
+        other = await MessageBus(bus_address=self.address, negotiate_unix_fd=True).connect()
+        self.others.append(other)
+        other.export(PATH, self.login)
+        await other.request_name(NAME)
 
     async def inhibited(self) -> None:
         """Return once somebody holds a lock."""
@@ -114,11 +125,16 @@ async def logind(folder: Path) -> AsyncIterator[Logind]:
                     bus = await MessageBus(bus_address=address, negotiate_unix_fd=True).connect()
                 await asyncio.sleep(0.01)
         login, drop_in = Login1(), folder / "logind.conf.d/99-kubelet.conf"
-        bus.export("/org/freedesktop/login1", login)
+        bus.export(PATH, login)
         bus.export("/org/freedesktop/systemd1", Systemd1(login, drop_in))
-        await bus.request_name("org.freedesktop.login1")
+        await bus.request_name(NAME)
         await bus.request_name("org.freedesktop.systemd1")
-        yield Logind(address, login, drop_in)
+        made = Logind(address, login, drop_in, bus)
+        try:
+            yield made
+        finally:
+            for other in made.others:
+                other.disconnect()
     finally:
         if bus is not None:
             bus.disconnect()

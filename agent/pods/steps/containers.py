@@ -65,7 +65,7 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
     _record(ctx, start, container, container_id, sandbox.id)
     ctx.reporter.event(NORMAL, "Created", "Container created", start.name)
     try:
-        await deps.runtime.start(container_id)
+        await deps.runtime.start(container_id, pod.metadata.namespace or "")
     except CRIError as error:
         if await sandbox_died(ctx, sandbox.id, start.name):
             await remove_container(ctx, container_id)

@@ -39,7 +39,7 @@ async def stop_sandboxes(ctx: PodContext) -> None:
     )
     for sandbox in state.runtime.sandboxes:
         try:
-            await ctx.deps.runtime.stop_sandbox(sandbox.id)
+            await ctx.deps.runtime.stop_sandbox(sandbox.id, state.pod.metadata.namespace or "")
             record = await ctx.deps.runtime.sandbox(sandbox.id)
         except CRIError as error:
             log.warning("pod %s: stopping sandbox %s: %s", state.uid, sandbox.id[:13], error)

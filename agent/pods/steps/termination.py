@@ -100,7 +100,7 @@ async def _release_resources(ctx: PodContext) -> None:
 
 async def _stop_sandbox(ctx: PodContext, sandbox_id: str) -> None:
     state = ctx.state
-    await ctx.deps.runtime.stop_sandbox(sandbox_id)
+    await ctx.deps.runtime.stop_sandbox(sandbox_id, state.pod.metadata.namespace or "")
     record = next((s for s in state.runtime.sandboxes if s.id == sandbox_id), None)
     if record is not None:
         # The call's return says as much as another read would.
@@ -165,7 +165,7 @@ async def remove_sandbox(ctx: PodContext, sandbox_id: str) -> None:
     """Remove a dead sandbox with its containers; if it cannot be removed now, the next relist finds it again."""
     state = ctx.state
     try:
-        await ctx.deps.runtime.remove_sandbox(sandbox_id)
+        await ctx.deps.runtime.remove_sandbox(sandbox_id, state.pod.metadata.namespace or "")
     except CRIError as error:
         log.warning("pod %s: removing sandbox %s: %s", state.uid, sandbox_id[:13], error)
         return

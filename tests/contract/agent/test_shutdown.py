@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from dbus_fast import Message
 from dbus_fast.aio import MessageBus
 
 from agent.config import ShutdownPeriod
+from agent.shutdown import bus_messages
 from agent.shutdown import logind as login
 from agent.shutdown.state import load
 from cri.fake import FakeRuntime
@@ -132,6 +134,70 @@ async def test_a_signal_of_another_program_is_ignored(manager: Logind) -> None:
             async for began in mine.events():
                 assert not began
                 break
+    finally:
+        other.disconnect()
+        mine.close()
+
+
+async def next_event(mine: login.Logind) -> bool:
+    async with asyncio.timeout(30):
+        async for began in mine.events():
+            return began
+    raise AssertionError("the bus is gone")
+
+
+async def test_signals_of_a_logind_that_started_later_count(tmp_path: Path, manager: Logind) -> None:
+    mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
+    try:
+        await manager.restart()
+        manager.call_off()
+        assert await next_event(mine) is False
+    finally:
+        mine.close()
+
+
+async def test_descriptors_in_messages_of_others_are_not_kept(manager: Logind) -> None:
+    mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
+    other = await MessageBus(bus_address=manager.address, negotiate_unix_fd=True).connect()
+    descriptors = [os.open("/dev/null", os.O_RDONLY) for _ in range(16)]
+    try:
+        await mine.inhibit()
+        before = len(os.listdir("/proc/self/fd"))
+        for name in ("PrepareForShutdown", "Other"):
+            for _ in range(10):
+                sent = Message.new_signal("/a", "org.freedesktop.login1.Manager", name, "h" * 16, list(range(16)))
+                sent.destination, sent.unix_fds = mine._bus.unique_name, descriptors
+                await other.send(sent)
+        await other.call(Message("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId"))
+        manager.call_off()
+        assert await next_event(mine) is False
+        assert len(os.listdir("/proc/self/fd")) <= before
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        other.disconnect()
+        mine.close()
+
+
+async def test_a_message_that_is_too_large_is_discarded_while_it_is_received(
+    manager: Logind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
+    other = await MessageBus(bus_address=manager.address).connect()
+    decoded = list[int]()
+    decode = bus_messages.decode
+    monkeypatch.setattr(bus_messages, "decode", lambda data: [decoded.append(len(data)), decode(data)][1])
+    try:
+        for _ in range(3):
+            large = Message.new_signal(
+                "/a", "org.freedesktop.login1.Manager", "PrepareForShutdown", "ay", [bytes(4 << 20)]
+            )
+            large.destination = mine._bus.unique_name
+            await other.send(large)
+        await other.call(Message("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId"))
+        manager.call_off()
+        assert await next_event(mine) is False
+        assert max(decoded) < 1024 and len(mine._bus._buffer) == 0
     finally:
         other.disconnect()
         mine.close()

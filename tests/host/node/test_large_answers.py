@@ -106,12 +106,12 @@ async def test_unused_images_are_removed_though_they_cannot_be_listed(containerd
         assert await client.images.image_status(BUSYBOX_IMAGE) is not None
 
 
+@pytest.mark.parametrize("received", [True, False])
 async def test_surplus_names_of_an_image_in_use_are_deleted(
-    containerd: Containerd, monkeypatch: pytest.MonkeyPatch
+    containerd: Containerd, monkeypatch: pytest.MonkeyPatch, *, received: bool
 ) -> None:
     monkeypatch.setattr(list_limit, "LIST_BYTES", 4096)
-    monkeypatch.setattr(list_limit, "MOST_NAMES", 10)
-    names = [f"r.test/{LONG}:{number}" for number in range(40)]
+    names = [f"r.test/{LONG}:{number:02}" for number in range(40)]
     containerd.ctr("images", "tag", BUSYBOX_IMAGE, *names)
     async with Client(containerd.endpoint) as client:
 
@@ -124,12 +124,33 @@ async def test_surplus_names_of_an_image_in_use_are_deleted(
 
         await eventually(lambda: has(41), "CRI knows all names")
         sandbox = await start(containerd, client, "user")
-        await collection(client, specified=lambda: [names[20], BUSYBOX_IMAGE]).collect()
-        await eventually(lambda: has(10), "CRI has forgotten the names")
-        assert {names[20], BUSYBOX_IMAGE} <= set(await tags())
+    if not received:
+        # The list has the pause image, too, so it is larger than the status of this image.
+        limit(containerd, await size_of(containerd, BUSYBOX_IMAGE) + 64)
+    async with Client(containerd.endpoint) as client:
+        await answers(client)
+        if not received:
+            with pytest.raises(MessageTooLargeError):
+                await client.images.list_images()
+        await collection(client, specified=lambda: [names[20], BUSYBOX_IMAGE]).delete_surplus_names()
+
+        async def shorter() -> bool:
+            return sum(image.ByteSize() for image in await client.images.list_images()) <= list_limit.LIST_BYTES
+
+        await eventually(shorter, "CRI has forgotten the names")
+        left = {tag for image in await client.images.list_images() for tag in image.repo_tags}
+        assert {names[20], BUSYBOX_IMAGE, PAUSE_IMAGE} <= left and len(left) > 10
         (container,) = await client.runtime.list_containers(sandbox_id=sandbox)
         await client.runtime.start_container(container.id)
         assert (await client.runtime.container_status(container.id)).state == api.ContainerState.CONTAINER_RUNNING
+
+
+async def size_of(daemon: Containerd, image: str) -> int:
+    """Return the bytes of an image's status."""
+    async with Client(daemon.endpoint) as client:
+        found = await client.images.image_status(image)
+        assert found is not None
+        return api.ImageStatusResponse(image=found).ByteSize()
 
 
 async def test_leftovers_are_removed_beside_containers_of_large_environments(containerd: Containerd) -> None:

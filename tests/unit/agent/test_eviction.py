@@ -20,12 +20,13 @@ from agent.eviction.signals import Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker, thresholds
 from agent.interfaces import PodView
 from agent.lifecycle import End
+from agent.pods.manager import PodManager
 from agent.pods.state import Termination
 from agent.pods.worker import PodWorker
 from agent.runtime_records import ContainerRecord, State
 from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
 from cri.client import Client
-from cri.errors import UnavailableError
+from cri.errors import MessageTooLargeError, UnavailableError
 from cri.messages import FilesystemIdentifier, FilesystemUsage
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
@@ -188,7 +189,7 @@ def evictions(
     read: Callable[[], Mapping[str, Reading]],
     *used: PodUse,
     free: Callable[[int], int] = lambda wanted: 0,
-    remove_leftovers: Callable[[], None] = lambda: None,
+    remove_leftovers: Callable[[], object] = lambda: None,
     clock: Clock = SYSTEM,
     images: ImageFilesystem | None = None,
 ) -> Eviction:
@@ -291,6 +292,53 @@ async def test_leftovers_of_ended_pods_go_before_a_pod_does_for_a_shortage_on_di
     )
     await loop.check()
     assert pods.evicted == evicted
+
+
+@pytest.mark.parametrize("error", [MessageTooLargeError("larger than max"), OSError("Input/output error")])
+@pytest.mark.parametrize("fails", ["images", "leftovers"])
+@pytest.mark.parametrize("enough", [True, False])
+async def test_a_pod_is_evicted_also_if_images_or_leftovers_cannot_be_removed(
+    error: Exception, fails: str, *, enough: bool
+) -> None:
+    pods, left, removed = SlowToEnd("large"), [5], list[str]()
+
+    def remove(what: str) -> int:
+        removed.append(what)
+        if what == fails:
+            raise error
+        left[0] = 50 if enough else 5
+        return 1
+
+    loop = evictions(
+        pods,
+        {"nodefs.available": "10"},
+        lambda: signal("nodefs.available", left[0]),
+        use("large", rootfs=9),
+        free=lambda wanted: remove("images"),
+        remove_leftovers=lambda: remove("leftovers"),
+    )
+    await loop.check()
+    assert (removed, pods.evicted) == (["leftovers", "images"], [] if enough else ["large"])
+
+
+async def test_leftovers_of_one_ended_pod_that_cannot_be_removed_keep_no_others() -> None:
+    removed = list[str]()
+
+    def worker(name: str) -> Any:
+        async def remove_leftovers() -> None:
+            removed.append(name)
+            if name != "last":
+                raise {"busy": UnavailableError("the sandbox is in use"), "damaged": OSError("Input/output error")}[
+                    name
+                ]
+
+        state = SimpleNamespace(termination=Termination(finished=True))
+        return SimpleNamespace(state=state, remove_leftovers=remove_leftovers)
+
+    manager = PodManager(cast(Any, None))
+    manager.workers |= {name: worker(name) for name in ("busy", "damaged", "last")}
+    await manager.remove_leftovers_of_ended()
+    assert removed == ["busy", "damaged", "last"]
 
 
 @pytest.mark.parametrize(

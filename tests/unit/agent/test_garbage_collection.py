@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
-from agent.images import garbage_collection, list_limit
+from agent.images import list_limit
 from agent.images.garbage_collection import ImageDisk, ImageGC
+from agent.images.names_in_use import full_name
 from cri.client import Client
 from cri.containerd_service import ImageName
 from cri.errors import MessageTooLargeError, UnavailableError, UnimplementedError
@@ -202,28 +203,85 @@ async def test_images_younger_than_the_minimum_age_are_kept_in_a_long_list(monke
     assert len(runtime.removed) == 3
 
 
-@pytest.mark.parametrize("containerd", [False, True])
-async def test_surplus_names_of_images_in_use_are_deleted_in_containerd(
-    monkeypatch: pytest.MonkeyPatch, *, containerd: bool
-) -> None:
-    runtime = Runtime()
-    monkeypatch.setattr(list_limit, "LIST_BYTES", 3000)
-    monkeypatch.setattr(list_limit, "MOST_NAMES", 3)
-    names = [f"r.test/{n}:{'t' * 500}" for n in range(9)]
-    runtime.have = {"i0": Image(id="i0", repo_tags=names), "i1": Image(id="i1", repo_tags=["r.test/app:1"])}
-    runtime.names = {} if containerd else None
-    runtime.used = [Container(image=ImageSpec(image=f"i{n}")) for n in range(2)]
-    images = ImageGC(
+def deleting(runtime: Runtime, *specified: str) -> ImageGC:
+    return ImageGC(
         cast(Client, runtime),
         FakeClock(),
         high=85,
         low=80,
         minimum_age=0,
         disk=lambda path: EMPTY,
-        specified=lambda: [names[0]],
+        specified=lambda: specified,
     )
-    await images.collect()
-    assert runtime.deleted == (names[1:7] if containerd else []) and runtime.removed == []
+
+
+def names_of(number: int, count: int) -> list[str]:
+    return [f"r.test/{number}:{name:03}-{'t' * 496}" for name in range(count)]
+
+
+@pytest.mark.parametrize("received", [True, False])
+async def test_images_in_use_with_the_most_names_lose_names_until_the_list_is_short(
+    monkeypatch: pytest.MonkeyPatch, *, received: bool
+) -> None:
+    runtime = Runtime()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 20_000)
+    few, many = ["r.test/few:1", *names_of(9, 3)], {f"i{n}": names_of(n, 20) for n in range(4)}
+    specified = many["i0"][:15]
+    runtime.have = {name: Image(id=name, repo_tags=tags) for name, tags in many.items()}
+    runtime.have["i9"] = Image(id="i9", repo_tags=few)
+    runtime.names, runtime.largest = {}, 1 << 30 if received else 30_000
+    runtime.used = [Container(image=ImageSpec(image=image)) for image in runtime.have]
+    await deleting(runtime, *specified).delete_surplus_names()
+    left = {
+        name: [tag for tag in image.repo_tags if tag not in runtime.deleted] for name, image in runtime.have.items()
+    }
+    assert left["i9"] == few and runtime.removed == []
+    assert {len(left[f"i{n}"]) for n in range(4)} == {8}
+    assert set(left["i0"]) <= set(specified), "names that pods specify are deleted last"
+    assert sum(Image(id=name, repo_tags=tags).ByteSize() for name, tags in left.items()) <= list_limit.LIST_BYTES
+
+
+async def test_the_longest_names_are_deleted_first_and_the_sandbox_images_and_built_in_ones_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = Runtime()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 80)
+    kept = ["wherry.local/pause:2", "r.test/pause:1"]
+    runtime.have = {"i0": Image(id="i0", repo_tags=[*kept, "r.test/p:1", *names_of(0, 3)])}
+    runtime.info, runtime.names = {"config": '{"sandboxImage": "r.test/pause:1"}'}, {}
+    await deleting(runtime).delete_surplus_names()
+    assert runtime.deleted == names_of(0, 3)
+    runtime.deleted = []
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 10)
+    await deleting(runtime).delete_surplus_names()
+    assert runtime.deleted == [*names_of(0, 3), "r.test/p:1"]
+
+
+async def test_other_runtimes_keep_their_names_and_collect_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, clock = Runtime(), FakeClock()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 3000)
+    runtime.have = {"i0": Image(id="i0", repo_tags=names_of(0, 9)), "i1": Image(id="i1")}
+    runtime.used = [Container(image=ImageSpec(image="i0"))]
+    task = asyncio.create_task(collection(runtime, clock, FULL).run())
+    async with asyncio.timeout(10):
+        while not runtime.removed:
+            await asyncio.sleep(0.001)
+        await clock.sleeping()
+    assert runtime.removed == ["i1"] and not task.done()
+    task.cancel()
+
+
+async def test_names_are_deleted_though_the_collection_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, clock = Runtime(), FakeClock()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 20_000)
+    runtime.have = {f"i{n}": Image(id=f"i{n}", repo_tags=names_of(n, 20)) for n in range(4)}
+    runtime.used = [Container(image=ImageSpec(image=image)) for image in runtime.have]
+    runtime.names, runtime.largest = {}, 30_000
+    task = asyncio.create_task(collection(runtime, clock, FULL).run())
+    async with asyncio.timeout(10):
+        while not runtime.deleted and not task.done():
+            await asyncio.sleep(0.001)
+    task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -236,7 +294,7 @@ async def test_surplus_names_of_images_in_use_are_deleted_in_containerd(
     ],
 )
 def test_names_of_pods_are_compared_as_the_runtime_lists_them(image: str, full: str) -> None:
-    assert garbage_collection._full_name(image) == full
+    assert full_name(image) == full
 
 
 @pytest.mark.parametrize("containerd", [False, True])

@@ -46,7 +46,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> dict[Path, str]:
         made[target] = os.readlink(f"/proc/self/fd/{descriptor}")
 
     monkeypatch.setattr(mounts, "bind_descriptor", bind)
-    monkeypatch.setattr(mounts, "is_mount_point", lambda path: path in made)
+    monkeypatch.setattr(mounts, "has_mount", lambda path: path in made)
     return made
 
 
