@@ -112,12 +112,16 @@ def write(folder: Path, registries: dict[str, Registry]) -> None:
 
 
 def hosts_file(host: str, registry: Registry) -> str:
-    """Return containerd's file for a registry: its mirrors, then its own server."""
-    lines = [MARK, f'server = "{"http" if registry.plain_http else "https"}://{host}"']
-    if registry.ca:
-        lines.append(f"ca = {json.dumps(registry.ca)}")
-    if registry.insecure:
-        lines.append("skip_verify = true")
-    for mirror in registry.mirrors:
-        lines += ["", f'[host."{mirror}"]', '  capabilities = ["pull", "resolve"]']
+    """Return containerd's file for a registry: its mirrors, then its own server.
+
+    containerd 1.6 reads `ca` and `skip_verify` in the part of a host only, so the server is among these then.
+    """
+    server = f"{'http' if registry.plain_http else 'https'}://{host}"
+    hosts: dict[str, list[str]] = {mirror: [] for mirror in registry.mirrors}
+    if registry.ca or registry.insecure:
+        hosts[server] = [f"ca = {json.dumps(registry.ca)}"] if registry.ca else []
+        hosts[server] += ["skip_verify = true"] if registry.insecure else []
+    lines = [MARK, f'server = "{server}"']
+    for url, settings in hosts.items():
+        lines += ["", f'[host."{url}"]', '  capabilities = ["pull", "resolve"]', *(f"  {line}" for line in settings)]
     return "\n".join(lines) + "\n"

@@ -46,11 +46,17 @@ registries:
     assert files == {
         "registry.example.com:5000": {
             "server": "https://registry.example.com:5000",
-            "ca": str(ca),
-            "host": {"http://10.0.0.1:5000": pull, "https://mirror.example.com": pull},
+            "host": {
+                "http://10.0.0.1:5000": pull,
+                "https://mirror.example.com": pull,
+                "https://registry.example.com:5000": {**pull, "ca": str(ca)},
+            },
         },
         "docker.io": {"server": "https://docker.io", "host": {"http://10.0.0.1:5000": pull}},
-        "old.example.com": {"server": "https://old.example.com", "skip_verify": True},
+        "old.example.com": {
+            "server": "https://old.example.com",
+            "host": {"https://old.example.com": {**pull, "skip_verify": True}},
+        },
         "10.0.0.9:5000": {"server": "http://10.0.0.9:5000"},
     }
     auths = json.loads((tmp_path / "registries/config.json").read_text())["auths"]
