@@ -149,6 +149,7 @@ class Scheduler:
         handlers = self._event_handlers
         self._devices.follow(handlers.claim_changed, handlers.supply_changed, handlers.resources_changed)
         handlers.follow(self._pods, self._nodes)
+        self._pods.subscribe(self._binding.pod_changed)
 
     def _attachment_changed(self, change: Change[storage_v1.VolumeAttachment]) -> None:
         if change.type == "DELETED":
