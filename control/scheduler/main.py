@@ -87,7 +87,8 @@ class Scheduler:
         given = (p.args[DEVICES_PLUGIN] for p in config.profiles if DEVICES_PLUGIN in p.args)
         shared = SharedPlugins(client, informers, clock, next(given, None))
         self._storage, self._devices, self._attachments = shared.storage, shared.devices, shared.attachments
-        self._listed_kinds = ListedKinds(shared.storage, shared.device_kinds, (budgets,))
+        storage = (*shared.storage, shared.attachments)  # volumes that are still attached count towards limits
+        self._listed_kinds = ListedKinds(storage, shared.device_kinds, (budgets,))
         plugin_context = PluginContext(
             self.cluster,
             selectors.of,
