@@ -23,6 +23,8 @@ JOB_SECONDS = 30.0
 """The longest that a job may take: everybody else's wait behind it. Where the machine is busy the helper has little of it."""
 IDLE_SECONDS = 30.0
 """After so long without a job the process ends, and its 30 MB are given back."""
+END_SECONDS = 5.0
+"""The longest that others wait for a killed process, which may hang in the kernel."""
 LENGTH = 8
 _ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -96,7 +98,11 @@ class Helper:
             process.kill()
         if process.stdin is not None:
             process.stdin.close()
-        await process.wait()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            log.error("the helper for large objects, process %d, does not end", process.pid)
 
 
 async def _started() -> asyncio.subprocess.Process:

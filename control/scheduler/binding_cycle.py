@@ -14,7 +14,7 @@ from control.scheduler.cluster import Cluster
 from control.scheduler.decisions import ProfileScheduler, unreserve
 from control.scheduler.event_handlers import ROOM, same_pod
 from control.scheduler.extender import Extender, ExtenderError
-from control.scheduler.framework import BindingFailed, Profile
+from control.scheduler.framework import BindingFailed, PreBindPlugin, Profile
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.queued_pod import QueuedPod
@@ -22,7 +22,7 @@ from control.scheduler.writing import Writer
 from kube.api import core_v1
 from kube.clock import Clock
 from kube.errors import StatusError
-from kube.informer import Informer
+from kube.informer import Change, Informer
 
 log = logging.getLogger(__name__)
 FORESEEN = (StatusError, BindingFailed, ExtenderError)
@@ -44,6 +44,8 @@ class BindingCycle:
     ) -> None:
         self._cluster, self._queue, self._pods = cluster, queue, pods
         self._extenders, self._slots, self._clock = extenders, slots, clock
+        self._preparing: dict[str, tuple[PodInfo, Sequence[PreBindPlugin]]] = {}
+        """Pods that PreBind plugins wait for, by UID."""
 
     async def run(self, served: ProfileScheduler, queued: QueuedPod, node: str) -> None:
         """Bind a pod, or requeue it; raises StatusError if even that cannot be written."""
@@ -63,6 +65,17 @@ class BindingCycle:
         served.writer.bound(info, node)
         for plugin in served.profile.post_bind:
             plugin.post_bind(info, node)
+
+    def pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        """Wait no longer for what a deleted pod needs: upstream checks it each second."""
+        if change.type == "DELETED" or change.new.metadata.deletion_timestamp is not None:
+            self._abandon(change.new.metadata.uid or "")
+
+    def _abandon(self, uid: str) -> None:
+        info, plugins = self._preparing.get(uid, (None, ()))
+        for plugin in plugins:
+            if info is not None and (abandon := getattr(plugin, "abandon", None)) is not None:
+                abandon(info)
 
     async def _bound_to(self, writer: Writer, info: PodInfo) -> str:
         """Return the node that a pod is bound to; "" if it is not bound, deleted, or unknown."""
@@ -116,6 +129,10 @@ class BindingCycle:
         if not waiting and not profile.permit:
             return
         self._slots.release()  # this may take minutes: others are not to wait for it
+        self._preparing[info.uid] = info, waiting
+        current = self._pods.get(info.key)
+        if current is None or not same_pod(info, current) or current.metadata.deletion_timestamp is not None:
+            self._abandon(info.uid)
         try:
             await served.writer.expect(info, node)
             for gate in profile.permit:
@@ -123,6 +140,7 @@ class BindingCycle:
             for plugin in waiting:
                 await plugin.pre_bind(info, node)
         finally:
+            del self._preparing[info.uid]
             await self._slots.acquire()
 
     async def _bind(self, profile: Profile, info: PodInfo, node: str) -> None:

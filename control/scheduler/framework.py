@@ -164,7 +164,10 @@ class PreBindPlugin(Protocol):
         ...
 
     async def pre_bind(self, pod: PodInfo, node: str) -> None:
-        """Raise BindingFailed or StatusError on failure."""
+        """Raise BindingFailed or StatusError on failure.
+
+        A plugin may have a method `abandon(pod)`: it is called if the pod is deleted while the plugin waits.
+        """
         ...
 
 

@@ -87,7 +87,8 @@ class Scheduler:
         given = (p.args[DEVICES_PLUGIN] for p in config.profiles if DEVICES_PLUGIN in p.args)
         shared = SharedPlugins(client, informers, clock, next(given, None))
         self._storage, self._devices, self._attachments = shared.storage, shared.devices, shared.attachments
-        self._listed_kinds = ListedKinds(shared.storage, shared.device_kinds, (budgets,))
+        storage = (*shared.storage, shared.attachments)  # volumes that are still attached count towards limits
+        self._listed_kinds = ListedKinds(storage, shared.device_kinds, (budgets,))
         plugin_context = PluginContext(
             self.cluster,
             selectors.of,
@@ -149,6 +150,7 @@ class Scheduler:
         handlers = self._event_handlers
         self._devices.follow(handlers.claim_changed, handlers.supply_changed, handlers.resources_changed)
         handlers.follow(self._pods, self._nodes)
+        self._pods.subscribe(self._binding.pod_changed)
 
     def _attachment_changed(self, change: Change[storage_v1.VolumeAttachment]) -> None:
         if change.type == "DELETED":

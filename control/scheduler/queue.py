@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from control.scheduler.podinfo import PodInfo
@@ -20,6 +21,7 @@ from control.weight import LARGE
 from kube import cancellation
 from kube.clock import Clock
 
+log = logging.getLogger(__name__)
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 10.0
 STALE_SECONDS = 300.0
 SWEEP_SECONDS = 30.0
@@ -28,6 +30,15 @@ MOST_EVENTS = 64
 
 Hint = Callable[[str, PodInfo], bool]
 _Entry = tuple[int, float, int, QueuedPod]
+
+
+def _helps(hint: Hint, plugin: str, pod: QueuedPod) -> bool:
+    """Return whether an event may have helped a pod; True if the hint fails, as upstream."""
+    try:
+        return hint(plugin, pod.info)
+    except Exception:
+        log.exception("the queueing hint of %s failed for %s", plugin, pod.key)
+        return True
 
 
 class SchedulingQueue:
@@ -113,7 +124,9 @@ class SchedulingQueue:
         for pod in waiting:
             if self._unschedulable.get(pod.key) is pod:
                 concerned = pod.rejected_by & plugins
-                if not pod.rejected_by or (concerned and (hint is None or any(hint(p, pod.info) for p in concerned))):
+                if not pod.rejected_by or (
+                    concerned and (hint is None or any(_helps(hint, p, pod) for p in concerned))
+                ):
                     self._requeue(pod)
             yield
         self._events -= 1

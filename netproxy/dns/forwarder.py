@@ -41,6 +41,7 @@ class ResolvConf:
     def __init__(self, path: str | Path, exclude: tuple[str, ...] = ()) -> None:
         self._path, self._exclude = Path(path), exclude
         self._stamp: tuple[int, int] | None = (-1, -1)
+        self._reported: tuple[int, int] | None = (-1, -1)
         self._servers: list[str] = []
 
     def resolvers(self) -> list[str]:
@@ -50,16 +51,20 @@ class ResolvConf:
         except OSError:
             stamp = None
         if stamp != self._stamp:
+            try:
+                self._servers = self._read()
+            except OSError as error:
+                if stamp != self._reported:
+                    log.warning("no new resolvers for names outside the cluster: %s: %s", self._path, error.strerror)
+                    self._reported = stamp
+                if stamp is not None:
+                    return self._servers  # the file is there and is read again at the next query
+                self._servers = []
             self._stamp = stamp
-            self._servers = self._read()
         return self._servers
 
     def _read(self) -> list[str]:
-        try:
-            lines = [line.split() for line in self._path.read_text(errors="replace").splitlines()]
-        except OSError as error:
-            log.warning("no resolvers for names outside the cluster: %s: %s", self._path, error.strerror)
-            return []
+        lines = [line.split() for line in self._path.read_text(errors="replace").splitlines()]
         named = [line[1] for line in lines if len(line) >= 2 and line[0] == "nameserver"]
         return [address for address in named if address not in self._exclude][:MAX_RESOLVERS]
 

@@ -56,6 +56,27 @@ def score_of(helper: Helper) -> int:
     return int(Path(f"/proc/{helper.pid}/oom_score_adj").read_text())
 
 
+async def test_a_killed_process_that_does_not_end_blocks_nobody(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StatusError):
+        await finishing(helper)
+    first = helper._process
+    assert first is not None
+    monkeypatch.setattr(helper_client, "END_SECONDS", 0.05)
+    with monkeypatch.context() as patched:
+        patched.setattr(first, "kill", lambda: None)
+        patched.setattr(first, "wait", asyncio.Event().wait)
+        async with asyncio.timeout(30):
+            await helper.close()
+            with pytest.raises(StatusError):
+                await finishing(helper)
+    assert helper.pid != first.pid
+    with contextlib.suppress(ProcessLookupError):
+        first.kill()
+    await first.wait()
+
+
 async def test_a_job_that_takes_too_long_ends_with_its_process(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StatusError):
         await finishing(helper)

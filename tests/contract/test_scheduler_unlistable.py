@@ -94,6 +94,15 @@ async def test_a_pod_with_a_claim_waits_until_claims_can_be_listed(tmp_path: Pat
         await eventually(lambda: is_bound(server, "devices"))
 
 
+async def test_a_pod_with_a_volume_waits_until_attachments_can_be_listed(tmp_path: Path) -> None:
+    async with site(tmp_path) as server, scheduling(server, "volumeattachments") as (broken, _):
+        source = core_v1.CSIVolumeSource(driver="d")
+        await create(server, "volumes", volumes=[core_v1.Volume(name="data", csi=source)])
+        await says(server, "volumes", "VolumeAttachment cannot be listed yet")
+        broken.broken = set()
+        await eventually(lambda: is_bound(server, "volumes"))
+
+
 async def test_nobody_is_preempted_before_disruption_budgets_can_be_listed(tmp_path: Path) -> None:
     async with site(tmp_path) as server, scheduling(server, "poddisruptionbudgets") as (broken, _):
         meta = meta_v1.ObjectMeta(name="high")

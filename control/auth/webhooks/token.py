@@ -14,6 +14,8 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from control.auth.user import Credentials, UserInfo
 from control.auth.webhooks.client import ReviewClient, ReviewFailed, not_asked, places
 from control.auth.webhooks.response_cache import ResponseCache
@@ -66,7 +68,7 @@ class TokenWebhook:
         """
         if len(token) > LONGEST:
             return None
-        key = hashlib.sha256("\0".join((token, *audiences)).encode()).digest()
+        key = hashlib.sha256(msgspec.json.encode((token, *audiences))).digest()  # no token contains another's audiences
         answer = self._known(key)
         if answer is None:
             owner = client.who if client is not None else ""

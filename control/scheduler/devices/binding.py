@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -48,7 +49,7 @@ class ClaimWriter:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """A claim changed."""
+        """A claim changed, or a pod was abandoned."""
         self._changed.set()
 
     async def bind(self, pod: core_v1.Pod, reserved: Reserved) -> None:
@@ -135,12 +136,14 @@ class ClaimWriter:
         )
 
     # -- devices that are prepared first ----------------------------------------------------------------------------
-    async def wait_ready(self, claims: list[resource_v1.ResourceClaim]) -> None:
-        """Wait until all devices meet their binding conditions; raises BindingFailed."""
+    async def wait_ready(self, claims: list[resource_v1.ResourceClaim], abandoned: Callable[[], bool]) -> None:
+        """Wait until all devices meet their binding conditions; raises BindingFailed, also for an abandoned pod."""
         try:
             async with asyncio.timeout(self._seconds):
                 while True:
                     self._changed.clear()
+                    if abandoned():
+                        raise BindingFailed("the pod was deleted in the meantime")
                     if all(_ready(self._allocated.get(key_of(claim)) or claim) for claim in claims):
                         return
                     await self._changed.wait()

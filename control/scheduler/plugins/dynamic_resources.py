@@ -63,6 +63,8 @@ class DynamicResources:
         self._writer = ClaimWriter(client, self.allocated, clock, _seconds(given, "bindingTimeout", BIND_SECONDS))
         self._reserved: dict[str, list[Reserved]] = {}
         """Claims and allocations that are reserved for placed pods, by the pods' UIDs."""
+        self._abandoned: set[str] = set()
+        """UIDs of the pods that were deleted while they waited."""
 
     def follow(
         self,
@@ -178,6 +180,7 @@ class DynamicResources:
         self._reserved[pod.uid] = found
 
     def unreserve(self, pod: PodInfo) -> None:
+        self._abandoned.discard(pod.uid)
         written = []
         for reserved in self._reserved.pop(pod.uid, ()):
             if reserved.written:
@@ -195,7 +198,13 @@ class DynamicResources:
         found = self._reserved.get(pod.uid, [])
         for reserved in found:
             await self._writer.bind(pod.pod, reserved)
-        await self._writer.wait_ready([reserved.claim for reserved in found])
+        await self._writer.wait_ready([reserved.claim for reserved in found], lambda: pod.uid in self._abandoned)
+
+    def abandon(self, pod: PodInfo) -> None:
+        """The pod was deleted: wait no longer for its devices."""
+        if pod.uid in self._reserved:
+            self._abandoned.add(pod.uid)
+            self._writer.wake()
 
     async def release(self, pod: PodInfo) -> None:
         """Take back what was written for a pod that is not bound after all."""
@@ -208,6 +217,7 @@ class DynamicResources:
 
     def post_bind(self, pod: PodInfo, node: str) -> None:
         self._reserved.pop(pod.uid, None)
+        self._abandoned.discard(pod.uid)
 
     # -- when no node fits ------------------------------------------------------------------------------------------
     def post_filter(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> tuple[str, Callable[[], Awaitable[None]] | None]:

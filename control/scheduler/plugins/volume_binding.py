@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,13 +19,14 @@ from control.scheduler.framework import BindingFailed, PreFilterRejected, PreFil
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.plugins.volume_matching import VolumeAffinities, VolumeMatcher, is_large
 from control.scheduler.plugins.volume_provisioning import CapacityTopologies, Provisioning
+from control.scheduler.plugins.written_choices import WrittenChoice, check_reachable
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
 from control.scheduler.unfinished import Unfinished
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import Client
-from kube.informer import Informer
-from kube.object_names import key_of
+from kube.informer import Change, Informer
+from kube.object_names import key_of, name_of
 from kube.selectors import LabelSelector, from_label_selector
 from kube.volume_binding import (
     BOUND_BY_CONTROLLER,
@@ -51,6 +53,14 @@ MOST_STEPS = 500_000
 """Comparisons of claims with volumes in one attempt to schedule a pod, over all nodes."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """A placed pod's node, and the volumes that are chosen for its claims, by key; "" where a provisioner makes one."""
+
+    node: core_v1.Node
+    chosen: dict[str, str]
+
+
 class VolumeBinding:
     name = NAME
     weight = 0
@@ -65,14 +75,20 @@ class VolumeBinding:
     ) -> None:
         self._provisioning = provisioning
         self._client, self._claims, self._volumes, self._classes = client, claims, volumes, classes
-        self._reserved: dict[str, dict[str, str]] = {}
-        """Pod UID to its claims (by key) and the volumes chosen for them; "" where a provisioner makes one."""
+        self._reserved: dict[str, _Reservation] = {}
+        """Reservations by the UIDs of the pods."""
+        self._abandoned: set[str] = set()
+        """UIDs of the pods that were deleted while they waited."""
         self._taken: dict[str, set[str]] = {}
         """Volumes that are chosen, and the UIDs of the pods."""
         self._changed = asyncio.Event()
         self.affinities = VolumeAffinities()
         claims.subscribe(lambda change: self._changed.set())
-        volumes.subscribe(self.affinities.changed)
+        volumes.subscribe(self._volume_changed)
+
+    def _volume_changed(self, change: Change[core_v1.PersistentVolume]) -> None:
+        self.affinities.changed(change)
+        self._changed.set()
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
         """Look up the pod's claims; raises PreFilterRejected if they allow no node at all."""
@@ -170,16 +186,19 @@ class VolumeBinding:
                 chosen = self.choose(self.matcher(pod, waiting), waiting, node) or {}
             except OutOfSteps as error:
                 raise BindingFailed(_TOO_MANY) from error
-            self._reserved[pod.uid] = chosen
+            self._reserved[pod.uid] = _Reservation(node, chosen)
             for name in filter(None, chosen.values()):
                 self._taken.setdefault(name, set()).add(pod.uid)
 
     def waits(self, pod: PodInfo) -> bool:
         """True if the pod's claims are still to be bound, which may take a provisioner minutes."""
-        return bool(self._reserved.get(pod.uid))
+        reserved = self._reserved.get(pod.uid)
+        return reserved is not None and bool(reserved.chosen)
 
     def unreserve(self, pod: PodInfo) -> None:
-        for name in self._reserved.pop(pod.uid, {}).values():
+        self._abandoned.discard(pod.uid)
+        reserved = self._reserved.pop(pod.uid, None)
+        for name in reserved.chosen.values() if reserved is not None else ():
             users = self._taken.get(name, set())
             users.discard(pod.uid)
             if not users:
@@ -193,32 +212,64 @@ class VolumeBinding:
         found = [self._claims.get(key) for key in pod.claims]
         return [claim for claim in found if claim is not None]
 
+    def abandon(self, pod: PodInfo) -> None:
+        """The pod was deleted: wait no longer for its claims."""
+        if pod.uid in self._reserved:
+            self._abandoned.add(pod.uid)
+            self._changed.set()
+
     async def pre_bind(self, pod: PodInfo, node: str) -> None:
         """Write the choices down and wait until the claims are bound; raises BindingFailed."""
-        chosen = self._reserved.get(pod.uid)
-        if not chosen:
+        reserved = self._reserved.get(pod.uid)
+        if reserved is None:
             return
-        for key, name in chosen.items():
-            claim, volume = self._claims.get(key), self._volumes.get(name) if name else None
-            if claim is None:
-                raise BindingFailed(f"claim {key} is gone")
-            if volume is not None:
-                await self._name_claim(volume, claim)
-            elif claim.metadata.annotations.get(SELECTED_NODE) != node:
-                annotations = {**claim.metadata.annotations, SELECTED_NODE: node}
-                metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
-                await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+        written = await self._write(reserved.chosen, node)
         try:
             async with asyncio.timeout(BIND_SECONDS):
-                while not all((found := self._claims.get(key)) is not None and is_bound(found) for key in chosen):
+                while True:
                     self._changed.clear()
+                    if pod.uid in self._abandoned:
+                        raise BindingFailed("the pod was deleted in the meantime")
+                    if self._settled(written, reserved.node):
+                        return
                     await self._changed.wait()
         except TimeoutError as error:
             raise BindingFailed("timed out waiting for the condition") from error
 
-    async def _name_claim(self, volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> None:
+    def _settled(self, written: Mapping[str, WrittenChoice], node: core_v1.Node) -> bool:
+        """Return whether all claims are bound; raises BindingFailed if one cannot be for this node any more."""
+        settled = True
+        for key, choice in written.items():
+            claim = self._claims.get(key)
+            volume = self._volumes.get(name_of(choice.volume)) if choice.volume is not None else None
+            settled &= choice.settled(claim, volume, name_of(node))
+            bound = self._volumes.get(claim.spec.volume_name or "") if claim is not None else None
+            check_reachable(bound, node, lambda each, place: self.affinities.of(each).includes(place))
+        return settled
+
+    async def _write(self, chosen: Mapping[str, str], node: str) -> dict[str, WrittenChoice]:
+        """Write that a volume is a claim's, or a claim's node, of each claim."""
+        written = {}
+        for key, name in chosen.items():
+            claim, volume = self._claims.get(key), self._volumes.get(name) if name else None
+            if claim is None:
+                raise BindingFailed(f"claim {key} is gone")
+            if name and volume is None:
+                raise BindingFailed(f'persistentvolume "{name}" is gone')
+            if volume is not None:
+                volume = await self._name_claim(volume, claim)
+            elif claim.metadata.annotations.get(SELECTED_NODE) != node:
+                annotations = {**claim.metadata.annotations, SELECTED_NODE: node}
+                metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
+                claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+            written[key] = WrittenChoice(claim, volume)
+        return written
+
+    async def _name_claim(
+        self, volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim
+    ) -> core_v1.PersistentVolume:
         if meant_for(volume, claim) and volume.spec.claim_ref is not None and volume.spec.claim_ref.uid:
-            return
+            return volume
         reference = core_v1.ObjectReference(
             api_version="v1",
             kind="PersistentVolumeClaim",
@@ -228,7 +279,7 @@ class VolumeBinding:
             resource_version=claim.metadata.resource_version,
         )
         annotations = {**volume.metadata.annotations, BOUND_BY_CONTROLLER: "yes"}
-        await self._client.update(
+        return await self._client.update(
             msgspec.structs.replace(
                 volume,
                 metadata=msgspec.structs.replace(volume.metadata, annotations=annotations),

@@ -113,6 +113,26 @@ def test_an_answer_that_is_not_to_our_question_does_not_count(wrong: str) -> Non
     assert not forwarder._answers(forged, query, parsed.question)
 
 
+def test_a_file_that_cannot_be_read_now_is_read_again_at_the_next_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "resolv.conf"
+    path.write_text("nameserver 192.0.2.1\n")
+    conf = ResolvConf(path)
+    assert conf.resolvers() == ["192.0.2.1"]
+    path.write_text("nameserver 192.0.2.22\n")
+    with monkeypatch.context() as patched:
+
+        def failing(*_: object, **__: object) -> str:
+            raise OSError(24, "Too many open files")
+
+        patched.setattr(Path, "read_text", failing)
+        assert conf.resolvers() == ["192.0.2.1"]
+    assert conf.resolvers() == ["192.0.2.22"]
+    path.unlink()
+    assert conf.resolvers() == []
+
+
 def test_resolvers_are_read_again_when_the_file_changes_and_never_ourselves(tmp_path: Path) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text("# x\nnameserver 10.96.0.10\nnameserver 192.0.2.53\nsearch a b\noptions ndots:5\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.queue import STALE_SECONDS, SWEEP_SECONDS, SchedulingQueue
+from control.scheduler.queue import MOST_EVENTS, STALE_SECONDS, SWEEP_SECONDS, SchedulingQueue
 from tests.support.clock import FakeClock
 
 from .clusters import pod
@@ -44,6 +44,18 @@ async def test_an_unschedulable_pod_waits_for_an_event_that_its_plugins_care_for
     queue.event(FIT)
     assert queue.lengths() == (1, 0, 0)
     assert (await queue.get()).attempts == 2
+
+
+async def test_a_hint_that_fails_counts_as_one_that_says_yes() -> None:
+    def hint(plugin: str, pod: PodInfo) -> bool:
+        raise ValueError("a bug")
+
+    queue = SchedulingQueue(FakeClock())
+    queue.add(info("p"))
+    queue.failed(await queue.get(), FIT)
+    for _ in range(MOST_EVENTS + 1):
+        queue.event(FIT, hint)
+    assert queue.lengths()[2] == 0 and not len(queue.handlers_work)
 
 
 async def test_an_event_during_the_try_is_not_lost() -> None:

@@ -207,7 +207,7 @@ async def test_a_large_selector_is_compiled_once_an_attempt_and_beside_the_event
     check = world.plugin.pre_filter(asking, nodes)
     assert check is not None and check.filter(nodes.nodes["a"]) is None
     world.plugin.reserve(asking, nodes.nodes["a"].node)
-    assert world.plugin._reserved[asking.uid] == {"default/c": "v"}
+    assert world.plugin._reserved[asking.uid].chosen == {"default/c": "v"}
     assert len(threads) == 1 and threads[0] != threading.get_ident()
     claim.spec.selector = meta_v1.LabelSelector(match_labels=dict.fromkeys(map(str, range(999)), "x"))
     with pytest.raises(Unfinished):
@@ -219,4 +219,4 @@ def test_a_small_selector_is_compiled_at_once() -> None:
     selecting(world, 2)
     world.plugin.pre_filter(asking, nodes)
     world.plugin.reserve(asking, nodes.nodes["a"].node)
-    assert world.plugin._reserved[asking.uid] == {"default/c": "v"}
+    assert world.plugin._reserved[asking.uid].chosen == {"default/c": "v"}
