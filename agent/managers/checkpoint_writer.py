@@ -36,6 +36,14 @@ class CheckpointWriter:
         except OSError as error:
             self._log(error)
 
+    def save_at_start(self) -> None:
+        """Write the state before others use it; if that fails, log the error: `retry` writes it then."""
+        try:
+            self._prepare()()
+        except OSError as error:
+            self._unsaved = True
+            self._log(error)
+
     async def retry(self) -> None:
         """Write what could not be written before."""
         if self._unsaved:

@@ -53,8 +53,8 @@ class CpuManager:
         self._state = cpu_state.load(root, policy) or CpuState(policy)
         if policy == "static":
             self._check()
-        cpu_state.save(root, self._state)
         self.checkpoint = CheckpointWriter(cpu_state.FILE, self._prepared)
+        self.checkpoint.save_at_start()
 
     def _prepared(self) -> Callable[[], None]:
         return partial(cpu_state.save, self._root, self._state.copy())

@@ -42,8 +42,8 @@ class MemoryManager:
         self._state = memory_state.load(root, policy) or fresh
         if policy == "Static":
             self._check()
-        memory_state.save(root, self._state)
         self.checkpoint = CheckpointWriter(memory_state.FILE, self._prepared)
+        self.checkpoint.save_at_start()
 
     def _prepared(self) -> Callable[[], None]:
         return partial(memory_state.write, self._root, memory_state.encode(self._state))
