@@ -107,6 +107,8 @@ class ImageSettings:
     serialize_pulls: bool = True
     max_parallel_pulls: int = 0
     """0: without limit, where pulls are not serial"""
+    registry_credentials: Path | None = None
+    """A docker configuration of the node besides the one in the root directory."""
     verification: str = "NeverVerifyPreloadedImages"
     """Kubelet setting imagePullCredentialsVerificationPolicy: the present images that a pod's credentials are verified for."""
     allowlist: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
 /* Faults of single processes, in front of the C library (LD_PRELOAD), for bench/soak_preloaded.py: a wall clock that is set,
- * and a disk on which fsync fails with EIO.
+ * a monotonic clock that stood still while the machine was suspended, and a disk on which fsync fails with EIO.
  *
- * The file that PRELOADED_FAULTS names is mapped into memory: a change holds at once, everywhere. Other clocks stay as they
- * are. Deadlines by the wall clock that are handed to the kernel are moved back, since its clock was not set; a time of more
- * than thirty years is one by the wall clock.
+ * The file that PRELOADED_FAULTS names is mapped into memory: a change holds at once, everywhere. CLOCK_BOOTTIME stays as it
+ * is. Deadlines that are handed to the kernel are moved back, since its clocks were not changed; a time of more than thirty
+ * years is one by the wall clock.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -26,13 +27,15 @@
 struct faults {
     long long offset; /* of the wall clock, in nanoseconds */
     unsigned long long device; /* whose fsync fails, 0 for none */
+    long long suspended; /* nanoseconds in which the monotonic clock stood still */
 };
 
 static const volatile struct faults none;
 static const volatile struct faults *faults = &none;
 
 #define NEXT(name) ((__typeof__(&name))next(&next_##name, #name))
-static void *next_clock_gettime, *next_pthread_cond_timedwait, *next_syscall, *next_fsync, *next_fdatasync;
+static void *next_clock_gettime, *next_pthread_cond_timedwait, *next_pthread_cond_clockwait, *next_sem_clockwait;
+static void *next_syscall, *next_fsync, *next_fdatasync;
 
 static void *next(void **known, const char *name) {
     if (!*known) *known = dlsym(RTLD_NEXT, name);
@@ -55,15 +58,17 @@ static void move(struct timespec *at, long long by) {
 }
 
 static const struct timespec *in_kernel(const struct timespec *deadline, struct timespec *moved) {
-    if (!deadline || deadline->tv_sec < THIRTY_YEARS || deadline->tv_sec > 8000000000LL) return deadline;
+    if (!deadline || deadline->tv_sec > 8000000000LL) return deadline;
     *moved = *deadline;
-    move(moved, -faults->offset);
+    move(moved, deadline->tv_sec < THIRTY_YEARS ? faults->suspended : -faults->offset);
     return moved;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *at) {
     int result = NEXT(clock_gettime)(clock, at);
-    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) move(at, faults->offset);
+    if (result != 0) return result;
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) move(at, faults->offset);
+    if (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE) move(at, -faults->suspended);
     return result;
 }
 
@@ -92,6 +97,17 @@ int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, co
     return NEXT(pthread_cond_timedwait)(condition, mutex, in_kernel(deadline, &moved));
 }
 
+int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock,
+                           const struct timespec *deadline) {
+    struct timespec moved;
+    return NEXT(pthread_cond_clockwait)(condition, mutex, clock, in_kernel(deadline, &moved));
+}
+
+int sem_clockwait(sem_t *restrict semaphore, clockid_t clock, const struct timespec *restrict deadline) {
+    struct timespec moved;
+    return NEXT(sem_clockwait)(semaphore, clock, in_kernel(deadline, &moved));
+}
+
 static int fails(int file) {
     unsigned long long device = faults->device;
     struct stat found;
@@ -115,7 +131,7 @@ long syscall(long number, ...) {
     va_start(rest, number);
     for (int i = 0; i < 6; i++) a[i] = va_arg(rest, long);
     va_end(rest);
-    if (number == SYS_futex && (a[1] & FUTEX_CLOCK_REALTIME)) {
+    if (number == SYS_futex && ((a[1] & FUTEX_CLOCK_REALTIME) || (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET)) {
         a[3] = (long)in_kernel((const struct timespec *)a[3], &moved);
     }
     return NEXT(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);

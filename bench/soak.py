@@ -150,7 +150,9 @@ class Soak:
         kinds |= soak_kinds.of_second_agent(self._second)
         if self._stored is not None:
             kinds |= self._stored.kinds()
-        return Faults(self._made, kinds, random.Random(f"faults {self._given.seed}"), tuple(self._given.only))
+        suspend = self._site.preloaded.suspend if self._site.preloaded else lambda seconds: None
+        chance = random.Random(f"faults {self._given.seed}")
+        return Faults(self._made, kinds, chance, tuple(self._given.only), suspend)
 
     def _faulty(self, faults: Faults, pulls: Pulls) -> dict[str, Any]:
         """Churn and do faults until the time is over and nothing fails any more."""

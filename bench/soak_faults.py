@@ -47,9 +47,16 @@ class Fault:
 class Faults:
     """Draws faults and does them to one cluster."""
 
-    def __init__(self, made: Cluster, faults: dict[str, Fault], chance: random.Random, only: tuple[str, ...]) -> None:
-        """`only`: the kinds to draw, by default all."""
-        self._made, self._chance, self._faults = made, chance, faults
+    def __init__(
+        self,
+        made: Cluster,
+        faults: dict[str, Fault],
+        chance: random.Random,
+        only: tuple[str, ...],
+        suspend: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """`only`: the kinds to draw, by default all. `suspend` is called when daemons continue that were suspended."""
+        self._made, self._chance, self._faults, self._suspended = made, chance, faults, suspend
         self._began = time.monotonic()
         self._running: dict[str, tuple[threading.Timer, Fault]] = {}
         self.done: Counter[str] = Counter()
@@ -109,17 +116,29 @@ class Faults:
         self._halt((daemon,), seconds)
 
     def _suspend(self) -> None:
-        """Stop all daemons together, as a machine does that is suspended, although its monotonic clock runs on."""
-        self._halt(DAEMONS, self._chance.uniform(*SUSPEND_SECONDS))
+        """Stop all daemons together, as a machine does that is suspended; their monotonic clock stands still meanwhile."""
+        began = time.monotonic()
+        self._halt(DAEMONS, self._chance.uniform(*SUSPEND_SECONDS), lambda: self._suspended(time.monotonic() - began))
 
-    def _halt(self, daemons: tuple[str, ...], seconds: float) -> None:
+    def _halt(
+        self, daemons: tuple[str, ...], seconds: float, before_resuming: Callable[[], None] = lambda: None
+    ) -> None:
         pids: dict[str, int] = {}
         for daemon in daemons:
             with contextlib.suppress(OSError, ValueError):  # one that is being started has no process
                 pids[daemon] = self._made.pid(daemon)
                 _signal(pids[daemon], signal.SIGSTOP)
         target = f"{self.done.total()}: {', '.join(pids)}"
-        self._later(seconds, Fault(target, lambda: None, lambda: self._resume(pids)))
+        resumed = False
+
+        def resume() -> None:
+            nonlocal resumed
+            if not resumed:
+                resumed = True
+                before_resuming()
+                self._resume(pids)
+
+        self._later(seconds, Fault(target, lambda: None, resume))
 
     def _resume(self, pids: dict[str, int]) -> None:
         for daemon, pid in pids.items():

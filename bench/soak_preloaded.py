@@ -1,4 +1,5 @@
-"""Faults of a soak's Python daemons from a library in front of the C library: a wall clock that is set, and fsync that fails.
+"""Faults of a soak's Python daemons from a library in front of the C library: a wall clock that is set, a monotonic clock that
+stood still in a suspension, and fsync that fails.
 
 CLOCK_REALTIME belongs to no namespace, so the machine's clock cannot be set for a cluster. The library (preloaded.c) is
 compiled here; it concerns the programs that daemons start, too. containerd keeps the machine's time, and its fsync does not
@@ -27,7 +28,8 @@ class Preloaded:
         library, self._file = folder / "preloaded.so", folder / "preloaded.faults"
         argv = [COMPILER, "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
         subprocess.run(argv, check=True, timeout=60)
-        self._file.write_bytes(bytes(16))
+        self._file.write_bytes(bytes(24))
+        self._suspended = 0
         self.environment = {"LD_PRELOAD": str(library), "PRELOADED_FAULTS": str(self._file)}
         """Environment variables of the daemons."""
 
@@ -38,6 +40,11 @@ class Preloaded:
     def fail_fsync(self, on: Path | None) -> None:
         """Have fsync fail with EIO on the disk that a path is on; on none without a path."""
         self._write(8, struct.pack("Q", on.stat().st_dev if on else 0))
+
+    def suspend(self, seconds: float) -> None:
+        """Set the monotonic clock back by the time for which the daemons were stopped: it stood still in between."""
+        self._suspended += int(seconds * SECOND)
+        self._write(16, struct.pack("q", self._suspended))
 
     def _write(self, at: int, what: bytes) -> None:
         with self._file.open("r+b") as file:

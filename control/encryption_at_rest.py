@@ -1,7 +1,9 @@
 """Encryption at rest, configured by a file that is reloaded: new keys write at once, stored values are encrypted again.
 
-A changed file that cannot be used, or whose plugin does not answer, changes nothing. Keys that are taken out continue
-reading for as long as the server runs: watches may still replay what was written with them.
+A changed file that cannot be used, or whose plugin does not answer, changes nothing until a later attempt succeeds. Keys that
+are taken out continue reading for as long as the server runs: watches may still replay what was written with them.
+
+Values are encrypted again by a loop of its own, which is repeated until none is stale: the store or a plugin may be away.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from control.reloading import Reloaded
 from control.storage import encryption_configuration
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, EncryptionError
-from control.storage.store import Store
+from control.storage.store import Store, StoreError
 from kube import cancellation
 from kube.clock import Clock
 from kube.resources import RESOURCES
 
 log = logging.getLogger(__name__)
+FIRST_RETRY, LAST_RETRY = 1.0, 300.0
+"""Seconds between attempts to encrypt the rest of the stale values."""
 PREFIXES = {r.target: r.storage_prefix for r in RESOURCES}
 
 
@@ -33,6 +37,8 @@ class EncryptionAtRest:
         text = self._file.first()
         assert text is not None
         self.store = EncryptedStore(store, self._read(text))
+        self._stale = asyncio.Event()
+        """Set if there may be values to encrypt again."""
 
     def _read(self, text: bytes) -> Encryption:
         try:
@@ -41,7 +47,7 @@ class EncryptionAtRest:
             raise EncryptionError(f"{self._path}: {error}") from error
 
     async def start(self) -> None:
-        """Get keys from plugins, and write again what is stored in another way.
+        """Get keys from plugins, and write again what is stored in another way, as far as it can be read.
 
         A plugin that does not answer keeps nobody from the rest: its resources can be neither written nor read until it does.
         """
@@ -49,7 +55,8 @@ class EncryptionAtRest:
             await self.store.encryption.start()
         except EncryptionError as error:
             log.error("%s: its resources cannot be used until the plugin answers", error)
-        await self.store.rewrite()
+        if (await self.store.rewrite()).unreadable:
+            self._stale.set()
 
     def check(self) -> str | None:
         """Say what is wrong with the plugins; None if nothing is."""
@@ -68,14 +75,37 @@ class EncryptionAtRest:
                     raise
                 self.store.replace(fresh)
                 follow(fresh)
-                await self.store.rewrite()
+                self._stale.set()
 
             def follow(encryption: Encryption) -> None:
                 for provider in encryption.remote:
                     cancellation.start(group, functools.partial(provider.poll_status, clock), "follows a KMS plugin")
 
             follow(self.store.encryption)
+            cancellation.start(group, functools.partial(self._rewrite, clock), "encrypts stored values again")
             await self._file.follow(take, clock, every)
+
+    async def _rewrite(self, clock: Clock) -> None:
+        """Encrypt stale values again after each change of the configuration, until cancelled."""
+        delay = FIRST_RETRY
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            try:
+                left = (await self.store.rewrite()).unreadable
+                why = f"{left} values cannot be decrypted" if left else ""
+            except StoreError as error:
+                why = str(error)
+            except Exception:
+                self._stale.set()  # the loop is started again
+                raise
+            if not why:
+                delay = FIRST_RETRY
+                continue
+            log.error("not all values are encrypted with the current key, keep the former one: %s", why)
+            self._stale.set()
+            await clock.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY)
 
     async def close(self) -> None:
         await self.store.encryption.close()

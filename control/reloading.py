@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from control.auth.metrics import RELOADED, RELOADS
@@ -16,6 +17,17 @@ from kube.clock import Clock
 
 log = logging.getLogger(__name__)
 Stamp = tuple[int, int, int]
+FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+"""Seconds between attempts to use a content that failed; upstream polls the file each minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """A content that could not be used; `stamp` is None if the file could not even be found."""
+
+    stamp: Stamp | None
+    at: float
+    delay: float
 
 
 class Reloaded:
@@ -25,6 +37,8 @@ class Reloaded:
         self.what, self.path = what, path
         self._text: bytes | None = None
         self._stamp: Stamp | None = None
+        """Content and stamp of the file that are in use."""
+        self._retry: _Retry | None = None
 
     def first(self) -> bytes | None:
         """Read the file for the start; raises OSError."""
@@ -34,32 +48,52 @@ class Reloaded:
         return self._text
 
     async def follow(self, take: Callable[[bytes], Awaitable[None]], clock: Clock, every: float) -> None:
-        """Give each new content to `take` until cancelled; what it raises is logged, and what was there before stays."""
+        """Pass each new content to `take` until cancelled; if that raises, the former content stays in use.
+
+        `take` is retried with the same content, first after FIRST_RETRY seconds and then up to LAST_RETRY: it may fail for
+        reasons other than the content, such as a plugin that is being started.
+        """
         while True:
             await clock.sleep(every)
+            stamp: Stamp | None = None
             try:
-                text = await asyncio.to_thread(self._changed)
-                if text is None:
+                stamp = await asyncio.to_thread(self._changed, clock.monotonic())
+                if stamp is None:
                     continue
-                log.info("%s has changed", self.path)
-                await take(text)
+                text = await asyncio.to_thread(self._read)
+                if text != self._text:
+                    log.info("%s has changed", self.path)
+                    await take(text)
+                    self._count("success")
+                self._stamp, self._text, self._retry = stamp, text, None
             except Exception as error:  # whatever a file can provoke: the server continues with what it has
+                self._retry_later(stamp, clock.monotonic())
                 log.error("the new %s configuration is not used: %s", self.what, error)
                 self._count("failure")
-            else:
-                self._count("success")
 
-    def _changed(self) -> bytes | None:
+    def _retry_later(self, stamp: Stamp | None, now: float) -> None:
+        before = self._retry if self._retry is not None and self._retry.stamp == stamp else None
+        delay = FIRST_RETRY if before is None else min(before.delay * 2, LAST_RETRY)
+        self._retry = _Retry(stamp, now + delay, delay)
+
+    def _changed(self, now: float) -> Stamp | None:
+        """Return the file's stamp if it differs from that in use, and is not one that failed a moment ago; raises OSError."""
         assert self.path is not None
-        stamp = _stamp(self.path)
+        retry = self._retry
+        try:
+            stamp = _stamp(self.path)
+        except OSError:
+            if retry is not None and retry.stamp is None and now < retry.at:
+                return None
+            raise
         if stamp == self._stamp:
+            self._retry = None
             return None
-        text = self.path.read_bytes()
-        self._stamp = stamp
-        if text == self._text:
-            return None
-        self._text = text
-        return text
+        return None if retry is not None and retry.stamp == stamp and now < retry.at else stamp
+
+    def _read(self) -> bytes:
+        assert self.path is not None
+        return self.path.read_bytes()
 
     def _count(self, status: str) -> None:
         RELOADS[self.what].add(status)

@@ -305,9 +305,13 @@ def timeout(message: str, retry_after: int = 0) -> StatusError:
     return StatusError(504, "Timeout", message, {"retryAfterSeconds": retry_after} if retry_after else None)
 
 
-def long_answer(what: str, limit: int) -> StatusError:
+class AnswerTooLong(StatusError):
+    """An answer of another server has more bytes or values than are read."""
+
+
+def long_answer(what: str, limit: int) -> AnswerTooLong:
     """Return the error for an answer of another server of which no more than `limit` bytes are read."""
-    return StatusError(502, "", f"{what} is longer than {limit} bytes")
+    return AnswerTooLong(502, "", f"{what} is longer than {limit} bytes")
 
 
 def internal(message: str) -> StatusError:

@@ -59,14 +59,21 @@ class HealthCheckPorts:
         self._services: dict[int, str] = {}
         """Port -> the Service that requested it last: a new Service may come before the deletion of the old one."""
         self._runners: dict[int, list[BoundedRunner]] = {}
+        self._failed: dict[int, str] = {}
+        """Port -> why it could not be opened."""
         self._cleanups: set[asyncio.Task[None]] = set()
+        self._updating = asyncio.Lock()
         self._table = ConnectionTable(FEW)
 
     async def update(self, changed: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Open, close and change the ports of Services that changed; () for one that is gone.
 
-        A port that cannot be opened is logged and retried at the next change.
+        A port that cannot be opened is logged and retried at the next call, also one without changes.
         """
+        async with self._updating:
+            await self._update(changed)
+
+    async def _update(self, changed: Mapping[str, tuple[ServicePort, ...]]) -> None:
         for key, ports in changed.items():
             before = self._numbers.pop(key, 0)
             if self._services.get(before) == key:
@@ -74,6 +81,8 @@ class HealthCheckPorts:
                 self._checks.pop(before, None)
             for number, check in checks({key: ports}).items():
                 self._checks[number], self._numbers[key], self._services[number] = check, number, key
+        for number in self._failed.keys() - self._checks.keys():
+            del self._failed[number]
         for number in self._runners.keys() - self._checks.keys():
             self._close(number)
         for number in self._checks.keys() - self._runners.keys():
@@ -81,8 +90,12 @@ class HealthCheckPorts:
             try:
                 for host in self._hosts:
                     runners.append(await serve(self._app(number), host, number, FEW, self._table))
+                self._failed.pop(number, None)
             except OSError as error:
-                log.error("health check node port %d: %s", number, error.strerror)
+                why = error.strerror or str(error)
+                if self._failed.get(number) != why:
+                    self._failed[number] = why
+                    log.error("health check node port %d: %s", number, why)
                 self._close(number)
 
     def _close(self, number: int) -> None:

@@ -238,6 +238,8 @@ class ServiceProxy:
             except WriteError as error:
                 failed = True
                 log.error("rules cannot be repaired yet: %s", error)
+        if self._after_write is not None:
+            await self._after_write({})  # ports that another process had are opened when it is gone
         if repaired and self._on_repair is not None:
             self._on_repair()
         if not failed and not self.changes.wake.is_set():

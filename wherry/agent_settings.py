@@ -9,7 +9,7 @@ from agent.config import AgentConfig, OwnContainerd
 from agent.configure import from_flags
 from agent.flags import Flags
 from netproxy.podnet import cni
-from wherry import cni_plugins
+from wherry import cni_plugins, registries
 from wherry.settings import Settings
 
 
@@ -26,7 +26,10 @@ def agent_config(settings: Settings) -> AgentConfig:
         container_logs_dir=str(layout.container_logs),
         node_labels="",
     )
-    return replace(from_flags(flags), containerd=own_containerd(settings))
+    config = from_flags(flags)
+    credentials = layout.registries / registries.CREDENTIALS
+    images = replace(config.images, registry_credentials=credentials)
+    return replace(config, containerd=own_containerd(settings), images=images)
 
 
 def own_containerd(settings: Settings) -> OwnContainerd | None:

@@ -17,7 +17,6 @@ from wherry.errors import WherryError
 from wherry.expiry import Found
 from wherry.membership import installed, root
 from wherry.output import Column
-from wherry.settings import Settings
 
 certs_app = typer.Typer(no_args_is_help=True, help="Show and renew this machine's certificates.")
 
@@ -70,7 +69,7 @@ def certs_check(prefix: options.Prefix = "/", format: options.Output = "table") 
 def certs_renew(prefix: options.Prefix = "/") -> None:
     """Renew certificates of the control plane that end soon.
 
-    The daemons are restarted if agent or proxy need it; containers keep running. CAs are not renewed.
+    Agent and proxy are restarted if they need it; containers keep running. CAs are not renewed.
     """
     from wherry import configuration, daemons
 
@@ -79,19 +78,11 @@ def certs_renew(prefix: options.Prefix = "/") -> None:
     if settings.is_worker:
         raise WherryError("a worker's daemons renew their certificates themselves: `wherry certs check` shows them")
     before = {found.path: found.certificate for found in expiry.certificates(settings)}
-    stale = configuration.write_all(settings)
+    configuration.write_all(settings)
     renewed = [found for found in expiry.certificates(settings) if before.get(found.path) != found.certificate]
     for found in renewed:
         print(f"renewed {found.path}: expires {format_time(found.certificate.not_valid_after_utc)}")
     if not renewed:
         print("no certificate ends soon")
-    if stale and any(asyncio.run(daemons.running(settings)).values()):
-        asyncio.run(_restart(settings))
-        print("restarted the daemons")
-
-
-async def _restart(settings: Settings) -> None:
-    from wherry import daemons
-
-    await daemons.stop(settings)
-    await daemons.start(settings)
+    if restarted := asyncio.run(daemons.restart_stale(settings)):
+        print(f"restarted {', '.join(restarted)}")

@@ -11,7 +11,7 @@ import yaml
 from kube import kubeconfig, pki, pki_layout
 from kube.clock import SYSTEM
 from kube.files import write_file
-from wherry import file_modes
+from wherry import daemons, file_modes
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
@@ -104,8 +104,10 @@ def rewrite_node(settings: Settings) -> None:
 def write_all(settings: Settings) -> bool:
     """Write certificates, kubeconfigs and configuration files; what is there and still good is kept.
 
-    Returns whether the kubeconfig of a daemon was written, which those that run have read at their start.
+    Returns whether the kubeconfig of a daemon has been replaced, now or by a command that was interrupted, which those that
+    run have read at their start.
     """
+    mark = daemons.stale_mark(settings)
     layout, now = settings.layout, SYSTEM.now()
     file_modes.make_folders(settings)
     hosts = [settings.node_name, *settings.node_ips, *settings.names]
@@ -125,6 +127,8 @@ def write_all(settings: Settings) -> bool:
     for path, (user, groups) in users.items():
         if not _current(path, settings.server, keys):
             written.append(path)
+            if path != layout.admin_kubeconfig and path.exists():
+                mark.touch(0o600)
             pair = keys.client(user, groups, now)
             access = kubeconfig.Access(
                 server=settings.server, ca=keys.ca.cert_pem, certificate=pair.cert_pem, key=pair.key_pem
@@ -132,7 +136,7 @@ def write_all(settings: Settings) -> bool:
             kubeconfig.write(path, kubeconfig.render(access, user=user))
     _serving_certificate(settings, keys)
     write_node(settings, shared_kubelet(settings), shared_proxy(settings))
-    return any(path != layout.admin_kubeconfig for path in written)
+    return mark.exists() or any(path != layout.admin_kubeconfig for path in written)
 
 
 def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:

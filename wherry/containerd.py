@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kube.files import write_file
 from kube.process import CommandError, run
-from wherry import cni_plugins, oci, pause
+from wherry import cni_plugins, oci, pause, registries
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -80,7 +80,7 @@ disabled_plugins = {disabled}
     conf_dir = "{layout.cni_configuration}"
 
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{layout.etc / "registries"}"
+    config_path = "{layout.registries}"
 
 [plugins."io.containerd.nri.v1.nri"]
   socket_path = "{layout.run / "nri.sock"}"
@@ -88,14 +88,14 @@ disabled_plugins = {disabled}
 
 
 def write_configuration(settings: Settings) -> None:
+    """Write the files of image registries, and where Wherry runs its own containerd, that one's configuration."""
     layout = settings.layout
     layout.etc.mkdir(parents=True, exist_ok=True)
+    registries.write(layout.registries, settings.all_registries)
+    if not settings.own_containerd:
+        return
     layout.cni_configuration.mkdir(parents=True, exist_ok=True)
     write_file(layout.containerd_configuration, configuration(settings).encode(), 0o600)
-    for host, mirror in settings.registry_mirrors.items():
-        folder = layout.etc / "registries" / host
-        text = f'server = "https://{host}"\n\n[host."{mirror}"]\n  capabilities = ["pull", "resolve"]\n'
-        write_file(folder / "hosts.toml", text.encode(), 0o600)  # a mirror's URL may have a password
     if not settings.sandbox_image:
         pause.write_image(layout.pause_archive)
 

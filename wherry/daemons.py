@@ -57,10 +57,18 @@ async def start(settings: Settings) -> None:
         lines = command_lines(settings)
         await units.start(settings, list(lines), containerd=lines.get("containerd", [""])[0])
         return
-    if supervisor_pid(settings):
-        return
-    layout = settings.layout
     file_modes.make_folders(settings)
+    # Of two commands at the same time, the second one finds the supervisor of the first.
+    locked = await asyncio.to_thread(supervisor.lock, settings.layout.run / "start.lock", wait=True)
+    try:
+        if not supervisor_pid(settings):
+            _start_supervisor(settings)
+    finally:
+        os.close(locked)
+
+
+def _start_supervisor(settings: Settings) -> None:
+    layout = settings.layout
     plan = layout.run / "daemons.json"
     supervisor.write_plan(plan, layout.run, layout.logs, command_lines(settings))
     log_mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -82,6 +90,12 @@ async def start(settings: Settings) -> None:
 
 async def stop(settings: Settings) -> bool:
     """Stop all daemons and wait for their end; return False if none ran. Containers keep running."""
+    ran = await _stop(settings)
+    stale_mark(settings).unlink(missing_ok=True)
+    return ran
+
+
+async def _stop(settings: Settings) -> bool:
     if uses_systemd(settings):
         return await units.stop(command_lines(settings))
     pid = supervisor_pid(settings)
@@ -97,6 +111,34 @@ async def stop(settings: Settings) -> bool:
     left = supervisor.left_behind(settings.layout.run, command_lines(settings))
     await asyncio.to_thread(supervisor.end, left)
     return bool(pid or left)
+
+
+async def restart_stale(settings: Settings) -> list[str]:
+    """Restart the daemons that run with a replaced kubeconfig; return their names.
+
+    A command that is interrupted leaves none of them stopped, and the next one completes the restarts.
+    """
+    mark = stale_mark(settings)
+    if not mark.exists():
+        return []
+    users = [daemon for daemon in roles(settings) if daemon != "control"]
+    found = {name: pid for name, pid in (await running(settings)).items() if pid and name in users}
+    if found and uses_systemd(settings):
+        await units.restart(found)
+    elif found and not supervisor_pid(settings):
+        await stop(settings)
+        await start(settings)
+    else:
+        for pid in found.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)  # the supervisor starts it again
+    mark.unlink(missing_ok=True)
+    return list(found)
+
+
+def stale_mark(settings: Settings) -> Path:
+    """Return the file that exists while daemons may run with a kubeconfig that has been replaced."""
+    return settings.layout.run / "kubeconfigs-replaced"
 
 
 def supervisor_pid(settings: Settings) -> int:

@@ -65,6 +65,8 @@ def credentials(
     server: str, token: str, pin: str, *, control_plane: bool = False, certificate_key: str = ""
 ) -> Credentials:
     """Check the form of the arguments; raises WherryError with the problem."""
+    if not server:
+        raise WherryError("the API server's address is missing: copy the line that `wherry up` printed")
     if not token or not pin:
         raise WherryError(
             "--token and --discovery-token-ca-cert-hash are needed: copy the line that `wherry up` printed"

@@ -52,6 +52,5 @@ def write_member(settings: Settings, bundle: Bundle) -> Settings:
 def write_common(settings: Settings, documents: published.Published) -> None:
     """Write the machine's settings and the daemons' configuration files."""
     settings.save()
-    if settings.own_containerd:
-        containerd.write_configuration(settings)
+    containerd.write_configuration(settings)
     configuration.write_node(settings, documents.kubelet, documents.proxy)

@@ -84,6 +84,16 @@ class Layout:
         return self.run / "containerd"
 
     @property
+    def registries(self) -> Path:
+        """A folder for each image registry, and the credentials for them."""
+        return self.etc / "registries"
+
+    @property
+    def config(self) -> Path:
+        """Options of `wherry up` and `wherry join`, written by the administrator."""
+        return self.etc / "config.yaml"
+
+    @property
     def settings(self) -> Path:
         """Settings of `wherry up`, for later commands."""
         return self.etc / "wherry.json"

@@ -7,19 +7,20 @@ import os
 import sys
 from typing import Annotated
 
-import msgspec
 import typer
 
 from wherry import membership, options
 from wherry import settings as saved
 from wherry.certs_commands import certs_app
+from wherry.config_commands import config_app
 from wherry.errors import WherryError
 from wherry.image_commands import image_app
-from wherry.membership import control_plane, installed, mirrors, root
+from wherry.membership import control_plane, installed, root
 from wherry.progress import console, errors
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
+from wherry.up_command import up
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,60 +50,7 @@ def wherry(
     """A Kubernetes that a person can read."""
 
 
-@app.command()
-def up(
-    prefix: options.Prefix = "/",
-    node_name: options.NodeName = "",
-    node_ip: options.NodeIp = "",
-    api_port: options.ApiPort = None,
-    kubelet_port: options.KubeletPort = None,
-    kubelet_healthz_port: options.KubeletHealthzPort = None,
-    proxy_healthz_port: options.ProxyHealthzPort = None,
-    proxy_metrics_port: options.ProxyMetricsPort = None,
-    dns_metrics_port: options.DnsMetricsPort = None,
-    pod_cidr: options.PodCidr = "",
-    service_cidr: options.ServiceCidr = "",
-    cluster_domain: options.ClusterDomain = "",
-    cluster_dns: options.ClusterDns = "",
-    proxy: options.Proxy = "",
-    dns: options.Dns = "",
-    proxy_mode: options.ProxyMode = "",
-    node_routes: options.NodeRoutes = "",
-    service_load_balancer: options.ServiceLoadBalancer = None,
-    load_balancer_ports: options.LoadBalancerPorts = "",
-    runtime_endpoint: options.RuntimeEndpoint = "",
-    sandbox_image: options.SandboxImage = "",
-    resolv_conf: options.ResolvConf = "",
-    registry_mirror: options.RegistryMirror = None,
-    name: options.Names = None,
-    max_pods: options.MaxPods = None,
-    logging_format: options.LoggingFormat = "",
-    store: options.Store = "",
-    etcd_servers: options.EtcdServers = "",
-    etcd_cafile: options.EtcdCafile = "",
-    etcd_certfile: options.EtcdCertfile = "",
-    etcd_keyfile: options.EtcdKeyfile = "",
-    etcd_prefix: options.EtcdPrefix = "",
-) -> None:
-    """Create a cluster on this machine, or start it again.
-
-    Waits until it is ready.
-    """
-    from wherry.up import up as bring_up
-
-    root()
-    given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and v not in ("", None)}
-    if registry_mirror:
-        given["registry_mirrors"] = mirrors(registry_mirror)
-    if name:
-        given["names"] = name
-    before = saved.load(prefix) or Settings(prefix=prefix)
-    saved.check_worker(before, given)
-    if saved.load(prefix) is not None and store not in ("", before.store):
-        raise WherryError(
-            f"this cluster is stored in {before.store}: `wherry store migrate` moves it to etcd, `wherry reset` removes it"
-        )
-    asyncio.run(bring_up(msgspec.structs.replace(before, **given)))
+app.command()(up)
 
 
 @app.command()
@@ -231,6 +179,7 @@ app.command()(membership.join)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
 app.add_typer(certs_app, name="certs")
+app.add_typer(config_app, name="config")
 app.add_typer(image_app, name="image")
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(store_app, name="store")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kube import bootstrap_tokens
 from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
-from wherry import options, output
+from wherry import config_file, options, output, wanted
 from wherry import settings as saved
+from wherry.command_options import options_of
 from wherry.errors import WherryError
+from wherry.layout import Layout
 from wherry.progress import console
 from wherry.settings import Settings
 
@@ -23,14 +26,6 @@ def root() -> None:
     """Raise WherryError for other users."""
     if os.geteuid() != 0:
         raise WherryError("this needs root: run it with sudo")
-
-
-def mirrors(pairs: list[str]) -> dict[str, str]:
-    """Read --registry-mirror HOST=URL."""
-    found = [pair.partition("=") for pair in pairs]
-    if bad := [host for host, _, url in found if not url]:
-        raise WherryError(f"--registry-mirror {bad[0]}: write HOST=URL, as in docker.io=http://127.0.0.1:5000")
-    return {host: url for host, _, url in found}
 
 
 def installed(prefix: str) -> Settings:
@@ -52,7 +47,9 @@ def control_plane(prefix: str) -> Settings:
 
 
 def join(
-    server: Annotated[str, typer.Argument(help="URL of the cluster's API server, as https://10.0.0.1:6443.")],
+    server: Annotated[
+        str, typer.Argument(help="URL of the cluster's API server, as https://10.0.0.1:6443.", show_default=False)
+    ] = "",
     token: Annotated[str, typer.Option(help="Token that `wherry token create` printed.", show_default=False)] = "",
     discovery_token_ca_cert_hash: Annotated[
         str, typer.Option(help="Hash of the cluster's CA (sha256:...), printed with the token.", show_default=False)
@@ -83,27 +80,33 @@ def join(
 ) -> None:
     """Join this machine to a cluster as a node.
 
-    Waits until the node is Ready.
+    Waits until the node is Ready. Options may be set in /etc/wherry/config.yaml, too.
     """
     from wherry import join as joining
     from wherry import other_proxy
 
+    arguments = {name: value for name, value in locals().items() if value}
     root()
-    given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and v not in ("", None)}
-    if registry_mirror:
-        given["registry_mirrors"] = mirrors(registry_mirror)
-    if name:
-        given["names"] = name
-    credentials = joining.credentials(
-        server, token, discovery_token_ca_cert_hash, control_plane=control_plane, certificate_key=certificate_key
-    )
+    known = options_of(join)
+    file = config_file.read(Layout(Path(prefix)).config, known)
+    settings = wanted.merge(Settings(prefix=prefix), file, wanted.given(arguments), known)
+    chosen = {"server": "", "token": "", "discovery_token_ca_cert_hash": "", **file.arguments, **arguments}
+    with file.located():
+        credentials = joining.credentials(
+            chosen["server"],
+            chosen["token"],
+            chosen["discovery_token_ca_cert_hash"],
+            control_plane=chosen.get("control_plane", False),
+            certificate_key=chosen.get("certificate_key", ""),
+        )
     before = saved.load(prefix)
     if before is not None:
         raise WherryError(
             f"this machine already is node {before.node_name} of the cluster at {before.server}: `wherry up` starts it, "
             "`wherry reset` makes it free to join"
         )
-    other_proxy.describe(asyncio.run(joining.join(Settings(**given), credentials)))
+    with file.located():
+        other_proxy.describe(asyncio.run(joining.join(settings, credentials)))
 
 
 @token_app.command("create")

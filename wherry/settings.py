@@ -17,6 +17,7 @@ from kube.urls import host_port
 from wherry import ranges
 from wherry.errors import WherryError
 from wherry.layout import Layout
+from wherry.registries import Registry
 
 USER = "wherry"
 """Account of the control plane under systemd."""
@@ -62,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_image: str = ""
     registry_mirrors: dict[str, str] = {}
     """Registry host -> URL of its mirror."""
+    registries: dict[str, Registry] = {}
+    """Registry host -> what the configuration file says of it."""
     resolv_conf: str = "/etc/resolv.conf"
     names: list[str] = []
     """More names and addresses for the API server's certificate."""
@@ -76,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     etcd_certfile: str = ""
     etcd_keyfile: str = ""
     etcd_prefix: str = "/registry"
+    configured: list[str] = []
+    """Names of the settings that the configuration file had at the last `wherry up`."""
 
     @property
     def is_worker(self) -> bool:
@@ -108,6 +113,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def own_containerd(self) -> bool:
         return not self.runtime_endpoint
+
+    @property
+    def all_registries(self) -> dict[str, Registry]:
+        """Return the registries with the mirrors that were given by --registry-mirror."""
+        found = dict(self.registries)
+        for host, mirror in self.registry_mirrors.items():
+            one = found.get(host, Registry())
+            found[host] = msgspec.structs.replace(one, mirrors=[mirror, *(url for url in one.mirrors if url != mirror)])
+        return found
 
     @property
     def runtime(self) -> str:
@@ -176,6 +190,11 @@ def complete(settings: Settings, default_address: str) -> Settings:
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
     _check_proxy(settings)
+    if settings.runtime_endpoint and any(one.of_containerd for one in settings.all_registries.values()):
+        raise WherryError(
+            "--registry-mirror and `registries` are for Wherry's own containerd: "
+            f"write the hosts.toml of the one at {settings.runtime_endpoint}"
+        )
     try:
         PortRanges.parse(settings.load_balancer_ports)
     except ValueError as error:
@@ -196,7 +215,7 @@ def _check_proxy(settings: Settings) -> None:
 OF_A_NODE = frozenset(
     "prefix node_ip second_node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port "
     "dns_metrics_port proxy dns "
-    "runtime_endpoint sandbox_image registry_mirrors resolv_conf max_pods logging_format".split()
+    "runtime_endpoint sandbox_image registry_mirrors registries resolv_conf max_pods logging_format".split()
 )
 """Settings that a worker decides for itself."""
 

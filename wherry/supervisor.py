@@ -4,7 +4,7 @@ It is a process of its own with nothing but the interpreter in it (one loop in w
 and does not fall with what it watches. A daemon that ends is started again at once, and never given up; one that ends within
 three seconds of its start, again and again, waits longer each time, from 0.2 s to 10 s. SIGTERM stops all of them, last
 started first; containers keep running, since each has a shim of its own. Daemons of a supervisor that was killed are
-ended before their successors start.
+ended before their successors start. There is one supervisor at a time for a folder of process IDs.
 
     python -m wherry.supervisor PLAN.json      (see `write_plan`)
 """
@@ -12,6 +12,7 @@ ended before their successors start.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -190,12 +191,27 @@ def stop(daemons: list[Daemon]) -> None:
             reap(daemons)
 
 
+def lock(path: Path, *, wait: bool) -> int:
+    """Return the descriptor of a file that this process alone has locked, until it closes it. Raise BlockingIOError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def main() -> None:
     os.umask(MASK)
     plan: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     run, logs = Path(plan["run"]), Path(plan["logs"])
     for folder in (run, logs):
         folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock(run / "supervisor.lock", wait=False)  # until this process ends
+    except BlockingIOError:
+        sys.exit("supervisor: another one runs these daemons")
     mine = run / "supervisor.pid"
     mine.write_text(f"{os.getpid()}\n")
     try:

@@ -28,6 +28,7 @@ def add_tools(app: typer.Typer) -> None:
     app.command()(logs)
     app.command()(version)
     app.command()(completion)
+    app.command("support-bundle")(support_bundle)
 
 
 def kubectl(context: typer.Context, prefix: options.Prefix = "/") -> None:
@@ -83,6 +84,26 @@ def version(prefix: options.Prefix = "/", format: options.Output = "table") -> N
         return
     for name, text in found.items():
         print(f"{name}: {text}")
+
+
+def support_bundle(
+    path: Annotated[
+        Path | None, typer.Argument(help="File to write. Default: one in /var/lib/wherry/support.", show_default=False)
+    ] = None,
+    prefix: options.Prefix = "/",
+) -> None:
+    """Collect what a bug report needs, without secrets.
+
+    The archive contains versions, status, options, logs, the machine's network and lists of objects. Private keys, tokens,
+    passwords, values of environment variables, Secrets and ConfigMaps are left out. Read it before you send it.
+    """
+    from wherry import support_bundle as bundle
+    from wherry.command_options import options_of
+    from wherry.up_command import up
+
+    root()
+    made = asyncio.run(bundle.create(installed(prefix), path, options_of(up)))
+    print(made)
 
 
 def completion(

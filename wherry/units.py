@@ -67,6 +67,11 @@ async def stop(daemons: Iterable[str]) -> bool:
     return ran
 
 
+async def restart(daemons: Iterable[str]) -> None:
+    """Have systemd restart the units; return before they are ready. An interrupted command leaves none stopped."""
+    await run(["systemctl", "restart", "--no-block", *(UNITS[daemon] for daemon in daemons)], timeout=120)
+
+
 async def main_pid(daemon: str) -> int:
     """Return the process ID of a daemon, 0 if it does not run."""
     shown = await run(["systemctl", "show", "--property=MainPID", "--value", UNITS[daemon]], check=False)

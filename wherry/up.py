@@ -6,6 +6,8 @@ import os
 import pwd
 from pathlib import Path
 
+import msgspec
+
 from wherry import (
     addresses,
     check,
@@ -34,7 +36,7 @@ async def up(wanted: Settings) -> Settings:
         if units.uses_systemd(settings):
             await units.prepare_machine()
         check.require(settings, running=running)
-    if running and before != settings:
+    if running and not _same(before, settings):
         with step("stop what runs with other options"):
             await daemons.stop(before or settings)
     if before is not None and before.own_proxy and not settings.own_proxy:
@@ -48,8 +50,7 @@ async def up(wanted: Settings) -> Settings:
     with step("write certificates and configuration"):
         file_modes.make_folders(settings)
         settings.save()
-        if settings.own_containerd:
-            containerd.write_configuration(settings)
+        containerd.write_configuration(settings)
         renewed = configuration.write_all(settings)
     if renewed and any((await daemons.running(settings)).values()):
         with step("stop what runs with other certificates"):
@@ -67,13 +68,17 @@ async def up(wanted: Settings) -> Settings:
     return settings
 
 
+def _same(before: Settings | None, settings: Settings) -> bool:
+    """Return whether the daemons would run with the same options, wherever these were given."""
+    return before is not None and msgspec.structs.replace(before, configured=settings.configured) == settings
+
+
 async def _start_again(settings: Settings) -> Settings:
     """Start a machine that has joined, with its saved options and the given ones."""
     with step("write configuration"):
         file_modes.make_folders(settings)
         settings.save()
-        if settings.own_containerd:
-            containerd.write_configuration(settings)
+        containerd.write_configuration(settings)
         configuration.rewrite_node(settings)
     await starting.start_worker(settings)
     other_proxy.describe(settings)

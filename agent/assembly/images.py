@@ -8,7 +8,7 @@ import logging
 from agent.assembly.base import Base
 from agent.config import AgentConfig
 from agent.images.credentials import configuration
-from agent.images.credentials.keyring import Keyring
+from agent.images.credentials.keyring import DOCKER_CONFIG, Keyring
 from agent.images.credentials.plugin import Plugin, PluginError
 from agent.images.image_access import ImageAccess
 from agent.images.manager import Images
@@ -53,8 +53,12 @@ async def build_images(base: Base, startup: PodStartupTracker) -> tuple[Images, 
 def _keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
     """Return the node's keyring with the plugins that the flags name. Raise ConfigError, also where a program is missing."""
     settings = config.images
+    files = [
+        config.root_dir / DOCKER_CONFIG,
+        *([settings.registry_credentials] if settings.registry_credentials else []),
+    ]
     if settings.credential_providers is None or settings.credential_provider_dir is None:
-        return Keyring(config.root_dir)
+        return Keyring(files)
     tokens = TokenCache(client, clock=clock)
 
     async def token(pod: core_v1.Pod, audience: str) -> str:
@@ -70,7 +74,7 @@ def _keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
         if not program.is_file():
             raise ConfigError(f"plugin binary executable {program} did not exist")
         plugins.append(Plugin(provider, settings.credential_provider_dir, client, token, clock))
-    return Keyring(config.root_dir, plugins, tokens.forget)
+    return Keyring(files, plugins, tokens.forget)
 
 
 async def load_finished_pulls(access: ImageAccess, runtime: RuntimeClient) -> None:

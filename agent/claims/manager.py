@@ -8,15 +8,16 @@ checkpoint is written before each call, so that no claim stays prepared that is 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from agent.claims import checkpoint
 from agent.claims.checkpoint import ClaimInfo
 from agent.claims.drivers import DRADrivers
+from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import DynamicResourceError
 from agent.node.extended_resources import is_extended
 from kube.api import core_v1, resource_v1
@@ -35,7 +36,8 @@ class ClaimManager:
         """Take over what the last agent wrote below `root`. Raise StateError."""
         self._client, self._drivers, self._root = client, drivers, root
         self._claims = {(claim.namespace, claim.name): claim for claim in checkpoint.load(root)}
-        self._locks, self._saving = Locks(), asyncio.Lock()
+        self._locks = Locks()
+        self.checkpoint = CheckpointWriter(checkpoint.FILE, self._prepared)
 
     @property
     def owners(self) -> set[str]:
@@ -212,10 +214,14 @@ class ClaimManager:
         await self._save()
 
     async def _save(self) -> None:
-        """Write all claims as they are, one state after the other."""
-        async with self._saving:
-            content = checkpoint.encode(self._claims.values())
-            await asyncio.to_thread(checkpoint.write, self._root, content)
+        """Write all claims as they are. Raise DynamicResourceError."""
+        try:
+            await self.checkpoint.save()
+        except OSError as error:
+            raise DynamicResourceError(f"failed to checkpoint claimInfo state: {error}") from error
+
+    def _prepared(self) -> Callable[[], None]:
+        return partial(checkpoint.write, self._root, checkpoint.encode(self._claims.values()))
 
 
 def _has(claim: ClaimInfo, allocated: frozenset[tuple[str, str, str]]) -> bool:

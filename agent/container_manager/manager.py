@@ -205,6 +205,7 @@ class ContainerManager:
                 self._moved.clear()
                 # An admission that waits for a device plugin holds the lock.
                 tasks.begin("resources of pods that are gone", partial(self._release_gone, views))
+                tasks.begin("checkpoints that could not be written", self._retry_checkpoints)
                 self.devices.forget_gone()
                 if self.options.cpu_policy == "static":
                     await self._cpuset_reconciler.apply(runtime, views())
@@ -213,6 +214,11 @@ class ContainerManager:
                 )
         finally:
             await tasks.close()
+
+    async def _retry_checkpoints(self) -> None:
+        for part in (self.cpu, self.memory, self.devices, self._claims):
+            if part is not None:
+                await part.checkpoint.retry()
 
     async def _moved_within(self, seconds: float) -> None:
         """Wait until the shared pool changed, at most so long."""

@@ -58,10 +58,16 @@ class Attachments:
         return name in self._in_use
 
     async def restore(self, layout: Layout) -> None:
-        """Restore the volumes that an earlier agent process had in use, from the data files."""
+        """Restore the volumes that an earlier agent process had in use, from the data files.
+
+        A volume that no pod has, and that is still staged, may be attached: only its pods' data files would tell.
+        """
         try:
             found = await asyncio.to_thread(layout.all_published)
+            staged = await asyncio.to_thread(layout.staged)
+            published = {(p.driver, p.handle) for p in found}
             self._restore(unique_name(p.driver, p.handle) for p in found if p.attached)
+            self._restore(unique_name(s.driver, s.handle) for s in staged if (s.driver, s.handle) not in published)
         except (OSError, DamagedVolumeDataError) as error:
             log.warning("all volumes on the node count as in use until the next sweep: %s", error)
             with contextlib.suppress(OSError):

@@ -7,9 +7,9 @@ for five minutes, they are removed (pkg/kubelet/cm/devicemanager/manager.go).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from agent.devices import checkpoint
 from agent.devices.checkpoint import Allocation
 from agent.devices.pool import Pool
 from agent.lifecycle import is_sidecar
+from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import AdmissionError
 from agent.managers.hints import Hint, Hints
 from cri.errors import CRIError
@@ -56,6 +57,7 @@ class DeviceManager:
         for resource in found[1] if found else ():
             self._pools[resource] = Pool(resource)
             self._gone_at[resource] = clock.monotonic()
+        self.checkpoint = CheckpointWriter(checkpoint.FILE, self._prepared)
 
     # -- plugins ------------------------------------------------------------------------------------------------------
     async def follow(self, plugin: Plugin) -> None:
@@ -73,7 +75,7 @@ class DeviceManager:
                 if self._plugins.get(resource) is plugin:
                     pool.devices = devices
                     self._changed()
-                    await self.save()
+                    await self.checkpoint.try_save()
         except CRIError as error:
             log.info("device plugin of %s: %s", resource, error)
         finally:
@@ -177,7 +179,11 @@ class DeviceManager:
         self._allocations[(uid, container, resource)] = Allocation(
             uid, container, resource, pool.by_node(ids), response
         )
-        await self.save()
+        try:
+            await self.checkpoint.save()
+        except OSError as error:
+            # The next agent would give the devices to another container.
+            raise AdmissionError(f'failed to write checkpoint file "{checkpoint.FILE}": {error}') from error
         return ids
 
     async def _choose(
@@ -208,15 +214,11 @@ class DeviceManager:
         for key in mine:
             del self._allocations[key]
         if mine:
-            await self.save()
+            await self.checkpoint.try_save()
 
-    async def save(self) -> None:
-        """Write the checkpoint; where that fails the next agent may not know the allocations, and containers run on."""
+    def _prepared(self) -> Callable[[], None]:
         registered = {name: sorted(pool.devices) for name, pool in self._pools.items()}
-        try:
-            await asyncio.to_thread(checkpoint.save, self.folder, list(self._allocations.values()), registered)
-        except OSError as error:
-            log.warning("writing the device checkpoint: %s", error)
+        return partial(checkpoint.save, self.folder, list(self._allocations.values()), registered)
 
     # -- what others ask ----------------------------------------------------------------------------------------------
     def of(self, uid: str, container: str) -> list[Allocation]:

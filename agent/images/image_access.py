@@ -87,9 +87,8 @@ class ImageAccess:
     def _complete(self, pulls: Iterable[tuple[str, str]]) -> None:
         """Write records of pulls that nobody waited for and that brought an image (name, ID), and remove their intents."""
         for image, image_ref in pulls:
-            if image_ref:
-                self._write(image, image_ref, None)
-            self._intents.remove(image)
+            if not image_ref or self._try_write(image, image_ref, None):
+                self._intents.remove(image)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
     def begin(self, image: str, before: str = "") -> None:
@@ -105,24 +104,34 @@ class ImageAccess:
         self._intents.abandon(image)
 
     def pulled(self, image: str, image_ref: str, credential: Credential | None, names: Iterable[str] = ()) -> None:
-        """Record the credentials that pulled an image; None is without credentials.
+        """Record the credentials that pulled an image; None is without credentials. Raise OSError.
 
         `names` are those that the runtime lists for it after the pull. Under the names that a preloaded image had before, it
         stays open to all: anybody could pull it under another name.
         """
         with self._changing:  # another pull that brings the same image is recorded before or after this one, as a whole
             self._noted[image_ref] = time.monotonic()
-            if self._is_preloaded(image_ref):
-                for name in names:
-                    if not self._intents.brought(name, image_ref):
-                        self._write_changed(name, image_ref, Pullers(node_pods_accessible=True))
-            self._write_changed(image, image_ref, pullers(credential))
+            try:
+                if self._is_preloaded(image_ref):
+                    for name in names:
+                        if not self._intents.brought(name, image_ref):
+                            self._write_changed(name, image_ref, Pullers(node_pods_accessible=True))
+                self._write_changed(image, image_ref, pullers(credential))
+            except BaseException:
+                self._intents.abandon(image)  # without a record, it keeps the image closed
+                raise
             self._intents.end(image)
 
-    def _write(self, image: str, image_ref: str, who: Pullers | None) -> None:
+    def _try_write(self, image: str, image_ref: str, who: Pullers | None) -> bool:
+        """Write a record; return whether that succeeded. Without it, pods have to pull the image again."""
         with self._changing:
             self._noted[image_ref] = time.monotonic()
-            self._write_changed(image, image_ref, who)
+            try:
+                self._write_changed(image, image_ref, who)
+            except OSError as error:
+                log.warning("writing the pull record of %s: %s", image, error)
+                return False
+            return True
 
     def _write_changed(self, image: str, image_ref: str, who: Pullers | None) -> None:
         record = self._records.get(image_ref)
@@ -204,7 +213,7 @@ class ImageAccess:
             mine = secret(credential)
             if (mine.uid, mine.namespace, mine.name) in places or mine.credential_hash in hashes:
                 if mine not in who.kubernetes_secrets and len(who.kubernetes_secrets) < MOST:
-                    self._write(image, image_ref, Pullers(kubernetes_secrets=[mine]))
+                    self._try_write(image, image_ref, Pullers(kubernetes_secrets=[mine]))
                 return True
         return False
 

@@ -168,7 +168,7 @@ class Images:
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
     ) -> Image:
         """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
-        await asyncio.to_thread(self._access.begin, full, before)
+        await self._begin(full, before)
         without_image = False
         try:
             try:
@@ -188,6 +188,20 @@ class Images:
         names = [*found.repo_tags, *found.repo_digests]
         await asyncio.to_thread(self._access.pulled, full, found.id, credential, names)
         return found
+
+    async def _begin(self, full: str, before: str) -> None:
+        """Write the intent of a pull. One that a thread still writes after a cancellation ends with the write."""
+        writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before))
+
+        def withdraw(_: object) -> None:
+            if not writing.cancelled() and writing.exception() is None:
+                self._access.failed(full)
+
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            writing.add_done_callback(withdraw)
+            raise
 
     async def _may_have_come(self, full: str, before: str, error: CRIError) -> bool:
         """Return whether a pull that failed may have brought the image, or may still."""

@@ -8,13 +8,14 @@ of its pod.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from agent.cgroups import qos
 from agent.lifecycle import is_sidecar
 from agent.managers import cpu_assignment, cpu_state, cpuset
+from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.cpu_state import CpuState
 from agent.managers.cpuset import CPUSet
 from agent.managers.errors import SMTAlignmentError
@@ -53,6 +54,10 @@ class CpuManager:
         if policy == "static":
             self._check()
         cpu_state.save(root, self._state)
+        self.checkpoint = CheckpointWriter(cpu_state.FILE, self._prepared)
+
+    def _prepared(self) -> Callable[[], None]:
+        return partial(cpu_state.save, self._root, self._state.copy())
 
     def _check(self) -> None:
         """Hold the state against the machine: a machine or reservation that changed makes it worthless."""
@@ -153,8 +158,8 @@ class CpuManager:
             taken |= self._pick(self._available(), need - len(taken), hint)
             self._state.assign(uid, container.name, taken)
             self._state.shared -= taken
-            await asyncio.to_thread(cpu_state.save, self._root, self._state)
             self._changed()
+            await self.checkpoint.try_save()
         if any(container is init for init in pod.spec.init_containers) and not is_sidecar(container):
             self._reusable[uid] = self._reusable.get(uid, frozenset()) | taken
         elif uid in self._reusable:
@@ -191,8 +196,8 @@ class CpuManager:
         given = self._state.assigned.pop(uid, None)
         if given:
             self._state.shared |= frozenset().union(*given.values()) - self._strictly_reserved()
-            await asyncio.to_thread(cpu_state.save, self._root, self._state)
             self._changed()
+            await self.checkpoint.try_save()
 
     def _strictly_reserved(self) -> CPUSet:
         return self.reserved if self._options.get(STRICT) else frozenset()

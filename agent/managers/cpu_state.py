@@ -30,6 +30,10 @@ class CpuState:
     def assign(self, uid: str, container: str, cpus: CPUSet) -> None:
         self.assigned.setdefault(uid, {})[container] = cpus
 
+    def copy(self) -> CpuState:
+        """Return the state as it is now."""
+        return CpuState(self.policy, self.shared, {uid: dict(pod) for uid, pod in self.assigned.items()})
+
     def all_assigned(self) -> CPUSet:
         return frozenset().union(*(cpus for pod in self.assigned.values() for cpus in pod.values()))
 

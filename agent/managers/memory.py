@@ -7,13 +7,14 @@ of these nodes, nor from another group that shares one, because the allocation m
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from agent.cgroups import qos
 from agent.lifecycle import is_sidecar
 from agent.managers import memory_state
+from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import AdmissionError
 from agent.managers.hardware import MEMORY, Hardware
 from agent.managers.hints import Hint, Hints, mask_of, masks, nodes_of
@@ -42,6 +43,10 @@ class MemoryManager:
         if policy == "Static":
             self._check()
         memory_state.save(root, self._state)
+        self.checkpoint = CheckpointWriter(memory_state.FILE, self._prepared)
+
+    def _prepared(self) -> Callable[[], None]:
+        return partial(memory_state.write, self._root, memory_state.encode(self._state))
 
     def _empty(self) -> dict[int, NUMANodeState]:
         found = {}
@@ -183,7 +188,7 @@ class MemoryManager:
             self._move(block, block.size - again)
         self._state.entries.setdefault(uid, {})[container.name] = blocks
         self._assign(blocks)
-        await asyncio.to_thread(memory_state.save, self._root, self._state)
+        await self.checkpoint.try_save()
 
     def _assign(self, blocks: Sequence[Block]) -> None:
         """Count the blocks of a container at their nodes, which become a group if they are several."""
@@ -239,7 +244,7 @@ class MemoryManager:
                     state.number_of_assignments = max(state.number_of_assignments - 1, 0)
                     if not state.number_of_assignments:
                         state.cells = [node]
-        await asyncio.to_thread(memory_state.save, self._root, self._state)
+        await self.checkpoint.try_save()
 
     @property
     def owners(self) -> set[str]:

@@ -56,13 +56,22 @@ class MemoryState(_Base):
     entries: Entries = msgspec.field(default_factory=dict)
 
 
+def encode(state: MemoryState) -> dict[str, Any]:
+    """Return the content of the file as the state is now."""
+    content: dict[str, Any] = msgspec.to_builtins(state, str_keys=True)
+    return content
+
+
 def save(root: Path, state: MemoryState) -> None:
     """Write the state. Raise OSError."""
-    content: dict[str, Any] = msgspec.to_builtins(state, str_keys=True)
+    write(root, encode(state))
+
+
+def write(root: Path, content: Mapping[str, Any]) -> None:
+    """Write what `encode` returned. Raise OSError."""
     given = checksum(content)
-    if not state.entries:
-        del content["entries"]
-    state_files.write(root / FILE, {**content, "checksum": given})
+    kept = {key: value for key, value in content.items() if key != "entries" or value}
+    state_files.write(root / FILE, {**kept, "checksum": given})
 
 
 def load(root: Path, policy: str) -> MemoryState | None:

@@ -128,11 +128,8 @@ class NodeRegistration:
         self._update_state(self._node)
 
     async def refresh(self) -> None:
-        """Read the object's labels and taints now; what is known stays where the API server is away."""
-        try:
-            self._update_state(await self._client.get(core_v1.Node, self._config.node_name))
-        except StatusError as error:
-            log.warning("node %s: %s", self._config.node_name, error)
+        """Read the object's labels and taints now. Raise StatusError."""
+        self._update_state(await self._client.get(core_v1.Node, self._config.node_name))
 
     def _update_state(self, node: core_v1.Node) -> None:
         """Keep the labels and taints of the Node object for admission."""

@@ -58,6 +58,10 @@ class VolumeState:
     config_generation: int = 0
     """Number of changes of the ConfigMaps and Secrets that the pod names."""
 
+    def refresh_by(self, at: float) -> None:
+        """Refresh the contents at that monotonic time, unless that has been requested for an earlier one."""
+        self.refresh_at = at if self.refresh_at is None else min(at, self.refresh_at)
+
 
 @dataclass(slots=True)
 class ResizeState:
@@ -83,6 +87,8 @@ class Termination:
     """The grace period in seconds that the termination's cause sets, if it is not the pod's own."""
     finished: bool = False
     """Nothing of the pod runs any more, and its resources on the node are released."""
+    volumes_removed: bool = False
+    """The pod's volumes and its cgroup are removed, too."""
     removed: bool = False
     """Nothing of the pod is left."""
 

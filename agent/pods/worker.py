@@ -158,14 +158,14 @@ class PodWorker:
 
     async def _terminate(self) -> None:
         """Start the pod's termination, and start it over when the grace period was shortened; report what changes meanwhile."""
-        grace = grace_seconds(self._context)
+        grace, termination = grace_seconds(self._context), self.state.termination
         if self._child.running:
-            if self._child.grace is not None and grace >= self._child.grace:
+            if self._child.grace is not None and (termination.finished or grace >= self._child.grace):
                 self._publish_while_stopping()
                 return
             await self._child.cancel()
             self.state.runtime_uncertain = True
-        if self.state.termination.finished and not self.state.deleted:
+        if termination.volumes_removed and not self.state.deleted:
             self.reporter.publish()  # a mirror pod may have been created that has no status yet
             return
         self._child.start(terminate_pod(self._context, grace), "end", grace)

@@ -35,12 +35,16 @@ from agent.runtime_records import PodRuntime
 from agent.status.phase import ENDED_PHASES
 from kube import cancellation
 from kube.api import core_v1, meta_v1
+from kube.errors import StatusError
 from kube.events import WARNING
 from kube.informer import Change
 from kube.loops import Loops
 from kube.object_names import key_of
 
 log = logging.getLogger(__name__)
+
+FIRST_READ_RETRY, LAST_READ_RETRY = 0.5, 10.0
+"""Seconds before the Node object is read again for a pod, which is not rejected for old labels."""
 
 
 class PodWorkers:
@@ -168,11 +172,19 @@ class PodWorkers:
         self._start(worker)
 
     async def _read_node_and_add(self, uid: str, *, static: bool) -> None:
-        try:
-            await cancellation.as_error(self._refresh_node())
-        except Exception:
-            # An error of one pod must not stop the others.
-            log.exception("reading the Node object for pod %s failed", uid)
+        """Read the Node object, until that succeeds, and add a pod that waits for it."""
+        delay = FIRST_READ_RETRY
+        while uid in self._awaiting_node:
+            try:
+                await cancellation.as_error(self._refresh_node())
+                break
+            except StatusError as error:
+                log.warning("reading the Node object for pod %s: %s", uid, error)
+            except Exception:
+                # An error of one pod must not stop the others.
+                log.exception("reading the Node object for pod %s failed", uid)
+            await self._deps.clock.sleep(delay)
+            delay = min(delay * 2, LAST_READ_RETRY)
         pod = self._awaiting_node.pop(uid, None)
         if pod is not None:
             self._add(pod, static=static, node_read=True)

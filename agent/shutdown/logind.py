@@ -95,10 +95,17 @@ class Logind:
         except (BusError, ValueError) as error:
             raise LogindError(str(error)) from error
 
+    async def _get(self, name: str) -> Any:
+        to = Address(_LOGIND, _PATH, "org.freedesktop.DBus.Properties")
+        return (await self._call("Get", "ss", [_MANAGER, name], to=to))[0]
+
     async def delay_max(self) -> float:
         """Return how many seconds logind waits for delay locks. Raise LogindError."""
-        to = Address(_LOGIND, _PATH, "org.freedesktop.DBus.Properties")
-        return float((await self._call("Get", "ss", [_MANAGER, "InhibitDelayMaxUSec"], to=to))[0]) / 1e6
+        return float(await self._get("InhibitDelayMaxUSec")) / 1e6
+
+    async def shuts_down(self) -> bool:
+        """Return whether a shutdown has been announced and not cancelled. Raise LogindError."""
+        return bool(await self._get("PreparingForShutdown"))
 
     async def allow(self, seconds: float) -> None:
         """Have logind wait for so many seconds, by a drop-in where it would wait less. Raise LogindError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from agent.config import ShutdownPeriod
@@ -66,12 +67,10 @@ class Shutdown:
         try:
             await logind.allow(sum(period.seconds for period in self._periods))
             await logind.inhibit()
+            if self._state.shutting_down and not await logind.shuts_down():
+                self._announced(begins=False)  # cancelled while there was no connection
             async for begins in logind.events():
-                what = "event" if begins else "cancellation"
-                about = core_v1.ObjectReference(kind="Node", name=self._node_name, uid=self._node_name)
-                self._recorder.event(about, NORMAL, "NodeShutdown", f"Shutdown manager detected shutdown {what}")
-                self._state.shutting_down = begins
-                self._state.request_report()
+                self._announced(begins=begins)
                 if begins:
                     try:
                         await self._end_pods()
@@ -82,9 +81,16 @@ class Shutdown:
         finally:
             logind.close()
 
+    def _announced(self, *, begins: bool) -> None:
+        what = "event" if begins else "cancellation"
+        about = core_v1.ObjectReference(kind="Node", name=self._node_name, uid=self._node_name)
+        self._recorder.event(about, NORMAL, "NodeShutdown", f"Shutdown manager detected shutdown {what}")
+        self._state.shutting_down = begins
+        self._state.request_report()
+
     async def _end_pods(self) -> None:
         began = self._clock.now()
-        await asyncio.to_thread(save, self._file, format_time(began), None)
+        await self._save(began, None)
         pods = [view.pod for view in self._pods.views() if view.alive or not view.terminating]
         for period, group in grouped(self._periods, pods):
             if not group:
@@ -107,8 +113,19 @@ class Shutdown:
                 for task in (timer, all_gone, *ends):
                     task.cancel()
                 await asyncio.gather(timer, all_gone, *ends, return_exceptions=True)
-        await asyncio.to_thread(save, self._file, format_time(began), format_time(self._clock.now()))
+            for end in ends:
+                if not end.cancelled() and (error := end.exception()) is not None:
+                    log.error("%s failed", end.get_name(), exc_info=error)
+        await self._save(began, self._clock.now())
+
+    async def _save(self, began: datetime, ended: datetime | None) -> None:
+        """Write when the shutdown began and ended; without that, only metrics of the next start are missing."""
+        try:
+            await asyncio.to_thread(save, self._file, format_time(began), format_time(ended) if ended else None)
+        except OSError as error:
+            log.warning("failed to store graceful shutdown state: %s", error)
 
 
 async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*tasks)
+    """Return when all have ended, also those that fail."""
+    await asyncio.wait(tasks)

@@ -107,8 +107,13 @@ class StatusWriter:
         delay = FIRST_RETRY
         try:
             while entry.wanted is not None:
-                async with self._statuses:
-                    answered = await self._send_newest(uid, entry)
+                try:
+                    async with self._statuses:
+                        answered = await self._send_newest(uid, entry)
+                except Exception:
+                    # An answer that cannot be decoded, for one: what the server has done is not known.
+                    log.exception("status of pod %s/%s", entry.namespace, entry.name)
+                    entry.wanted, answered = entry.wanted or entry.last, False
                 if answered:
                     delay = FIRST_RETRY
                 else:
@@ -133,8 +138,7 @@ class StatusWriter:
                 core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
             )
         except StatusError as error:
-            if error.not_found or error.replaced:
-                # Deleted, or another pod of that name: there is no status to write.
+            if await self._is_gone(uid, entry.name, entry.namespace, error):
                 entry.reported = status
                 return True
             log.warning("status of pod %s/%s: %s", entry.namespace, entry.name, error)
@@ -152,6 +156,18 @@ class StatusWriter:
         if entry.reported is not status and entry.wanted is None:
             entry.wanted = status
         return True
+
+    async def _is_gone(self, uid: str, name: str, namespace: str, error: StatusError) -> bool:
+        """Return whether a request failed because its pod was deleted, or another one has its name.
+
+        A conflict may also be one with other writers.
+        """
+        if error.not_found or not error.conflict:
+            return error.not_found or error.replaced
+        try:
+            return (await self._client.get(core_v1.Pod, name, namespace)).metadata.uid != uid
+        except StatusError as found:
+            return found.not_found
 
     async def _read(self, uid: str, entry: StatusRecord) -> None:
         """Read what the API has: a patch of something else may be invalid (a second address of one family)."""
@@ -186,7 +202,7 @@ class StatusWriter:
                     )
                 return
             except StatusError as error:
-                if error.not_found or error.conflict:
+                if await self._is_gone(uid, pod.metadata.name or "", pod.metadata.namespace or "", error):
                     return
                 log.warning("deleting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
             await self._clock.sleep(delay)

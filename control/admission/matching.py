@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from control import compiled_selectors
+from control.admission import object_work
 from control.admission.versions import versions_of
 from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup, find
@@ -111,7 +112,7 @@ async def selected(lookup: Lookup, match: Object, attributes: Attributes, owner:
     selector = _choosing(match.get("objectSelector"))
     if selector is None:
         return True
-    objects = [obj for obj in (attributes.obj, attributes.old) if obj and "metadata" in obj]
+    objects = [obj for obj in (await object_work.decoded(attributes), attributes.old) if obj and "metadata" in obj]
     wanted = await _compiled(user, owner, f"{place}.objectSelector", selector)
     return any(wanted.matches(_labels(obj)) for obj in objects)
 

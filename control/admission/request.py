@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from control.admission import object_work
 from control.admission.versions import of_subresource, shown_as
 from control.auth.user import user_info
 from control.interfaces.admission import Attributes
@@ -17,7 +20,9 @@ async def describe(shown: Resource, attributes: Attributes) -> tuple[Object, Obj
         new, old = attributes.obj, None
     else:
         kind, request_kind = _kind(shown, attributes), _kind(asked, attributes)
-        new, old = await shown_as(attributes.obj, on_path, shown), await shown_as(attributes.old, on_path, shown)
+        run = partial(object_work.run, attributes)
+        new = await shown_as(await object_work.decoded(attributes), on_path, shown, run)
+        old = await shown_as(attributes.old, on_path, shown, run)
     request: Object = {
         "kind": kind,
         "resource": _resource(shown),

@@ -12,7 +12,7 @@ import msgspec
 
 from control.decoding.typed import to_object
 from control.patch.schema import Node, of_object
-from control.registry.served import served
+from control.registry.served import Run, at_once, served
 from kube.api import authentication_v1, autoscaling_v1, core_v1, policy_v1
 from kube.json_object import Object
 from kube.resources import Resource
@@ -44,22 +44,25 @@ def shape_of(obj: Object, on_path: Resource, shown: Resource) -> Node:
     return served(on_path if on_path.custom else shown).shape
 
 
-async def shown_as(obj: Object | None, on_path: Resource, shown: Resource) -> Object | None:
-    """Return an object of the version that is on the server's path as another version shows it."""
+async def shown_as(obj: Object | None, on_path: Resource, shown: Resource, run: Run = at_once) -> Object | None:
+    """Return an object of the version that is on the server's path as another version shows it.
+
+    `run` does the work on the whole object.
+    """
     if obj is None or shown.api_version == on_path.api_version or of_subresource(obj, on_path):
         return obj
-    return await served(on_path).in_version(obj, shown)
+    return await served(on_path).in_version(obj, shown, run)
 
 
-async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Object) -> Object:
+async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Object, run: Run = at_once) -> Object:
     """Return what a webhook made of `before`, an object in the version on the path, with the types and fields of its kind.
 
     Raises msgspec.ValidationError or StatusError where it has none of the kind.
     """
     if of_subresource(before, on_path):
-        typed = to_object(obj, SUBRESOURCE_TYPES[before["apiVersion"], before["kind"]])
+        typed: Object = await run(to_object, obj, SUBRESOURCE_TYPES[before["apiVersion"], before["kind"]])
         return typed | {"kind": before["kind"], "apiVersion": before["apiVersion"]}
-    return await served(on_path).from_version(obj, shown)
+    return await served(on_path).from_version(obj, shown, run)
 
 
 def keep_identity(made: Object, before: Object) -> Object:

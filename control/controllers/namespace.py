@@ -21,7 +21,7 @@ from kube.api import core_v1
 from kube.client import JSON, Client, answered
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
-from kube.errors import StatusError
+from kube.errors import AnswerTooLong, StatusError
 from kube.informer import Change
 
 FINALIZER = "kubernetes"
@@ -289,5 +289,8 @@ class _Page(msgspec.Struct):
 async def _any(client: Client, namespace: str, resource: DiscoveredResource) -> bool:
     """Return whether a namespace has objects of a resource."""
     path, one = resource.path(namespace), {"limit": "1"}
-    data = await client.call("GET", path, query=one, accept=METADATA_LIST, most_bytes=ONE_OBJECT_BYTES)
+    try:
+        data = await client.call("GET", path, query=one, accept=METADATA_LIST, most_bytes=ONE_OBJECT_BYTES)
+    except AnswerTooLong:
+        return True  # of an extension server that ignores `limit`
     return bool(answered(data, _Page, path).items)

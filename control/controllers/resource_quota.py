@@ -2,15 +2,15 @@
 
 Admission charges new objects; this controller counts a namespace again when one of its quotas changes, when anything of it
 goes, and every five minutes: once for all its quotas. Pods, Services and volume claims are followed, device claims are listed
-in pages, and of everything else the server tells the number. A kind that cannot be listed concerns only the quotas that count
-it. What an object costs is said in one place for both (control.admission.quota).
+in pages, and of everything else the server tells the number. Of a kind that cannot be listed the last number stays, and all
+others are written. What an object costs is said in one place for both (control.admission.quota).
 Upstream: pkg/controller/resourcequota.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -28,7 +28,7 @@ from kube import quantity, resources
 from kube.api import core_v1, resource_v1
 from kube.client import Client, answered
 from kube.controller import Controller
-from kube.errors import StatusError, timeout
+from kube.errors import AnswerTooLong, StatusError, timeout
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer
 from kube.pod_requests import is_infeasible
@@ -143,10 +143,11 @@ class ResourceQuotaController:
         counts = await count_objects(self._client, namespace, names, failures)
         problems = []
         for quota, shape in zip(here, shapes, strict=True):
+            failed = sorted(quota.spec.hard.keys() & failures.keys())
+            problems += [failures[name] for name in failed]
             try:
-                for name in quota.spec.hard.keys() & failures.keys():
-                    raise failures[name]
-                await self._write(quota, totals.of(shape) | ({} if quotas.scopes(shape) else counts))
+                used = totals.of(shape) | ({} if quotas.scopes(shape) else counts)
+                await self._write(quota, used, failed)
             except StatusError as error:
                 problems.append(error)
         if problems:
@@ -170,9 +171,11 @@ class ResourceQuotaController:
         self._batch_delay.record(namespace, number)
         return totals
 
-    async def _write(self, quota: core_v1.ResourceQuota, used: quotas.Usage) -> None:
-        hard = quota.spec.hard
-        shown = quotas.render({name: used.get(name, Decimal(0)) for name in hard})
+    async def _write(self, quota: core_v1.ResourceQuota, used: quotas.Usage, failed: Collection[str]) -> None:
+        """Write a quota's status; the resources that could not be counted keep the number that they had, as upstream."""
+        hard, before = quota.spec.hard, quota.status.used
+        shown = quotas.render({name: used.get(name, Decimal(0)) for name in hard if name not in failed})
+        shown |= {name: before[name] for name in failed if name in before}
         if quota.status.hard != hard or not _equal(quota.status.used, shown):
             status = core_v1.ResourceQuotaStatus(hard=hard, used=shown)
             await self._client.update_status(msgspec.structs.replace(quota, status=status))
@@ -292,6 +295,11 @@ async def _number(client: Client, resource: DiscoveredResource, namespace: str) 
         try:
             data = await client.call("GET", path, query=query, accept=METADATA_LIST, most_bytes=limit)
             page = answered(data, _Number, path)
+        except AnswerTooLong:
+            if limit is None:
+                raise
+            query, limit = {"limit": str(PAGE)}, None  # the server ignores `limit`: the answer is the whole list
+            continue
         except StatusError as error:
             if error.not_found:
                 return 0

@@ -3,38 +3,37 @@
 An object is stored in the version that was the stored one when it was written. Reading it puts in the defaults and drops the
 fields of that version's schema as it is now, converts, and drops what the served version does not know. The outcome is kept
 with the cache's entry, so that an object pays for this once, and one that needs nothing stays the bytes that the cache holds.
+Large objects are converted outside the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
+from control import offload
 from control.admission.webhooks.caller import CallFailed
+from control.custom import conversion_response
+from control.custom.conversion_response import REVIEWS, BadConversion
 from control.custom.webhooks import Webhooks
 from control.interfaces.acting import ACTING
 from control.pacing import TimeSlice
-from control.registry.checks import labels
-from control.registry.metadata import validate_annotations
 from control.schemas.schema import Schema, fill, prune
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.watcher import WatchEvent
+from control.weight import LARGE, weight
 from kube.errors import StatusError
-from kube.json_object import Object, go_type
+from kube.json_object import Object
 from kube.uid import new_uid
 
+T = TypeVar("T")
 TIMEOUT = 30.0
-MOST_PROBLEMS = 8
-"""Errors of labels or annotations that are reported."""
-REVIEWS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
-"""Supported review versions; the first one that a definition names is used."""
-
-
-class BadConversion(Exception):
-    """A webhook returned an invalid response."""
+BATCH_BYTES = 256 << 10
+"""Weight of the objects of a list that are converted together: a webhook is sent no whole list at once."""
 
 
 class Versions:
@@ -59,93 +58,51 @@ class Versions:
     def api_version(self, version: str) -> str:
         return f"{self.group}/{version}"
 
-    async def convert(self, objects: list[Object], version: str) -> list[Object]:
-        """Return objects in a version, all of one other version before; raises 500 if a webhook fails."""
+    async def convert(
+        self, objects: list[Object], version: str, size: int, finish: Callable[[Object], T], *, reading: bool = False
+    ) -> list[T]:
+        """Return what `finish` makes of the objects in a version, all of one other version before.
+
+        `size` is their weight: with large ones all is done outside the event loop. Raises 500 if a webhook fails.
+        """
         wanted = self.api_version(version)
         if self._webhook is None or not objects:
-            return [{**obj, "apiVersion": wanted} for obj in objects]
+            return await _run(size, reading, _renamed, objects, wanted, finish)
         source = f"{objects[0]['apiVersion']}, Kind={self.kind}"
-        uid = new_uid()
-        review = {
-            "kind": "ConversionReview",
-            "apiVersion": self._review,
-            "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
-        }
+        expected = conversion_response.Expected(self._review, new_uid(), self.kind, wanted, source)
+        encoded = await _run(size, reading, msgspec.json.encode, objects)
+        request = {"uid": expected.uid, "desiredAPIVersion": wanted, "objects": msgspec.Raw(encoded)}
+        review = {"kind": "ConversionReview", "apiVersion": self._review, "request": request}
         try:
             answer = await self._webhooks.call(self._webhook.get("clientConfig") or {}, review, TIMEOUT, ACTING.get())
-            return self._checked(msgspec.json.decode(answer), uid, objects, wanted, source)
-        except (CallFailed, BadConversion, msgspec.DecodeError) as error:
+            return await _run(weight(answer), reading, conversion_response.read, answer, expected, objects, finish)
+        except (CallFailed, BadConversion, msgspec.DecodeError, RecursionError) as error:
             raise StatusError(500, "", f"conversion webhook for {source} failed: {_plain(error)}") from error
 
-    def _checked(self, answer: Any, uid: str, objects: list[Object], wanted: str, source: str) -> list[Object]:
-        """Check a webhook's answer, and let it change nothing of metadata but labels and annotations."""
-        review = answer if isinstance(answer, dict) else {}
-        response = review.get("response")
-        older = self._review != REVIEWS[0]
-        if older:
-            # A webhook that answers in the older form need name neither that nor the request.
-            review = {"apiVersion": self._review, "kind": "ConversionReview", **review}
-        if (review.get("apiVersion"), review.get("kind")) != (self._review, "ConversionReview"):
-            raise BadConversion(f"invalid response: expected {self._review}, Kind=ConversionReview")
-        if not isinstance(response, dict):
-            raise BadConversion("invalid response: no response provided")
-        if not older and response.get("uid") != uid:
-            raise BadConversion(f'invalid response: expected response.uid="{uid}", got "{response.get("uid")}"')
-        result = response.get("result") or {}
-        if result.get("status") != "Success":
-            raise BadConversion(result.get("message") or f"response.result.status was '{result.get('status', '')}'")
-        converted = response.get("convertedObjects") or []
-        if len(converted) != len(objects):
-            why = f"returned {len(converted)} objects, expected {len(objects)}"
-            raise StatusError(500, "", f"conversion webhook for {source} {why}")
-        found = []
-        for index, (new, old) in enumerate(zip(converted, objects, strict=True)):
-            why = ""
-            if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
-                raise BadConversion(f"invalid converted object at index {index}")
-            if new.get("apiVersion") != wanted:
-                why = f"invalid groupVersion (expected {wanted}, received {new.get('apiVersion')})"
-            elif new.get("kind") != self.kind:
-                why = f"invalid kind (expected {self.kind}, received {new.get('kind')})"
-            if why:
-                raise StatusError(
-                    500,
-                    "",
-                    f"conversion webhook for {source} returned invalid converted object at index {index}: {why}",
-                )
-            given, metadata = new.get("metadata") or {}, dict(old["metadata"])
-            if given.get("uid", metadata.get("uid")) != metadata.get("uid") or given.get("name") != metadata.get(
-                "name"
-            ):
-                why = f"returned invalid metadata in object at index {index}: must have the same name and UID"
-                raise StatusError(500, "", f"conversion webhook for {source} {why}")
-            try:
-                _restore_texts(given, metadata)
-            except ValueError as error:
-                why = f"returned invalid metadata in object at index {index}: {error}"
-                raise StatusError(500, "", f"conversion webhook for {source} {why}") from error
-            found.append({**new, "metadata": metadata})
-        return found
+
+def _renamed(objects: list[Object], wanted: str, finish: Callable[[Object], T]) -> list[T]:
+    return [finish({**obj, "apiVersion": wanted}) for obj in objects]
 
 
-def _restore_texts(given: Object, metadata: Object) -> None:
-    """Take over a webhook's labels and annotations, checked where they changed; raises ValueError with upstream's text."""
-    for part in ("labels", "annotations"):
-        value, before = given.get(part), metadata.pop(part, None)
-        if value is None:
-            continue
-        if not isinstance(value, dict):
-            raise ValueError(f"invalid metadata.{part} of type {go_type(value)} in converted object")
-        for key, text in value.items():
-            if not isinstance(text, str):
-                raise ValueError(f"metadata.{part}[{key}] must be a string, but is {go_type(text)} in converted object")
-        if value and value != before:
-            problems = labels(value, "metadata.labels") if part == "labels" else validate_annotations(value)
-            texts = [str(problem) for problem in problems[:MOST_PROBLEMS]]
-            if texts:
-                raise ValueError(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
-        if value:
-            metadata[part] = value
+async def _run(size: int, reading: bool, work: Callable[..., T], *args: Any) -> T:  # noqa: FBT001 - passed on
+    """Return what `work` returns: for large objects the thread calls it at the turn of the request's owner."""
+    if size < LARGE:
+        return work(*args)
+    return await (offload.read if reading else offload.apart)(ACTING.get(), work, *args)
+
+
+class _Batch:
+    """Objects of a list in one version, with their indices, that are converted together."""
+
+    def __init__(self) -> None:
+        self.indices: list[int] = []
+        self.objects: list[Object] = []
+        self.size = 0
+
+    def add(self, index: int, obj: Object, size: int) -> None:
+        self.indices.append(index)
+        self.objects.append(obj)
+        self.size += size
 
 
 class Reader:
@@ -163,36 +120,42 @@ class Reader:
 
     def current(self, entry: Entry) -> bool:
         """Return whether an object is stored in the version that new ones are stored in."""
-        return bool(entry.obj.get("apiVersion") == self._stored)
+        return bool(entry.parts().get("apiVersion") == self._stored)
 
     async def read(self, entry: Entry) -> Object:
         """Return a stored object in the served version, to be changed."""
-        return codec.decode((await self.view([entry]))[0].data)
+        data = (await self.view([entry]))[0].data
+        return await _run(weight(data), False, codec.decode, data)
 
     async def view(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return stored objects as the served version shows them; raises 500 if a webhook fails."""
         found, time_slice = list(entries), TimeSlice()
-        foreign: dict[str, list[tuple[int, Object]]] = {}
+        batches: dict[str, _Batch] = {}
         for index, entry in enumerate(entries):
             if entry.views is not None and self in entry.views:
                 found[index] = entry.views[self] or entry
                 continue
             await time_slice.step(len(entry.data))
-            before = entry.obj
-            version = str(before.get("apiVersion", "")).rpartition("/")[2]
-            obj = self._settled(before, version)
+            size = weight(entry.data)
+            version, obj, data = await _run(size, True, self._settled_entry, entry)
             if version != self._served:
-                foreign.setdefault(version, []).append((index, obj))
-            elif obj == before:
+                batch = batches.setdefault(version, _Batch())
+                batch.add(index, obj, size)
+                if batch.size >= BATCH_BYTES:
+                    await self._convert(batches.pop(version), entries, found)
+            elif data is None:
                 self._keep(entry, None)
             else:
-                found[index] = self._shown(entry, obj)
-        for items in foreign.values():
-            converted = await self._versions.convert([obj for _, obj in items], self._served)
-            for (index, _), obj in zip(items, converted, strict=True):
-                await time_slice.step(len(entries[index].data))
-                found[index] = self._shown(entries[index], self._pruned(obj, self._served))
+                found[index] = self._shown(entry, data)
+        for batch in batches.values():
+            await self._convert(batch, entries, found)
         return found
+
+    async def _convert(self, batch: _Batch, entries: Sequence[Entry], found: list[Entry]) -> None:
+        """Put the objects of a batch, in the served version, where they belong."""
+        shown = await self._versions.convert(batch.objects, self._served, batch.size, self._encoded, reading=True)
+        for index, data in zip(batch.indices, shown, strict=True):
+            found[index] = self._shown(entries[index], data)
 
     async def watch_events(self, watch_events: Sequence[WatchEvent]) -> list[WatchEvent]:
         """Return watch events with their objects in the served version."""
@@ -204,15 +167,20 @@ class Reader:
 
     async def in_version(self, obj: Object, version: str) -> Object:
         """Return an object of one version in another; raises 500 if a webhook fails."""
-        converted = (await self._versions.convert([obj], version))[0]
-        return self._pruned(converted, version)
+        size = weight(msgspec.json.encode(obj))
+        return (await self._versions.convert([obj], version, size, partial(self._pruned, version=version)))[0]
 
     async def to_stored(self, obj: Object) -> Object:
         """Return an object of the served version as it is to be stored."""
-        if self._served == self._versions.storage:
-            return obj
-        converted = (await self._versions.convert([obj], self._versions.storage))[0]
-        return self._pruned(converted, self._versions.storage)
+        return obj if self._served == self._versions.storage else await self.in_version(obj, self._versions.storage)
+
+    def _settled_entry(self, entry: Entry) -> tuple[str, Object, bytes | None]:
+        """Return an entry's version, its object settled, and the bytes of that if it is served and they differ."""
+        before = entry.obj
+        version = str(before.get("apiVersion", "")).rpartition("/")[2]
+        obj = self._settled(before, version)
+        changed = version == self._served and obj != before
+        return version, obj, codec.encode(obj) if changed else None
 
     def _settled(self, obj: Object, version: str) -> Object:
         """Return a copy with the defaults of its version put in and what that does not know dropped."""
@@ -227,12 +195,15 @@ class Reader:
         pruned: Object = prune(obj, self._versions.schemas[version], "", [], resource=True)
         return pruned
 
+    def _encoded(self, obj: Object) -> bytes:
+        return codec.encode(self._pruned(obj, self._served))
+
     def _renamed(self, entry: Entry) -> Entry:
         data = codec.encode({**entry.obj, "apiVersion": self._wanted})
         return entry.in_version(codec.with_revision(data, entry.revision))
 
-    def _shown(self, entry: Entry, obj: Object) -> Entry:
-        shown = entry.in_version(codec.with_revision(codec.encode(obj), entry.revision))
+    def _shown(self, entry: Entry, data: bytes) -> Entry:
+        shown = entry.in_version(codec.with_revision(data, entry.revision))
         self._keep(entry, shown)
         return shown
 

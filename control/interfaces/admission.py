@@ -59,6 +59,8 @@ class Attributes:
     asked: AuthzAttributes | None = None
     """The request's authorization attributes; None if the server itself writes."""
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
+    size: int = 0
+    """Weight of the larger of the objects, as far as it is known (`control.admission.object_work`)."""
 
     def concern(self, targets: str | Container[str], *operations: Operation) -> bool:
         """Return whether one of the operations is done to an object of a target itself, not through a subresource."""

@@ -56,6 +56,27 @@ _DELETE = (
     ("orphanDependents", "boolean"),
     ("propagationPolicy", "string"),
 )
+_DESCRIPTIONS = {
+    "allowWatchBookmarks": "Send BOOKMARK events with the current resourceVersion in a watch.",
+    "continue": "Token of the previous page, for the next one.",
+    "dryRun": "All: process the request without storing anything.",
+    "fieldManager": "Name of the client, which owns the fields that it sets.",
+    "fieldSelector": "Fields that restrict the list of returned objects, as metadata.name=web.",
+    "fieldValidation": "Handling of unknown and duplicate fields: Ignore, Warn or Strict.",
+    "force": "Take fields of other managers over in an apply.",
+    "gracePeriodSeconds": "Seconds until the object is deleted; 0: at once.",
+    "labelSelector": "Labels that restrict the list of returned objects, as app=web.",
+    "limit": "Maximum number of objects in a page.",
+    "orphanDependents": "Deprecated: use propagationPolicy.",
+    "pretty": "true: indent the response.",
+    "propagationPolicy": "Deletion of dependents: Orphan, Background or Foreground.",
+    "resourceVersion": "Version from which a watch starts, or that a list is of.",
+    "resourceVersionMatch": "Meaning of resourceVersion in a list: Exact or NotOlderThan.",
+    "sendInitialEvents": "Begin a watch with the present objects as events.",
+    "timeoutSeconds": "Seconds after which a list or watch ends.",
+    "watch": "Watch for changes to the described resources: send events instead of a list.",
+}
+"""Query parameter -> its description. Upstream's test of the document looks for words of the selectors and of `watch`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +177,9 @@ def _camel(text: str) -> str:
 
 
 def _render(operation: Operation, resource: Resource, style: Style) -> dict[str, Any]:
-    parameters = [_parameter(name, "query", type_, style) for name, type_ in (*operation.query, _PRETTY)]
+    parameters = [
+        _parameter(name, "query", type_, style, _DESCRIPTIONS[name]) for name, type_ in (*operation.query, _PRETTY)
+    ]
     if style == "v2" and operation.body:
         body = {"$ref": f"#/definitions/{operation.body}"}
         parameters.append({"name": "body", "in": "body", "required": True, "schema": body})

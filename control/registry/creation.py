@@ -89,6 +89,7 @@ async def _create_once(
         annotations=context.annotations,
         requested=context.requested,
         asked=context.asked,
+        size=context.size,
     )
     await registry.admission.admit(attributes)
     if resource.target == "pods" or attributes.reinvocation.wanted:  # what plugins, webhooks or policies make larger

@@ -18,6 +18,7 @@ from control.registry.storing import encode, storage_error, wait_until_cached
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, RevisionConflict, Store, StoreError
+from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
 from kube.json_object import Object
@@ -113,6 +114,7 @@ async def _delete(
                 warnings=context.warnings,
                 annotations=context.annotations,
                 requested=context.requested,
+                size=weight(entry.data),
             )
             await registry.admission.admit(attributes)
             await registry.admission.validate(attributes)

@@ -24,6 +24,7 @@ from control.registry.registry import Registry
 from control.registry.storing import encode, limited
 from control.registry.strategy import Strategy
 from control.registry.strategy_context import Settings
+from control.weight import weight
 from kube.errors import StatusError
 from kube.json_object import Object
 from kube.resources import Resource
@@ -45,6 +46,7 @@ class EncodedAttributes(Attributes):
     def hold(self, data: bytes) -> None:
         """Take these bytes for the object."""
         self._data, self._decoded = data, None
+        self.size = max(self.size, weight(data))
 
     @property
     def data(self) -> bytes:

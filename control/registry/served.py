@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,14 @@ from control.registry.strategy_context import Settings
 from kube.client import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
+
+Run = Callable[..., Awaitable[Any]]
+"""Calls a function with arguments, here or elsewhere (`control.offload`), and returns its result."""
+
+
+async def at_once(work: Callable[..., Any], *args: Any) -> Any:
+    """A `Run` that calls the function here."""
+    return work(*args)
 
 
 class ServedResource(Resource):
@@ -79,11 +88,11 @@ class ServedResource(Resource):
         """Return all resources that show the same stored objects."""
         raise NotImplementedError
 
-    async def in_version(self, obj: Object, shown: Resource) -> Object:
-        """Return an object of this version as another one shows it."""
+    async def in_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+        """Return an object of this version as another one shows it; `run` does the work on the whole object."""
         raise NotImplementedError
 
-    async def from_version(self, obj: Object, shown: Resource) -> Object:
+    async def from_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
         """Return an object of another version as one of this, with the types and fields of its kind.
 
         Raises msgspec.ValidationError or StatusError where it has none of the kind.
@@ -118,11 +127,15 @@ class BuiltInResource(ServedResource):
     def versions(self) -> Sequence[Resource]:
         return [other for other in RESOURCES if other.storage_prefix == self.storage_prefix]
 
-    async def in_version(self, obj: Object, shown: Resource) -> Object:
+    async def in_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
         way = None if shown.api_version == self.api_version else conversion(shown)
-        return obj if way is None else way.to_served(obj)
+        return obj if way is None else await run(way.to_served, obj)
 
-    async def from_version(self, obj: Object, shown: Resource) -> Object:
+    async def from_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+        typed: Object = await run(self._typed, obj, shown)
+        return typed
+
+    def _typed(self, obj: Object, shown: Resource) -> Object:
         typed = to_object(obj, shown.type)
         typed |= {"kind": shown.kind, "apiVersion": shown.api_version}
         way = None if shown.api_version == self.api_version else conversion(shown)

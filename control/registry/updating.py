@@ -177,6 +177,7 @@ async def _update_once(
         context.annotations,
         context.requested,
         context.asked,
+        size=size,
     )
     if not context.admitted:
         await registry.admission.admit(attributes)

@@ -57,7 +57,8 @@ class BindingCycle:
         except Exception as error:
             there = await self._bound_to(served.writer, info)
             if there != node:
-                return await self._failed(served, queued, error, elsewhere=bool(there))
+                gone = isinstance(error, StatusError) and error.not_found
+                return await self._failed(served, queued, error, gone=gone or bool(there))
             log.info("%s is bound to %s although the response was: %s", queued.key, node, error)
         served.writer.bound(info, node)
         for plugin in served.profile.post_bind:
@@ -84,9 +85,9 @@ class BindingCycle:
             await self._slots.acquire()
 
     async def _failed(
-        self, served: ProfileScheduler, queued: QueuedPod, error: Exception, *, elsewhere: bool = False
+        self, served: ProfileScheduler, queued: QueuedPod, error: Exception, *, gone: bool = False
     ) -> None:
-        """Revert everything, and requeue the pod unless it was bound to another node."""
+        """Revert everything, and requeue the pod unless it is `gone`: deleted, or bound to another node."""
         info = queued.info
         if not isinstance(error, FORESEEN):
             log.error("binding %s failed", queued.key, exc_info=error)
@@ -100,8 +101,7 @@ class BindingCycle:
         self._cluster.forget(queued.key, info.uid)
         self._queue.event(ROOM)
         current = self._pods.get(queued.key)
-        gone = isinstance(error, StatusError) and error.not_found
-        if gone or current is None or not same_pod(info, current) or elsewhere or current.spec.node_name:
+        if gone or current is None or not same_pod(info, current) or current.spec.node_name:
             served.writer.forget(info)
             return
         # What changed of the pod while it counted as placed was passed over.

@@ -209,19 +209,35 @@ class Scheduler:
             if isinstance(decision, Placed):
                 await self._binding.run(self._of(queued.info), queued, decision.node)
             elif same_pod(queued.info, self._pods.get(queued.key)):
-                nominated = decision.victims.node if decision.victims else "" if decision.hopeless else None
-                await writer.failed(queued.info, decision.reason, decision.message, nominated=nominated)
-                for other in decision.displaced:
-                    await writer.denominate(other)
-                for action in decision.actions:
-                    await action()
-                if decision.victims is not None:
-                    await writer.evict(decision.victims, queued.info)
+                await self._make_room(writer, queued, decision)
         except StatusError as error:
             if not error.not_found:
                 log.warning("scheduling %s: %s", queued.key, error)
         finally:
             self._slots.release()
+
+    async def _make_room(self, writer: Writer, queued: QueuedPod, failed: Failed) -> None:
+        """Report why a pod was not placed, and evict its victims; where that fails the pod is retried after its back-off.
+
+        No victim leaves then, so no event would wake the pod. A failed report prevents no eviction.
+        """
+        nominated = failed.victims.node if failed.victims else "" if failed.hopeless else None
+        try:
+            try:
+                await writer.failed(queued.info, failed.reason, failed.message, nominated=nominated)
+            except StatusError as error:
+                if error.not_found or error.replaced:  # the pod of the queue is gone, or is not
+                    raise
+                log.warning("reporting that %s is not scheduled: %s", queued.key, error)
+            for other in failed.displaced:
+                await writer.denominate(other)
+            for action in failed.actions:
+                await action()
+            if failed.victims is not None:
+                await writer.evict(failed.victims, queued.info)
+        except StatusError:
+            self.queue.retry(queued)
+            raise
 
 
 def _admitted(profile: Profile, pod: core_v1.Pod) -> bool:

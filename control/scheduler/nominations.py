@@ -31,6 +31,10 @@ class Nominations:
         """Return whether a pod is nominated for a node."""
         return key in self._nodes
 
+    def node_of(self, key: str) -> str | None:
+        """Return the node that a pod is nominated for."""
+        return self._nodes.get(key)
+
     def above(self, pod: PodInfo, node: str) -> list[PodInfo]:
         """Return the other pods of this priority or higher that are nominated for a node."""
         found = self.by_node.get(node)

@@ -29,7 +29,9 @@ def not_eligible(pod: PodInfo, cluster: Cluster) -> str:
     """Return why a pod may not preempt; "" where it may."""
     if pod.pod.spec.preemption_policy == "Never":
         return f"{NOT_ELIGIBLE} due to preemptionPolicy=Never."
-    nominated = cluster.nodes.get(pod.pod.status.nominated_node_name or "")
+    # The nomination may not have reached the API, or not have come back from it.
+    name = cluster.nominations.node_of(pod.key) or pod.pod.status.nominated_node_name or ""
+    nominated = cluster.nodes.get(name)
     if nominated is not None and any(p.priority < pod.priority and _preempted(p) for p in nominated.pods.values()):
         return f"{NOT_ELIGIBLE} due to a terminating pod on the nominated node."
     return ""

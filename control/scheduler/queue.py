@@ -170,6 +170,12 @@ class SchedulingQueue:
         else:
             self._unschedulable[pod.key] = pod
 
+    def retry(self, pod: QueuedPod) -> None:
+        """Retry a pod after its back-off without an event: what was to make room for it has failed."""
+        if self._unschedulable.get(pod.key) is pod:
+            pod.error = True
+            self._requeue(pod)
+
     async def run(self) -> None:
         """Move pods whose back-off is over, and those that have waited for too long, until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -62,12 +62,12 @@ class Writer:
                 condition["observedGeneration"] = pod.metadata.generation  # type: ignore[assignment]
             status["conditions"] = [condition]
         if info.uid in self._expected:
-            self._expected.discard(info.uid)
             status["nominatedNodeName"] = nominated or None
         elif nominated is not None and nominated != (pod.status.nominated_node_name or ""):
             status["nominatedNodeName"] = nominated or None
         if status:
             await self._patch_status(pod, status)
+        self._expected.discard(info.uid)
 
     async def read(self, info: PodInfo) -> core_v1.Pod | None:
         """Return a pod as the server has it now; None if it is gone. Raises StatusError."""
@@ -101,6 +101,7 @@ class Writer:
             except StatusError as error:
                 if not error.not_found and not error.replaced:
                     raise
+                continue
             text = f"Preempted by pod {preemptor.uid} on node {victims.node}"
             self._recorder.event(pod, "Normal", "Preempted", text, action="Preempting", related=preemptor.pod)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from kube.errors import StatusError, long_answer
+from kube.errors import AnswerTooLong, StatusError, long_answer
 from kube.value_count import marks
 
 LONGEST_ANSWER = 32 << 20
@@ -37,7 +37,7 @@ async def joined(chunks: AsyncIterator[bytes], what: str, most_bytes: int) -> by
         if size > most_bytes:
             raise long_answer(what, most_bytes)
         if values > most_values:
-            raise StatusError(502, "", f"{what} has more than {most_values} values")
+            raise AnswerTooLong(502, "", f"{what} has more than {most_values} values")
     return b"".join(parts)
 
 

@@ -4,17 +4,20 @@ Neither the engine's files nor its snapshots contain the plain text. `rewrite` e
 older key or in plain text. When it has finished, the old key can be removed from the configuration.
 
 A value that cannot be decrypted affects only its readers: lists and watches contain it as an item or event with a `failure`,
-and only reading that key raises.
+and only reading that key raises. A watch waits a second at most for a key that a plugin has to supply: the watch cache has one
+watch for all resources, which a slow plugin must not delay. The cache reads such values again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from control.storage.encryption import Encryption, EncryptionError
+from control.storage.encryption import WATCH_KEY_SECONDS, Encryption, EncryptionError
 from control.storage.store import (
     Batch,
     Event,
@@ -32,6 +35,13 @@ log = logging.getLogger(__name__)
 _SHORT_LIVED = "/registry/events/"
 
 
+class Rewritten(NamedTuple):
+    """Numbers of stale values that were encrypted again, and of those that could not be decrypted."""
+
+    number: int
+    unreadable: int
+
+
 class EncryptedStore:
     """Wrapper of another store that encrypts values."""
 
@@ -47,15 +57,15 @@ class EncryptedStore:
         self._former.insert(0, self.encryption)
         self.encryption = encryption
 
-    async def decrypt(self, key: str, stored: bytes) -> bytes:
-        """Return the decrypted value; fetches its key from a plugin if it is not cached."""
+    async def decrypt(self, key: str, stored: bytes, deadline: float | None = None) -> bytes:
+        """Return the decrypted value; fetches its key from a plugin if it is not cached, until a deadline if there is one."""
         try:
-            return await _decrypted(self.encryption, key, stored)
+            return await _decrypted(self.encryption, key, stored, deadline)
         except EncryptionError:
             # A former configuration must not accept plain text that the current one rejects.
             for former in self._former if stored.startswith(b"k8s:enc:") else ():
                 with contextlib.suppress(EncryptionError):
-                    return await _decrypted(former, key, stored)
+                    return await _decrypted(former, key, stored, deadline)
             raise
 
     async def _decrypted(self, item: Item) -> Item:
@@ -104,9 +114,9 @@ class EncryptedStore:
     def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> Watch:
         return _EncryptedWatch(self._store.watch(prefix, after_revision, previous=previous), self)
 
-    async def rewrite(self) -> int:
-        """Encrypt stale values again and return their number; unreadable ones are skipped."""
-        count = 0
+    async def rewrite(self) -> Rewritten:
+        """Encrypt stale values again; those that cannot be decrypted now are skipped."""
+        count, unreadable = 0, 0
         for prefix in dict.fromkeys(prefix for prefix, _ in self.encryption.rules):
             after = ""
             while True:
@@ -116,20 +126,21 @@ class EncryptedStore:
                     if item.key.startswith(_SHORT_LIVED):
                         continue
                     if self.encryption.stale(item.key, item.value):
-                        count += await self._rewrite(item)
+                        try:
+                            count += await self._rewrite(item)
+                        except EncryptionError as error:
+                            unreadable += 1
+                            if unreadable == 1:
+                                log.error("%s and perhaps others cannot be encrypted again: %s", item.key, error)
                 if not page.more:
                     break
                 after = page.items[-1].key
         if count:
             log.info("re-encrypted %d values", count)
-        return count
+        return Rewritten(count, unreadable)
 
     async def _rewrite(self, item: Item) -> int:
-        try:
-            value = await self.decrypt(item.key, item.value)
-        except EncryptionError as error:
-            log.error("encrypting %s again failed: %s", item.key, error)
-            return 0
+        value = await self.decrypt(item.key, item.value)
         try:
             await self._store.update(item.key, self.encryption.encrypt(item.key, value), item.revision)
         except (RevisionConflict, KeyNotFound):
@@ -137,9 +148,9 @@ class EncryptedStore:
         return 1
 
 
-async def _decrypted(encryption: Encryption, key: str, stored: bytes) -> bytes:
+async def _decrypted(encryption: Encryption, key: str, stored: bytes, deadline: float | None) -> bytes:
     if encryption.remote:
-        await encryption.fetch_key(key, stored)
+        await encryption.fetch_key(key, stored, deadline)
     return encryption.decrypt(key, stored)
 
 
@@ -153,14 +164,16 @@ class _EncryptedWatch:
 
     async def __anext__(self) -> Batch:
         batch = await self._watch.__anext__()
-        return replace(batch, events=[await self._decrypted(event) for event in batch.events])
+        deadline = asyncio.get_running_loop().time() + WATCH_KEY_SECONDS
+        return replace(batch, events=[await self._decrypted(event, deadline) for event in batch.events])
 
-    async def _decrypted(self, event: Event) -> Event:
+    async def _decrypted(self, event: Event, deadline: float) -> Event:
+        decrypt = self._store.decrypt
         try:
             before = event.previous
             if before is not None:
-                before = replace(before, value=await self._store.decrypt(before.key, before.value))
-            value = await self._store.decrypt(event.key, event.value) if event.value else event.value
+                before = replace(before, value=await decrypt(before.key, before.value, deadline))
+            value = await decrypt(event.key, event.value, deadline) if event.value else event.value
             return replace(event, value=value, previous=before)
         except EncryptionError as error:
             return replace(event, value=b"", previous=None, failure=str(error))

@@ -22,6 +22,8 @@ from control.storage.store import StoreError
 from kube.clock import Clock
 
 _PREFIX = b"k8s:enc:"
+WATCH_KEY_SECONDS = 1.0
+"""Maximum duration for which a watch waits for a key that another process has to supply."""
 
 
 class EncryptionError(StoreError):
@@ -114,7 +116,7 @@ class RemoteKeyProvider(Provider, Protocol):
     problem: str | None
 
     async def start(self) -> None: ...
-    async def fetch_key(self, value: bytes) -> None: ...
+    async def fetch_key(self, value: bytes, deadline: float | None = None) -> None: ...
     async def poll_status(self, clock: Clock) -> None: ...
     async def close(self) -> None: ...
     def stale(self, value: bytes) -> bool: ...
@@ -147,13 +149,13 @@ class Encryption:
         """Return the error of a plugin; None if all work."""
         return next((p.problem for p in self.remote if p.problem), None)
 
-    async def fetch_key(self, key: str, stored: bytes) -> None:
-        """Fetch the key for `decrypt`; raises EncryptionError."""
+    async def fetch_key(self, key: str, stored: bytes, deadline: float | None = None) -> None:
+        """Fetch the key for `decrypt`, until a deadline of the event loop's clock if there is one; raises EncryptionError."""
         if not stored.startswith(_PREFIX):
             return
         for provider in self.providers(key):
             if isinstance(provider, RemoteKeyProvider) and stored.startswith(provider.prefix):
-                await provider.fetch_key(stored[len(provider.prefix) :])
+                await provider.fetch_key(stored[len(provider.prefix) :], deadline)
 
     def providers(self, key: str) -> Sequence[Provider]:
         for prefix, providers in self.rules:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kube.api import core_v1
 from kube.ip_addresses import reached
@@ -50,6 +51,8 @@ class PodNetwork:
         )
         self._ready_file = ready_file(config)
         self._done: tuple[object, ...] | None = None
+        self._document: dict[str, Any] = {}
+        """The CNI configuration, once it is written."""
         self._source = ""
         self._own = peers.Peer("")
 
@@ -83,7 +86,7 @@ class PodNetwork:
         await asyncio.to_thread(cni.allow_pods, self._ready_file)
         if await asyncio.to_thread(cni.write, settings.cni_conf_dir, document):
             log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
-        self._done = state
+        self._done, self._document = state, document
         return True
 
     async def _prefer_source(self, address: str, mtu: int) -> None:
@@ -97,15 +100,24 @@ class PodNetwork:
         await self._install_routes(mtu)
 
     async def verify(self) -> bool:
-        """Restore kernel settings and routes that others changed; return whether any route had to be."""
+        """Restore kernel settings, files and routes that others changed; return whether any route had to be."""
         await self._settings.verify()
         if self._done is not None:
-            await asyncio.to_thread(cni.allow_pods, self._ready_file)
+            await self._verify_files()
         if cluster_routes.installed((*self._config.service_cidrs, *self._config.cluster_cidrs)):
             return False
         log.warning("routes for the cluster's ranges were missing: they are added again")
         await self._install_routes(await self._mtu(self._own))
         return True
+
+    async def _verify_files(self) -> None:
+        folder = self._config.pod_network.cni_conf_dir
+        try:
+            await asyncio.to_thread(cni.allow_pods, self._ready_file)
+            if await asyncio.to_thread(cni.write, folder, self._document):
+                log.warning("%s/%s was removed or changed: it is written again", folder, cni.FILE_NAME)
+        except OSError as error:
+            log.error("the configuration of the pod network cannot be written: %s", error)
 
     async def _install_routes(self, mtu: int) -> None:
         config = self._config

@@ -32,7 +32,8 @@ class Failures:
 
     def report(self) -> None:
         for key, why in list(self._unreported.items()):
-            policy = self._get(key)
-            if policy and self._table.members_here(self._table.policies[key].subject):
+            policy, loaded = self._get(key), self._table.policies.get(key)
+            # A policy that was created again may not be loaded yet.
+            if policy and loaded and self._table.members_here(loaded.subject):
                 self._report(policy, why)
                 del self._unreported[key]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from kube import pki
+from kube.clock import SYSTEM
 from tests.support import images
 from tests.support.cluster import Cluster, eventually
 from tests.support.kube import events, wait_phase
@@ -196,6 +198,53 @@ def test_images_are_pulled_from_a_mirror_instead_of_its_registry(shared: Cluster
     apply(shared, ns, pod("mirrored", container(image="registry.example/team/tools:1", imagePullPolicy="Always")))
     wait_running(shared, ns, "mirrored")
     assert "/v2/team/tools/manifests/1" in public.requests
+
+
+@pytest.fixture
+def configured(shared: Cluster) -> Iterator[Callable[[str], None]]:
+    """Starts the cluster again with a configuration file, and at the end without one."""
+    path = shared.prefix / "etc/wherry/config.yaml"
+
+    def configure(text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o600)
+        shared.up()
+
+    yield configure
+    path.unlink(missing_ok=True)
+    shared.up()
+
+
+def test_a_node_has_the_credentials_of_its_configuration_file(
+    shared: Cluster, ns: str, private: Registry, configured: Callable[[str], None]
+) -> None:
+    private.push(images.busybox_of(private.host, "configured:1"))
+    requested = container(image=f"{private.host}/configured:1", imagePullPolicy="Always")
+    configured(f"registries:\n  {private.host}: {{plain-http: true, username: {USER}, password: {PASSWORD}}}\n")
+    apply(shared, ns, pod("with", requested))
+    wait_running(shared, ns, "with")
+    configured(f"registries:\n  {private.host}: {{plain-http: true}}\n")
+    apply(shared, ns, pod("without", requested))
+    eventually(lambda: "Failed" in reasons(shared, ns, "without"), "a failed pull")
+
+
+@pytest.mark.parametrize("setting", ["ca", "insecure"])
+def test_a_registry_with_a_certificate_of_its_own(
+    shared: Cluster, ns: str, configured: Callable[[str], None], setting: str
+) -> None:
+    now = SYSTEM.now()
+    authority = pki.new_ca("registry", now)
+    tls = pki.issue(authority, "registry", usages=(pki.SERVER,), sans=[shared.host.address], now=now)
+    with registry(shared, 5443, address=shared.host.address, tls=tls) as made:
+        made.push(images.busybox_of(made.host, f"{setting}:1"))
+        ca = made.folder / "ca.crt"
+        ca.write_bytes(authority.cert_pem)
+        configured(f"registries:\n  {made.host}: {{{f'ca: {ca}' if setting == 'ca' else 'insecure: true'}}}\n")
+        apply(shared, ns, pod(setting, container(image=f"{made.host}/{setting}:1", imagePullPolicy="Always")))
+        wait_running(shared, ns, setting)
+        configured("{}")
+        apply(shared, ns, pod("stranger", container(image=f"{made.host}/{setting}:1", imagePullPolicy="Always")))
+        eventually(lambda: "certificate" in str(story(shared, ns, "stranger")), "a failed pull")
 
 
 def test_a_new_image_under_the_same_tag_is_fetched_by_always(shared: Cluster, ns: str, public: Registry) -> None:

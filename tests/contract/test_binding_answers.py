@@ -13,6 +13,7 @@ import pytest
 from control.embedded_components import SCHEDULER
 from control.scheduler import binding_cycle, main
 from control.scheduler.configuration import SchedulerConfig
+from control.scheduler.devices import binding
 from kube.api import core_v1, meta_v1, resource_v1
 from kube.client import Client, Response, Transport
 from kube.clock import SYSTEM
@@ -56,12 +57,12 @@ class Lossy:
 
 
 class HeldWatches:
-    """A transport whose watches say nothing while `passing` is not set."""
+    """A transport whose watches say nothing while `passing` is not set, or only those of paths with `held` in them."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.request, self.close = inner.request, inner.close
-        self.passing = asyncio.Event()
+        self.passing, self.held = asyncio.Event(), ""
         self.passing.set()
 
     @contextlib.asynccontextmanager
@@ -70,7 +71,8 @@ class HeldWatches:
 
             async def held() -> AsyncIterator[bytes]:
                 async for chunk in chunks:
-                    await self.passing.wait()
+                    if self.held in path:
+                        await self.passing.wait()
                     yield chunk
 
             yield held()
@@ -221,25 +223,64 @@ async def test_devices_of_a_pod_whose_binding_took_effect_stay_its_own(site: Sit
     await _devices(site.client)
     site.lossy.lost_answers, site.lossy.refused_reads = 1, 1
     site.lossy.at_binding = site.watches.passing.clear
-    pod = core_v1.Pod(
-        metadata=meta_v1.ObjectMeta(name="p", namespace="default"),
-        spec=core_v1.PodSpec(
-            containers=[
-                core_v1.Container(
-                    name="c",
-                    image="i",
-                    resources=core_v1.ResourceRequirements(claims=[core_v1.ResourceClaim(name="card")]),
-                )
-            ],
-            resource_claims=[core_v1.PodResourceClaim(name="card", resource_claim_name="card")],
-        ),
-    )
-    made = await site.client.create(pod)
+    made = await site.client.create(with_claim("p", "card"))
     await site.until_bound("p")
     site.watches.passing.set()
     await asyncio.sleep(0.5)
     claim = await site.client.get(resource_v1.ResourceClaim, "card", "default")
     assert [consumer.uid for consumer in claim.status.reserved_for] == [made.metadata.uid]
+
+
+def with_claim(name: str, claim: str) -> core_v1.Pod:
+    resources = core_v1.ResourceRequirements(claims=[core_v1.ResourceClaim(name="card")])
+    return core_v1.Pod(
+        metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
+        spec=core_v1.PodSpec(
+            containers=[core_v1.Container(name="c", image="i", resources=resources)],
+            resource_claims=[core_v1.PodResourceClaim(name="card", resource_claim_name=claim)],
+        ),
+    )
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+async def test_a_device_whose_allocation_may_have_taken_effect_is_given_to_no_other_claim(
+    site: Site, monkeypatch: pytest.MonkeyPatch, took_effect: bool
+) -> None:
+    monkeypatch.setattr(binding, "FIRST_PAUSE", 0.05)
+    await _devices(site.client)
+    other = await site.client.get(resource_v1.ResourceClaim, "card", "default")
+    metadata = meta_v1.ObjectMeta(name="other", namespace="default")
+    await site.client.create(resource_v1.ResourceClaim(metadata=metadata, spec=other.spec))
+    lost: list[str] = []
+
+    class LossyClaims(Lossy):
+        """Loses the first allocation or its answer, and the first reads after it; the watch of claims is behind then."""
+
+        async def request(self, method: str, path: str, **options: Any) -> Response:
+            if method == "PUT" and path.endswith("/resourceclaims/card/status") and not lost:
+                lost.append(path)
+                site.watches.passing.clear()
+                if took_effect:
+                    await self._inner.request(method, path, **options)
+                raise StatusError(503, "ServiceUnavailable", LOST)
+            if method == "GET" and path.endswith("/resourceclaims/card") and len(lost) < 3:
+                lost.append(path)
+                raise StatusError(503, "ServiceUnavailable", LOST)
+            return await super().request(method, path, **options)
+
+    site.lossy.__class__, site.watches.held = LossyClaims, "resourceclaims"
+    await site.client.create(with_claim("a", "card"))
+    await eventually(lambda: lost)
+    await site.client.create(with_claim("b", "other"))
+    await site.until_bound("a")
+    site.watches.passing.set()
+
+    async def refused() -> bool:
+        return scheduled(await site.client.get(core_v1.Pod, "b", "default")) == "False"
+
+    await eventually(refused)
+    claim = await site.client.get(resource_v1.ResourceClaim, "other", "default")
+    assert claim.status.allocation is None and len(lost) == 3
 
 
 async def _devices(client: Client) -> None:

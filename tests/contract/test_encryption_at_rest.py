@@ -7,14 +7,18 @@ import base64
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from control.encryption_at_rest import EncryptionAtRest
 from control.storage import cache
+from control.storage.encryption import EncryptionError
 from control.storage.kms import provider
+from control.storage.kms.plugin import Plugin
 from control.storage.sqlite import SqliteStore
+from control.storage.store import Unavailable
 from kube.json_object import Object
 from tests.support.clock import FakeClock
 from tests.support.control import ApiUnderTest, api_server
@@ -124,8 +128,8 @@ async def test_a_kms_plugins_new_key_is_used_and_its_failure_reported(tmp_path: 
         await until("kms outside: the plugin says 'tired'")
         plugin.healthz = "ok"
         await until(None)
-        assert await encryption.store.rewrite() == 1, "what the older key wrote is written anew"
-        assert await encryption.store.rewrite() == 0
+        assert (await encryption.store.rewrite()).number == 1, "what the older key wrote is written anew"
+        assert (await encryption.store.rewrite()).number == 0
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     finally:
@@ -205,3 +209,83 @@ async def test_a_running_server_outlasts_a_value_that_its_plugin_cannot_open(
         async with asyncio.timeout(30):
             while (await api.request("GET", f"{SECRETS}/a")).status != 200:
                 await asyncio.sleep(0.05)
+
+
+async def test_a_call_under_way_fails_when_its_plugin_is_taken_out_of_the_configuration(plugin: Kms) -> None:
+    client = Plugin("outside", plugin.endpoint, 600.0)
+    plugin.hangs = True
+    call = asyncio.create_task(client.status())
+    async with asyncio.timeout(30):
+        await plugin.hanging.wait()
+        await client.close()
+        with pytest.raises(EncryptionError, match="the connection is closed"):
+            await call
+
+
+async def test_a_configuration_whose_plugin_starts_later_is_used_then(tmp_path: Path, plugin: Kms) -> None:
+    path, clock = write(tmp_path / "encryption.yaml", secretbox("one")), FakeClock()
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    encryption = EncryptionAtRest(path, engine)
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+
+    async def until(prefix: bytes) -> None:
+        async with asyncio.timeout(30):
+            while (item := await engine.get(KEY.format("a"))) is None or not item.value.startswith(prefix):
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+
+    try:
+        await encryption.start()
+        await encryption.store.create(KEY.format("a"), b"{}")
+        plugin.away = True
+        write(path, of_plugin(plugin), secretbox("one"))
+        async with asyncio.timeout(30):
+            while encryption._file._retry is None:
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+        await until(b"k8s:enc:secretbox:v1:one:")
+        plugin.away = False
+        await until(b"k8s:enc:kms:v2:outside:")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+        await encryption.close()
+
+
+async def test_values_that_cannot_be_encrypted_again_now_are_later(
+    tmp_path: Path, plugin: Kms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, "RETRY_SECONDS", 0.01)
+    path, clock = write(tmp_path / "encryption.yaml", of_plugin(plugin)), FakeClock()
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    first = EncryptionAtRest(path, engine)
+    await first.start()
+    await first.store.create(KEY.format("a"), b"{}")
+    await first.close()
+    plugin.away = True
+    encryption = EncryptionAtRest(write(path, secretbox("one"), of_plugin(plugin)), engine)
+    await encryption.start()
+    task = asyncio.create_task(encryption.run(clock, 3600.0))
+    listings, fails = engine.list, 2
+
+    async def failing(*args: Any, **kwargs: Any) -> Any:
+        nonlocal fails
+        if fails:
+            fails -= 1
+            raise Unavailable("the store is away")
+        return await listings(*args, **kwargs)
+
+    monkeypatch.setattr(engine, "list", failing)
+    try:
+        plugin.away = False
+        async with asyncio.timeout(30):
+            while not (await engine.get(KEY.format("a"))).value.startswith(b"k8s:enc:secretbox:"):  # type: ignore[union-attr]
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+        assert not fails
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+        await encryption.close()

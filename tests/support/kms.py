@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
@@ -24,6 +25,10 @@ class Kms:
         self.healthz = "ok"
         self.away = False
         """True if it answers nothing but UNAVAILABLE."""
+        self.hangs = False
+        """True if calls do not end."""
+        self.hanging = asyncio.Event()
+        """Set when a call hangs."""
         self.calls: list[str] = []
         self.rotate("one")
 
@@ -34,6 +39,9 @@ class Kms:
     async def _check_there(self, context: Any) -> None:
         if self.away:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+        if self.hangs:
+            self.hanging.set()
+            await asyncio.Event().wait()
 
     async def status(self, request: Any, context: Any) -> Any:
         await self._check_there(context)

@@ -30,6 +30,7 @@ class Login1(ServiceInterface):
     def __init__(self) -> None:
         super().__init__("org.freedesktop.login1.Manager")
         self.delay_max_usec = 5_000_000
+        self.preparing = False
         self.locks: list[int] = []
         """The ends by which the locks are seen to be given back."""
         self.received: list[tuple[str, ...]] = []
@@ -51,6 +52,10 @@ class Login1(ServiceInterface):
     @dbus_property(access=PropertyAccess.READ)
     def InhibitDelayMaxUSec(self) -> "t":  # type: ignore[name-defined] # noqa: F821
         return self.delay_max_usec
+
+    @dbus_property(access=PropertyAccess.READ)
+    def PreparingForShutdown(self) -> "b":  # type: ignore[name-defined] # noqa: F821
+        return self.preparing
 
 
 class Systemd1(ServiceInterface):
@@ -92,6 +97,7 @@ class Logind:
         """Say that the machine goes down, and wait for those who delay it."""
         await self.inhibited()
         await asyncio.sleep(0.3)  # our own copies of the locks are closed
+        self.login.preparing = True
         self.login.PrepareForShutdown(True)
         async with asyncio.timeout(60):
             for lock in self.login.locks:
@@ -101,6 +107,7 @@ class Logind:
         self.login.taken.clear()
 
     def call_off(self) -> None:
+        self.login.preparing = False
         self.login.PrepareForShutdown(False)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from kube.pki import KeyPair
 from tests.support import images
 from tests.support.cluster import Cluster, eventually
 from tests.support.containerd import Containerd
@@ -23,8 +24,8 @@ _HTPASSWD = "wherry:$2b$05$LBlk158TGToy/UXkRXNF5uGSjjiU/4hZSlM0p.D3DFIX.NQJEeg/G
 class Registry:
     """The running registry; `host` is what image names begin with."""
 
-    def __init__(self, cluster: Cluster, host: str, folder: Path, private: bool) -> None:
-        self.cluster, self.folder, self.private = cluster, folder, private
+    def __init__(self, cluster: Cluster, host: str, folder: Path, private: bool, tls: KeyPair | None = None) -> None:
+        self.cluster, self.folder, self.private, self.tls = cluster, folder, private, tls
         self.host = host
         self.settings: dict[str, Any] = {
             "version": 0.1,
@@ -35,13 +36,21 @@ class Registry:
         if private:
             (folder / "htpasswd").write_text(_HTPASSWD)
             self.settings["auth"] = {"htpasswd": {"realm": "wherry", "path": str(folder / "htpasswd")}}
+        if tls is not None:
+            tls.save(folder, "tls")
+            self.settings["http"]["tls"] = {"certificate": str(folder / "tls.crt"), "key": str(folder / "tls.key")}
 
     def push(self, image: images.Image) -> None:
         """Push an image under its own name, through a containerd namespace that pods do not see."""
         archive = images.archive(self.folder / "push.tar", [image])
         credentials = ("--user", f"{USER}:{PASSWORD}") if self.private else ()
         self.cluster.ctr("--namespace", "push", "images", "import", "--no-unpack", str(archive))
-        self.cluster.ctr("--namespace", "push", "images", "push", "--plain-http", *credentials, image.name)
+        self.cluster.ctr("--namespace", "push", "images", "push", self.connection, *credentials, image.name)
+
+    @property
+    def connection(self) -> str:
+        """The option of ctr that reaches it."""
+        return "--plain-http" if self.tls is None else "--skip-verify"
 
     @property
     def requests(self) -> str:
@@ -69,10 +78,12 @@ def machine(containerd: Containerd) -> Any:
 
 
 @contextlib.contextmanager
-def registry(cluster: Cluster, port: int, private: bool = False, address: str = "127.0.0.1") -> Iterator[Registry]:
+def registry(
+    cluster: Cluster, port: int, private: bool = False, address: str = "127.0.0.1", tls: KeyPair | None = None
+) -> Iterator[Registry]:
     """Run a registry that listens on an address of the machine, and take it away again."""
     with tempfile.TemporaryDirectory(dir=cluster.prefix) as folder:
-        made = Registry(cluster, f"{address}:{port}", Path(folder), private)
+        made = Registry(cluster, f"{address}:{port}", Path(folder), private, tls)
         settings = Path(folder) / "config.json"  # JSON is YAML
         settings.write_text(json.dumps(made.settings))
         with (Path(folder) / "log").open("w") as log:
@@ -91,6 +102,6 @@ def registry(cluster: Cluster, port: int, private: bool = False, address: str = 
 
 
 def _answers(made: Registry) -> bool:
-    url = f"http://{made.host}/v2/"
-    done = made.cluster.host.run("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url, check=False)
+    url = f"{'http' if made.tls is None else 'https'}://{made.host}/v2/"
+    done = made.cluster.host.run("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", url, check=False)
     return done.stdout == ("401" if made.private else "200")

@@ -1,12 +1,14 @@
 """All credentials that an image may be pulled with, in the order in which they are tried.
 
-The pod's secrets come first, the most specific address before others, then the node's own: its docker configuration
-(config.json in the agent's directory) and the answers of plugins (pkg/credentialprovider: UnionDockerKeyring).
+The pod's secrets come first, the most specific address before others, then the node's own: its docker configurations
+(config.json in the agent's directory, and that of `wherry up`) and the answers of plugins (pkg/credentialprovider:
+UnionDockerKeyring).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,15 +20,19 @@ from agent.images.registry_auth import NODE, Credential, Source
 from kube.api import core_v1
 
 DOCKER_CONFIG = "config.json"
+"""The node's docker configuration in the agent's root directory."""
 
 
 class Keyring:
-    """Credentials for pods' images; `folder` is the agent's own."""
+    """Credentials for pods' images; `files` are the node's docker configurations."""
 
     def __init__(
-        self, folder: Path, plugins: Sequence[Plugin] = (), forget: Callable[[str], None] = lambda uid: None
+        self,
+        files: Sequence[Path],
+        plugins: Sequence[Plugin] = (),
+        forget: Callable[[str], None] = lambda uid: None,
     ) -> None:
-        self._file, self._plugins = folder / DOCKER_CONFIG, plugins
+        self._files, self._plugins = files, plugins
         self._secrets = PullSecrets()
         self.forget = forget
         """Drops what is kept for a pod, by its UID."""
@@ -34,7 +40,7 @@ class Keyring:
     async def find(self, pod: core_v1.Pod, image: str, secrets: Sequence[core_v1.Secret]) -> list[Credential]:
         """Return what to try for an image, best first; none means without credentials. Raise OSError (EAGAIN)."""
         found = await self._of_secrets(pod, image, secrets) if secrets else []
-        own = await asyncio.to_thread(self._docker_config)
+        own = await asyncio.to_thread(self._docker_configs)
         for answers in await asyncio.gather(*(plugin.credentials(pod, image) for plugin in self._plugins)):
             own += answers
         return found + registry_auth.matching(image, own)
@@ -45,8 +51,9 @@ class Keyring:
         owner = threads.Owner(pod.metadata.uid or "", namespace)
         return await threads.call(f"pull secrets of {namespace}", self._secrets.matching, image, secrets, owner=owner)
 
-    def _docker_config(self) -> list[Credential]:
-        try:
-            return registry_auth.docker_config(self._file.read_bytes(), Source(NODE))
-        except OSError:
-            return []
+    def _docker_configs(self) -> list[Credential]:
+        found: list[Credential] = []
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                found += registry_auth.docker_config(file.read_bytes(), Source(NODE))
+        return found

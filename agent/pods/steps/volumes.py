@@ -32,7 +32,7 @@ async def set_up_volumes(ctx: PodContext) -> bool:
     except FolderError as error:
         ctx.reporter.event(WARNING, "Failed", f"error making pod data directories: {error}")
         if state.volumes.mounted is not None:
-            state.volumes.refresh_at = now + 60.0
+            state.volumes.refresh_by(now + 60.0)
             return True
         state.step_back_off.failed(VOLUMES)
         return False
@@ -41,7 +41,7 @@ async def set_up_volumes(ctx: PodContext) -> bool:
             ctx.reporter.event(WARNING, "FailedMount", str(failed))
         if state.volumes.mounted is not None:
             # The containers keep what they have, as with upstream.
-            state.volumes.refresh_at = now + 60.0
+            state.volumes.refresh_by(now + 60.0)
             return True
         if isinstance(error, MountsFailed) and error.over_limit:
             reject(ctx, _over_limit(error))
@@ -52,7 +52,7 @@ async def set_up_volumes(ctx: PodContext) -> bool:
             state.volumes.refresh_at = asked  # nothing was refreshed
         raise
     if refresh_at is not None:
-        state.volumes.refresh_at = deps.monotonic() + refresh_at - deps.now()
+        state.volumes.refresh_by(deps.monotonic() + refresh_at - deps.now())
     state.step_back_off.succeeded(VOLUMES)
     return True
 

@@ -6,11 +6,13 @@ object; then only policies with reinvocationPolicy IfNeeded are evaluated again.
 
 from __future__ import annotations
 
-import functools
+import operator
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from control.admission import object_work
 from control.admission.matching import exempt
 from control.admission.policies.binding import Misconfigured, PolicyMatch, policy_matches
 from control.admission.policies.environment import settled, values
@@ -24,9 +26,10 @@ from control.patch.apply.merge import merge
 from control.patch.json_patch import FailedTest, apply_json_patch
 from control.policy_expressions.compiled import Mutation, Prepared
 from control.policy_expressions.conditions import Unclear
+from control.registry.served import Run
 from kube import errors
 from kube.errors import StatusError
-from kube.json_object import Object
+from kube.json_object import Object, copy_json
 from kube.resources import Resource
 
 POLICIES = "mutatingadmissionpolicies.admissionregistration.k8s.io"
@@ -44,7 +47,7 @@ class MutatingAdmissionPolicy(Plugin):
         if exempt(attributes) or attributes.operation not in ("CREATE", "UPDATE"):
             return
         # The object comes last: that of a large creation is decoded by who looks at it.
-        if not list(self._lookup.list(BINDINGS)) or attributes.obj is None:
+        if not list(self._lookup.list(BINDINGS)) or await object_work.weighed(attributes) is None:
             return
         rounds = attributes.reinvocation
         async for match in policy_matches(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
@@ -59,50 +62,53 @@ class MutatingAdmissionPolicy(Plugin):
 
     async def _carry_out(self, match: PolicyMatch, attributes: Attributes) -> bool:
         """Apply a policy's mutations, all or none; return whether they changed the object."""
-        assert attributes.obj is not None
-        before = msgspec.json.encode(attributes.obj)
+        obj = await object_work.weighed(attributes)
+        assert obj is not None
+        before = await object_work.run(attributes, copy_json, obj)
         try:
             if match.problem is not None:
                 raise Misconfigured(f"failed to configure binding: {match.problem}")
             for mutation in match.policy.mutations:
                 given = await values(self._lookup, self._authorizer, attributes, match.resource)
                 given["params"] = match.params
-                result = await settled(attributes.user.name, given, functools.partial(_result, match, mutation, given))
+                result = await settled(attributes.user.name, given, partial(_result, match, mutation, given))
                 if result is _NOT_CONCERNED:
                     return False
                 made = await self._mutated(mutation, result, match.resource, attributes)
-                if made is not attributes.obj:
-                    attributes.obj.clear()
-                    attributes.obj.update(made)
+                if made is not obj:
+                    obj.clear()
+                    obj.update(made)
         except (CompileError, EvaluationError, Unclear, Misconfigured, StatusError, msgspec.ValidationError) as error:
-            attributes.obj.clear()
-            attributes.obj.update(msgspec.json.decode(before))
+            obj.clear()
+            obj.update(before)
             if match.policy.spec.get("failurePolicy") == "Ignore":
                 return False
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
             text = f"policy '{match.policy.name}' with binding '{match.binding_name}' denied request: {why}"
             resource = attributes.resource
             raise errors.forbidden(resource.group, resource.plural, attributes.name, text) from error
-        return bool(msgspec.json.decode(before) != attributes.obj)
+        return await object_work.run(attributes, operator.ne, before, obj)
 
     @staticmethod
     async def _mutated(mutation: Mutation, result: Any, version: Resource, attributes: Attributes) -> Object:
         """Return the changed object, or the object as it is if a test in a JSON patch fails."""
         on_path, obj = attributes.resource, attributes.obj
+        run: Run = partial(object_work.run, attributes)
         assert obj is not None
-        shown = await shown_as(obj, on_path, version)
+        shown = await shown_as(obj, on_path, version, run)
         if mutation.kind == "ApplyConfiguration":
             if not isinstance(result, dict):
                 raise EvaluationError("an apply configuration must be an Object")
-            patched = merge(shape_of(obj, on_path, version), shown, result)
+            patched = await run(merge, shape_of(obj, on_path, version), shown, result)
         else:
             if not isinstance(result, list):
                 raise EvaluationError("a JSON patch must be a list of JSONPatch")
             try:
-                patched = apply_json_patch(shown, [_operation(each) for each in result])
+                patched = await run(apply_json_patch, shown, [_operation(each) for each in result])
             except FailedTest:
                 return obj
-        made = await taken_back(patched, on_path, version, obj)
+        object_work.weigh(attributes, patched)
+        made = await taken_back(patched, on_path, version, obj, run)
         return keep_identity(made, obj)
 
 

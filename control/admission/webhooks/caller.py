@@ -52,7 +52,7 @@ class Caller:
         self._contexts = Contexts()
         self.credentials = credentials or Credentials()
 
-    async def call(self, client: Object, body: Object, timeout: float, owner: str = "") -> bytes:
+    async def call(self, client: Object, body: Object | msgspec.Raw, timeout: float, owner: str = "") -> bytes:
         """Post to what an admission or conversion webhook's clientConfig names; raises CallFailed, or 429 if it is not sent.
 
         `owner` is whose share of the webhook's calls it takes (kube/owners.py).
@@ -80,7 +80,7 @@ class Caller:
         except (aiohttp.ClientError, OSError, StatusError, ValueError) as error:
             raise CallFailed(f'failed to call webhook: Post "{shown}": {error}') from error
 
-    async def _post(self, url: str, service: Object | None, bundle: str, body: Object) -> bytes:
+    async def _post(self, url: str, service: Object | None, bundle: str, body: Object | msgspec.Raw) -> bytes:
         import aiohttp
         from yarl import URL
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import time
 
+import msgspec
+
 from control import offload
+from control.admission import object_work
 from control.admission.matching import Invocation
 from control.admission.metrics import WEBHOOK_FAIL_OPEN, WEBHOOK_REJECTIONS, WEBHOOK_REQUESTS, WEBHOOK_SECONDS
 from control.admission.policies.environment import settled, values
@@ -56,7 +59,7 @@ class WebhookInvoker:
         try:
             answer = await self.caller.call(
                 hook.get("clientConfig") or {},
-                sent,
+                msgspec.Raw(await object_work.run(attributes, msgspec.json.encode, sent)),
                 float(hook.get("timeoutSeconds") or 10),
                 owner_of(attributes.user.name),
             )

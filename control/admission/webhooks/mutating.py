@@ -7,16 +7,21 @@ object changed after they were asked (upstream's mutating/reinvocationcontext.go
 
 from __future__ import annotations
 
+import operator
+from functools import partial
+
 import msgspec
 
-from control import offload
+from control.admission import object_work
 from control.admission.matching import Invocation, concerned, exempt
 from control.admission.versions import keep_identity, shown_as, taken_back
 from control.admission.webhooks.invoker import WebhookInvoker
 from control.interfaces.admission import Attributes, Plugin
 from control.patch.json_patch import apply_json_patch
+from control.registry.served import Run
 from kube import errors
 from kube.errors import StatusError
+from kube.json_object import copy_json
 
 CONFIGURATIONS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 
@@ -32,8 +37,10 @@ class MutatingAdmissionWebhook(Plugin):
         if not configurations or exempt(attributes):
             return
         rounds = attributes.reinvocation
-        if rounds.second and attributes.obj != rounds.left_by_webhooks:
-            rounds.require_those_asked()
+        if rounds.second and rounds.asked:
+            obj = await object_work.weighed(attributes)
+            if await object_work.run(attributes, operator.ne, obj, rounds.left_by_webhooks):
+                rounds.require_those_asked()
         for invocation in await concerned(self._invoker.lookup, configurations, attributes):
             if rounds.second and invocation.uid not in rounds.required:
                 continue
@@ -45,26 +52,34 @@ class MutatingAdmissionWebhook(Plugin):
                 rounds.wanted = True
             if invocation.hook.get("reinvocationPolicy") == "IfNeeded":
                 rounds.asked.add(invocation.uid)
-        rounds.left_by_webhooks = msgspec.json.decode(msgspec.json.encode(attributes.obj))
+        if rounds.asked:
+            obj = await object_work.weighed(attributes)
+            rounds.left_by_webhooks = await object_work.run(attributes, copy_json, obj)
 
     async def _ask(self, invocation: Invocation, attributes: Attributes) -> bool:
         """Call one webhook and apply its patch; return whether that changed the object."""
         verdict = await self._invoker.invoke(invocation, attributes, "mutating")
-        if verdict is None or not verdict.patch or attributes.obj is None or attributes.operation == "CONNECT":
+        if verdict is None or not verdict.patch or attributes.operation == "CONNECT":
             return False
+        obj = await object_work.weighed(attributes)
+        if obj is None:
+            return False
+        attributes.size = max(attributes.size, verdict.size)
         on_path, version = attributes.resource, invocation.resource
-        shown = await shown_as(attributes.obj, on_path, version)
+        run: Run = partial(object_work.run, attributes)
+        shown = await shown_as(obj, on_path, version, run)
         try:
-            made = await offload.run(attributes.user.name, verdict.size, apply_json_patch, shown, verdict.patch)
-            made = await taken_back(made, on_path, version, attributes.obj)
+            made = await run(apply_json_patch, shown, verdict.patch)
+            object_work.weigh(attributes, made)  # copies may have made it large
+            made = await taken_back(made, on_path, version, obj, run)
         except (StatusError, msgspec.ValidationError) as error:
             # The webhook did answer, so its failurePolicy does not apply (upstream's callAttrMutatingHook).
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
             raise errors.internal(f'the patch of webhook "{invocation.name}" cannot be applied: {why}') from error
-        made = keep_identity(made, attributes.obj)
-        if made == attributes.obj:
+        made = keep_identity(made, obj)
+        if await run(operator.eq, made, obj):
             return False
         # In place: the object is the caller's.
-        attributes.obj.clear()
-        attributes.obj.update(made)
+        obj.clear()
+        obj.update(made)
         return True

@@ -1,12 +1,14 @@
 """Writing what was decided: allocations and reservations into claims, before their pod is bound.
 
-A claim that changed meanwhile is read again: what it requests does not change, only who has it. Devices that must be prepared
+A claim that changed meanwhile is read again: what it requests does not change, only who has it; so is one whose write failed
+but may have taken effect, before its devices are given to others. Devices that must be prepared
 first (`bindingConditions`) are waited for; where that fails the allocation is taken back, and the pod is retried.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 import msgspec
@@ -21,7 +23,10 @@ from kube.errors import StatusError
 from kube.object_names import key_of, name_of, namespace_of
 from kube.pod_claims import is_reserved_for
 
+log = logging.getLogger(__name__)
 TRIES = 5
+FIRST_PAUSE, LAST_PAUSE, READS = 1.0, 10.0, 12
+"""Seconds between attempts to read a claim whose write failed, and their number: a minute and a half."""
 
 
 @dataclass(slots=True)
@@ -57,14 +62,36 @@ class ClaimWriter:
                 claim = await self._write(pod, claim, reserved.allocation)
                 break
             except StatusError as error:
-                if not error.conflict or attempt + 1 == TRIES:
+                if not error.conflict and not _may_have_taken_effect(error):
                     raise
-                claim = await self._client.get(resource_v1.ResourceClaim, name_of(claim), namespace_of(claim))
+                claim = await self._newest(claim)
+                if _is_written(pod, claim, reserved.allocation):
+                    break
+                if attempt + 1 == TRIES:
+                    raise
         reserved.claim, reserved.written = claim, True
         self._allocated.written(claim)
         self._allocated.settle(temporary)
         if reserved.mappings is not None:
             await self._tell_pod(pod, claim, reserved.mappings)
+
+    async def _newest(self, claim: resource_v1.ResourceClaim) -> resource_v1.ResourceClaim:
+        """Read a claim, as soon as the server can be reached: its devices stay reserved until then; raises BindingFailed."""
+        pause = FIRST_PAUSE
+        for attempt in range(READS):
+            try:
+                found = await self._client.get(resource_v1.ResourceClaim, name_of(claim), namespace_of(claim))
+            except StatusError as error:
+                if not _may_have_taken_effect(error) or attempt + 1 == READS:
+                    raise
+                log.warning("cannot determine yet whether %s is allocated: %s", key_of(claim), error)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, LAST_PAUSE)
+                continue
+            if found.metadata.uid == claim.metadata.uid:
+                return found
+            break
+        raise BindingFailed(f"claim {key_of(claim)} got deleted in the meantime")
 
     async def _write(
         self, pod: core_v1.Pod, claim: resource_v1.ResourceClaim, allocation: resource_v1.AllocationResult | None
@@ -161,6 +188,20 @@ class ClaimWriter:
         except StatusError as error:
             if not error.not_found:
                 raise
+
+
+def _may_have_taken_effect(error: StatusError) -> bool:
+    """Return whether a write that failed may have been carried out: its response was lost, or it took too long."""
+    return error.code >= 500
+
+
+def _is_written(
+    pod: core_v1.Pod, claim: resource_v1.ResourceClaim, allocation: resource_v1.AllocationResult | None
+) -> bool:
+    """Return whether a claim is reserved for a pod, with these devices if it is this write that allocates them."""
+    if claim.status.allocation is None or not is_reserved_for(claim, pod):
+        return False
+    return allocation is None or claim.status.allocation.devices == allocation.devices
 
 
 def _results(claim: resource_v1.ResourceClaim) -> list[resource_v1.DeviceRequestAllocationResult]:

@@ -39,6 +39,7 @@ async def admit(
         dry_run=context.dry_run,
         warnings=context.warnings,
         annotations=context.annotations,
+        size=context.size,
     )
     await server.registry.admission.admit(attributes)
     return attributes

@@ -11,10 +11,16 @@ import grpc
 
 from control.storage.encryption import EncryptionError
 from control.storage.kms import messages
+from kube import cancellation
 
 SERVICE = "/v2.KeyManagementService/"
 VERSIONS = ("v2", "v2beta1")
 LONGEST_KEY_ID = 1024
+_UNAVAILABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class PluginUnavailable(EncryptionError):
+    """The plugin is not there, or did not answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +72,12 @@ class Plugin:
             response_deserializer=answer.FromString,
         )
         try:
-            return await call(request, timeout=self._timeout, wait_for_ready=True)
+            return await cancellation.as_error(call(request, timeout=self._timeout, wait_for_ready=True))
+        except cancellation.AwaitedCancelled as error:
+            raise PluginUnavailable(f"kms {self.name}: {method}: the connection is closed") from error
         except grpc.aio.AioRpcError as error:
-            raise EncryptionError(f"kms {self.name}: {method}: {error.details() or error.code().name}") from error
+            kind = PluginUnavailable if error.code() in _UNAVAILABLE else EncryptionError
+            raise kind(f"kms {self.name}: {method}: {error.details() or error.code().name}") from error
 
     async def close(self) -> None:
         await self._channel.close(None)

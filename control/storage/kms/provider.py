@@ -4,6 +4,9 @@ The seed is generated once for each key of the plugin, so writes need no call of
 encrypted seed, the plugin's key ID and 32 random bytes. The value's key is derived from these bytes and the seed
 (HKDF-SHA256, expand only; AES-256-GCM), as in upstream since v1.29. Reading a value whose seed is not cached calls the plugin
 (`fetch_key`); a thousand seeds are cached.
+
+All readers of a seed share one call. Failures are cached, too, those of a plugin that does not answer for all seeds: otherwise
+each value would wait for the timeout of another call.
 """
 
 from __future__ import annotations
@@ -12,15 +15,16 @@ import asyncio
 import logging
 import os
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from google.protobuf.message import DecodeError
 
-from control.storage.encryption import EncryptionError
+from control.storage.encryption import WATCH_KEY_SECONDS, EncryptionError
 from control.storage.kms.messages import HKDF_SHA256_XNONCE_AES_GCM_SEED, EncryptedObject
-from control.storage.kms.plugin import EncryptedSeed, Plugin
+from control.storage.kms.plugin import EncryptedSeed, Plugin, PluginUnavailable
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -32,6 +36,20 @@ INFO, NONCE = 32, 12
 CACHED_SEEDS = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    message: str
+    retry_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A Decrypt call under way; its result is the error."""
+
+    task: asyncio.Task[EncryptionError | None]
+    started: float
+
+
 class KmsProvider:
     """A provider as `encryption.Provider`; `start` must have been called."""
 
@@ -39,8 +57,11 @@ class KmsProvider:
         self.prefix = f"k8s:enc:kms:v2:{plugin.name}:".encode()
         self._plugin = plugin
         self._seeds: OrderedDict[bytes, bytes] = OrderedDict()
-        self._failed: OrderedDict[bytes, tuple[float, EncryptionError]] = OrderedDict()
-        """Seeds that the plugin failed to decrypt, with the time of the next retry: many values share a seed."""
+        self._calls: dict[bytes, _Call] = {}
+        self._failed: OrderedDict[bytes, _Failure] = OrderedDict()
+        """Seeds that the plugin failed to decrypt: many values share a seed."""
+        self._unavailable: _Failure | None = None
+        """Failure of the last call if the plugin did not answer it."""
         self._write_seed: tuple[bytes, EncryptedSeed] | None = None
         self.problem: str | None = None
         """Error of the plugin; None if it works."""
@@ -49,10 +70,17 @@ class KmsProvider:
         """Generate a seed for writes; raises EncryptionError."""
         try:
             await self._check()
-            self.problem = None
+            self.problem = self._unavailable = None
         except EncryptionError as error:
             self.problem = str(error)
+            self._record_availability(error)
             raise
+
+    def _record_availability(self, error: EncryptionError) -> _Failure:
+        """Record whether the plugin answered a call that failed, and return the failure."""
+        failure = _Failure(str(error), asyncio.get_running_loop().time() + RETRY_SECONDS)
+        self._unavailable = failure if isinstance(error, PluginUnavailable) else None
+        return failure
 
     async def _check(self) -> None:
         key_id = await self._plugin.status()
@@ -98,25 +126,48 @@ class KmsProvider:
         info, nonce, text = data[:INFO], data[INFO : INFO + NONCE], data[INFO + NONCE :]
         return AESGCM(_derived(seed, info)).decrypt(nonce, text, key)
 
-    async def fetch_key(self, value: bytes) -> None:
-        """Decrypt the seed of a value with the plugin unless it is cached; raises EncryptionError."""
+    async def fetch_key(self, value: bytes, deadline: float | None = None) -> None:
+        """Decrypt the seed of a value with the plugin unless it is cached; raises EncryptionError.
+
+        With a deadline (of the event loop's clock) a call that takes longer continues in the background, and what has failed
+        is left to callers without one to retry.
+        """
         found = _read(value)
         source = found.encryptedDEKSource
         if source in self._seeds:
             return
         now = asyncio.get_running_loop().time()
-        until, failure = self._failed.get(source, (0.0, None))
-        if failure is not None and now < until:
-            raise failure
+        call = self._calls.get(source)
+        if call is None:
+            for failure in (self._failed.get(source), self._unavailable):
+                if failure is not None and (deadline is not None or now < failure.retry_at):
+                    raise EncryptionError(failure.message)
+            work = self._fetch(EncryptedSeed(source, found.keyID, dict(found.annotations)))
+            call = self._calls[source] = _Call(asyncio.create_task(work, name=f"kms {self._plugin.name}: Decrypt"), now)
+        if deadline is not None:
+            remaining = min(deadline, call.started + WATCH_KEY_SECONDS) - now
+            await asyncio.wait((call.task,), timeout=max(remaining, 0.0))
+            if not call.task.done():
+                raise EncryptionError(f"kms {self._plugin.name}: Decrypt: no response yet")
+        if (error := await asyncio.shield(call.task)) is not None:
+            raise EncryptionError(str(error)) from error
+
+    async def _fetch(self, encrypted: EncryptedSeed) -> EncryptionError | None:
+        """Call the plugin and cache the seed or the failure."""
+        source = encrypted.ciphertext
         try:
-            seed = await self._plugin.decrypt(EncryptedSeed(source, found.keyID, dict(found.annotations)))
+            seed = await self._plugin.decrypt(encrypted)
         except EncryptionError as error:
-            self._failed[source] = (now + RETRY_SECONDS, error)
+            self._failed[source] = self._record_availability(error)
             if len(self._failed) > CACHED_SEEDS:
                 self._failed.popitem(last=False)
-            raise
+            return error
+        finally:
+            del self._calls[source]
         self._failed.pop(source, None)
+        self._unavailable = None
         self._cache_seed(source, seed)
+        return None
 
     def stale(self, value: bytes) -> bool:
         """Return whether a value was encrypted with another key ID than the current one."""
@@ -129,6 +180,7 @@ class KmsProvider:
 
     async def close(self) -> None:
         await self._plugin.close()
+        await asyncio.gather(*(call.task for call in self._calls.values()), return_exceptions=True)
 
 
 def _derived(seed: bytes, info: bytes) -> bytes:

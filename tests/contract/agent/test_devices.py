@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.devices.manager import DeviceManager
+from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.plugins.handler import DEVICE
 from cri.fake import FakeRuntime
 from kube.api import core_v1
@@ -78,14 +78,14 @@ async def test_a_plugin_may_register_again_while_it_is_there(node: NodeUnderTest
 async def test_an_unforeseen_error_loses_the_plugin_until_it_registers_again_and_not_the_agent(
     node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save, failures = DeviceManager.save, iter([TypeError("a bug")])
+    save, failures = CheckpointWriter.try_save, iter([TypeError("a bug")])
 
-    async def fail_once(manager: DeviceManager) -> None:
+    async def fail_once(writer: CheckpointWriter) -> None:
         for error in failures:
             raise error
-        await save(manager)
+        await save(writer)
 
-    monkeypatch.setattr(DeviceManager, "save", fail_once)
+    monkeypatch.setattr(CheckpointWriter, "try_save", fail_once)
     async with device_plugin(folder(node), GPU, TWO) as plugin:
         await counted(node, "2", "0")
         await plugin.register()

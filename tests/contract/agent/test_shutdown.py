@@ -108,6 +108,16 @@ async def test_logind_is_made_to_wait_as_long_as_pods_need(node: NodeUnderTest, 
     assert "InhibitDelayMaxSec=30" in manager.drop_in.read_text()
 
 
+async def test_logind_says_whether_a_shutdown_was_announced(manager: Logind) -> None:
+    mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
+    try:
+        assert not await mine.shuts_down()
+        manager.login.preparing = True
+        assert await mine.shuts_down()
+    finally:
+        mine.close()
+
+
 async def test_a_signal_of_another_program_is_ignored(manager: Logind) -> None:
     """Any account may send signals on the system bus, to everybody or to one process."""
     mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)

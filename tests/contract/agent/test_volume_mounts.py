@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from agent.pods.worker import PodWorker
 from agent.podspec.environment import ContainerConfigError
 from agent.volumes.container_mounts import recursive_read_only
 from agent.volumes.image import folders_supported, supported
+from agent.volumes.manager import VolumeManager
 from cri.fake import FakeRuntime
 from cri.messages import api
 from kube.api import core_v1
 from tests.support.fake_node import calls, container, create, waiting
-from tests.support.node import NodeUnderTest, eventually
+from tests.support.node import DEADLINE, NodeUnderTest, eventually
 
 DATA = "example.test/data:1"
 
@@ -139,3 +141,38 @@ async def test_a_volume_that_only_an_ephemeral_container_uses_is_set_up_for_it(n
 
     await node.wait("web", runs)
     assert await asyncio.to_thread(folder.is_dir)
+
+
+async def test_labels_that_change_while_volumes_are_set_up_are_shown(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount, mounted, updated = VolumeManager.mount, asyncio.Event(), asyncio.Event()
+    update = PodWorker.update
+
+    async def mount_slowly(volumes: VolumeManager, pod: core_v1.Pod) -> Any:
+        found = await mount(volumes, pod)
+        mounted.set()
+        await updated.wait()  # another volume takes long
+        return found
+
+    def update_and_report(worker: PodWorker, pod: core_v1.Pod) -> None:
+        update(worker, pod)
+        if pod.metadata.labels:
+            updated.set()
+
+    monkeypatch.setattr(VolumeManager, "mount", mount_slowly)
+    monkeypatch.setattr(PodWorker, "update", update_and_report)
+    labels = {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}
+    token = {"path": "token", "expirationSeconds": 86400}
+    volume = {"name": "about", "projected": {"sources": [{"downwardAPI": labels}, {"serviceAccountToken": token}]}}
+    pod = await create(node, "web", volumes=[volume])
+    async with asyncio.timeout(DEADLINE):
+        await mounted.wait()
+    await node.client.patch(core_v1.Pod, "web", "default", {"metadata": {"labels": {"colour": "blue"}}})
+    await node.ready("web")
+    shown = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~projected/about/labels"
+
+    async def is_shown() -> bool:
+        return await asyncio.to_thread(shown.read_text) == 'colour="blue"'
+
+    await eventually(is_shown, "the volume shows the new label")

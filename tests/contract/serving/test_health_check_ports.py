@@ -185,7 +185,7 @@ async def test_a_request_for_a_service_that_is_gone_gets_503_and_its_connection_
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("first", ["the old Service", "the new Service"])
 async def test_a_port_that_passes_to_another_service_is_served(number: int, first: str, together: bool) -> None:
-    """The deletion of the Service that had the port may be read before or after the creation of the one that has it."""
+    """The deletion of the Service that had the port may be read before or after the creation of the new one."""
     server = HealthCheckPorts(Health(SYSTEM), ("127.0.0.1",))
     changes: list[tuple[str, tuple[ServicePort, ...]]] = [(KEY, ()), ("tenant/new", ports(number, "new"))]
     if first == "the new Service":
@@ -200,5 +200,21 @@ async def test_a_port_that_passes_to_another_service_is_served(number: int, firs
         await server.update({"tenant/new": ()})
         with pytest.raises(OSError):
             await asyncio.open_connection("127.0.0.1", number)
+    finally:
+        await server.close()
+
+
+async def test_a_port_of_another_process_is_opened_when_it_is_free(caplog: pytest.LogCaptureFixture) -> None:
+    server = HealthCheckPorts(Health(SYSTEM), ("127.0.0.1",))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        await server.update({KEY: ports(number)})
+        await server.update({})
+    assert caplog.text.count(f"health check node port {number}: ") == 1
+    try:
+        await asyncio.gather(server.update({}), server.update({}))
+        client = await RawClient.connect(number, data=GET)
+        assert (await client.head()).startswith(b"HTTP/1.1 503 ")
+        client.close()
     finally:
         await server.close()

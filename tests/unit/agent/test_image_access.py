@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -429,6 +430,55 @@ async def test_an_image_is_open_to_all_only_where_a_failed_pull_surely_did_not_b
     with pytest.raises(CRIError):
         await images._get(IMAGE, [by_secret("a")], unused, before)
     assert records.open_to_all(IMAGE, ID) == is_open
+
+
+async def test_the_intent_of_a_pull_ends_whose_pod_goes_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, began, written = made(tmp_path), threading.Event(), threading.Event()
+    begin = records.begin
+
+    def slow(image: str, before: str = "") -> None:
+        began.set()
+        assert written.wait(10)
+        begin(image, before)
+
+    monkeypatch.setattr(records, "begin", slow)
+    runtime, unused = cast(Client, SimpleNamespace(images=Pulls(None, None))), cast(Any, None)
+    images = Images(runtime, unused, keyring=unused, access=records, metrics=unused, startup=unused)
+    pulls = asyncio.create_task(images._get(IMAGE, [], unused))
+    assert await asyncio.to_thread(began.wait, 10)
+    pulls.cancel()
+    await asyncio.gather(pulls, return_exceptions=True)
+    written.set()
+    for _ in range(1000):
+        if not asyncio.all_tasks() - {asyncio.current_task()}:
+            break
+        await asyncio.sleep(0.01)
+    assert not list((tmp_path / "pulling").iterdir()) and records.open_to_all(IMAGE, ID)
+
+
+def test_the_intent_of_a_pull_ends_whose_record_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, now = made(tmp_path), [0.0]
+    records._intents._monotonic = lambda: now[0]
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    records.begin(IMAGE)
+    with monkeypatch.context() as patched:
+        patched.setattr("agent.images.image_access.write_file", full)
+        with pytest.raises(OSError, match="No space left"):
+            records.pulled(IMAGE, ID, by_secret("a"))
+        assert not records.open_to_all(IMAGE, ID)
+        now[0] = pull_intents.ABANDONED_SECONDS
+        records.prune([(ID, [IMAGE])])  # images are collected all the same
+        records.load_finished_pulls([(ID, [IMAGE])])  # and the agent starts
+    assert not records.open_to_all(IMAGE, ID)
+    records.prune([(ID, [IMAGE])])
+    assert not list((tmp_path / "pulling").iterdir()) and not records.open_to_all(IMAGE, ID)
 
 
 @pytest.mark.parametrize("policy", ["Always", "IfNotPresent", "Never", None])

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from agent import configure
 from agent.config import ShutdownPeriod
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
+from agent.shutdown.manager import Shutdown
 from agent.shutdown.periods import grace, grouped, periods
+from agent.shutdown.state import load
+from kube.clock import format_time
+from tests.support.clock import FakeClock
 from tests.unit.agent.pods import pod
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -57,3 +69,126 @@ def test_the_file_names_periods_in_one_of_two_ways() -> None:
     ):
         with pytest.raises(ConfigError):
             built(bad)
+
+
+class Node:
+    """Logind, which announces one shutdown, and the pods; `done` has what happened in its order."""
+
+    def __init__(self, *uids: str, clock: FakeClock, failing: str = "") -> None:
+        self.done = list[str]()
+        self.released = asyncio.Event()
+        self._clock, self._failing = clock, failing
+        self._views = [
+            SimpleNamespace(pod=pod(metadata={"name": uid, "uid": uid}), alive=True, terminating=False) for uid in uids
+        ]
+
+    async def allow(self, seconds: float) -> None:
+        pass
+
+    async def inhibit(self) -> None:
+        self.done.append("inhibit")
+
+    async def events(self) -> AsyncIterator[bool]:
+        yield True
+        await asyncio.Event().wait()
+
+    def release(self) -> None:
+        self.done.append("release")
+        self.released.set()
+
+    def close(self) -> None:
+        pass
+
+    def views(self) -> list[Any]:
+        return self._views
+
+    async def end(self, uid: str, end: Any, grace: int) -> None:
+        if uid == self._failing:
+            raise RuntimeError("a bug")
+        await self._clock.sleep(1.0)
+        self.done.append(f"end {uid}")
+
+    def manager(self, folder: Path, state: Any) -> Shutdown:
+        recorder: Any = SimpleNamespace(event=lambda *_: None)
+        here: Any = self
+
+        async def connect() -> Any:
+            return self
+
+        return Shutdown(
+            periods(30, 10), here, state, recorder, connect, node_name="n", folder=folder, clock=self._clock
+        )
+
+    async def shut_down(self, folder: Path) -> None:
+        """Run the shutdown manager until the shutdown may continue."""
+        state: Any = SimpleNamespace(shutting_down=False, request_report=lambda: None)
+        runs = asyncio.create_task(self.manager(folder, state).run())
+        try:
+            async with asyncio.timeout(60):
+                while not runs.done() and not self.released.is_set():
+                    await self._clock.advance(0.1)
+                    await asyncio.sleep(0.001)  # a file is being written in a thread
+            if runs.done():
+                await runs
+        finally:
+            runs.cancel()
+            await asyncio.gather(runs, return_exceptions=True)
+
+
+async def test_pods_end_before_the_shutdown_continues(tmp_path: Path) -> None:
+    clock = FakeClock()
+    node, began = Node("a", "b", clock=clock), format_time(clock.now())
+    await node.shut_down(tmp_path)
+    assert node.done == ["inhibit", "end a", "end b", "release"]
+    assert load(tmp_path)[0] == began and load(tmp_path)[1]
+
+
+async def test_pods_end_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    node = Node("a", "b", clock=FakeClock())
+    await node.shut_down(tmp_path)
+    assert node.done == ["inhibit", "end a", "end b", "release"]
+
+
+async def test_pods_end_when_one_of_them_fails_unexpectedly(tmp_path: Path) -> None:
+    node = Node("a", "b", clock=FakeClock(), failing="a")
+    await node.shut_down(tmp_path)
+    assert node.done == ["inhibit", "end b", "release"]
+
+
+class LostBus(Node):
+    """Logind whose connection is lost after the announcement of a shutdown; `goes_on`: it is not cancelled meanwhile."""
+
+    def __init__(self, clock: FakeClock, *, goes_on: bool) -> None:
+        super().__init__(clock=clock)
+        self._goes_on, self.connections = goes_on, 0
+
+    async def events(self) -> AsyncIterator[bool]:
+        self.connections += 1
+        if self.connections == 1:
+            yield True
+            return
+        await asyncio.Event().wait()
+
+    async def shuts_down(self) -> bool:
+        return self._goes_on
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_shutdown_that_was_cancelled_without_a_connection_is_over(tmp_path: Path, goes_on: bool) -> None:
+    clock, seen = FakeClock(), list[bool]()
+    state: Any = SimpleNamespace(shutting_down=False, request_report=lambda: seen.append(state.shutting_down))
+    node = LostBus(clock, goes_on=goes_on)
+    runs = asyncio.create_task(node.manager(tmp_path, state).run())
+    try:
+        async with asyncio.timeout(60):
+            while node.connections < 2:
+                await clock.advance(0.1)
+                await asyncio.sleep(0.001)
+        assert seen == ([True] if goes_on else [True, False]) and state.shutting_down is goes_on
+    finally:
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)

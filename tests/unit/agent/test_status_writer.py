@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.status.writer import DELETIONS, STATUSES, StatusWriter
@@ -317,3 +318,58 @@ async def test_the_status_of_a_pod_that_another_one_replaced_is_given_up() -> No
     async with asyncio.timeout(10):
         await writer.flushed("u")
     assert len(api.patches) == 1
+
+
+class BusyApi(Api):
+    """Fails once for each of the errors, before it changes anything."""
+
+    def __init__(self, *failures: Exception, uid: str = "u") -> None:
+        super().__init__()
+        self.errors, self.uid, self.deleted = list(failures), uid, 0
+
+    async def patch(self, *args: Any, **options: Any) -> core_v1.Pod:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().patch(*args, **options)
+
+    async def delete(self, *_: Any, **__: Any) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.deleted += 1
+
+    async def get(self, kind: type, name: str, namespace: str) -> core_v1.Pod:
+        found = self.pod()
+        found.metadata.uid = self.uid
+        return found
+
+
+BUSY = StatusError(
+    409, "Conflict", "Operation cannot be fulfilled on pods: please apply your changes to the latest version"
+)
+
+
+@pytest.mark.parametrize("error", [BUSY, msgspec.DecodeError("JSON is malformed"), StatusError(503, "", "away")])
+async def test_a_status_is_sent_again_after_any_error(error: Exception) -> None:
+    clock, api = FakeClock(), BusyApi(error, error)
+    writer = StatusWriter(api, clock=clock)  # type: ignore[arg-type]
+    writer.set(api.pod(), status("True"))
+    await clock.advance(10)
+    assert api.ready == "True"
+    await writer.close()
+
+
+async def test_a_pod_is_deleted_although_a_write_conflicts_with_others() -> None:
+    clock, api = FakeClock(), BusyApi(BUSY)
+    deletion = asyncio.create_task(StatusWriter(api, clock=clock).delete(api.pod()))  # type: ignore[arg-type]
+    await clock.advance(10)
+    assert deletion.done() and api.deleted == 1
+
+
+async def test_another_pod_of_the_name_is_left_alone() -> None:
+    clock, api = FakeClock(), BusyApi(BUSY, BUSY, uid="another")
+    writer = StatusWriter(api, clock=clock)  # type: ignore[arg-type]
+    writer.set(api.pod(), status("True"))
+    deletion = asyncio.create_task(writer.delete(api.pod()))
+    await clock.advance(10)
+    assert deletion.done() and not api.deleted and not api.patches and not api.errors
+    await writer.close()

@@ -12,10 +12,12 @@ import pytest
 from agent.claims.drivers import WIPE_SECONDS, DRADrivers
 from agent.pods.child_task import UNEXPECTED_SECONDS
 from agent.pods.lifecycle_events import RELIST_SECONDS
-from agent.pods.workers import PodWorkers
+from agent.pods.workers import FIRST_READ_RETRY, PodWorkers
 from cri.errors import UnimplementedError
 from kube import loops
 from kube.api import core_v1, meta_v1
+from kube.errors import StatusError
+from kube.informer import Change
 from tests.support.clock import FakeClock, settle
 
 FAILURES = 2
@@ -65,19 +67,30 @@ async def test_an_error_of_the_runtimes_list_or_of_a_cgroup_does_not_end_the_age
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_node_object_that_cannot_be_read_costs_its_pod_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError("unexpected"), StatusError(503, "ServiceUnavailable", "restarting")])
+async def test_a_node_object_that_cannot_be_read_is_read_again_for_its_pod(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     clock, done = FakeClock(), list[str]()
-    made = workers(clock, done, failing(done, "node"))
+    errors = [error] * FAILURES
+
+    async def refresh() -> None:
+        done.append("node")
+        if errors:
+            raise errors.pop()
+
+    made = workers(clock, done, refresh)
     added: list[str] = []
     monkeypatch.setattr(made, "_add", lambda pod, **how: added.append(pod.metadata.uid))
     monkeypatch.setattr(made, "_update_mirror", lambda uid, pod: None)
-    made._awaiting_node["u1"] = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", uid="u1"))
+    for uid in ("u1", "gone"):
+        made._awaiting_node[uid] = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", uid=uid))
     running = asyncio.create_task(made.run())
     await settle()
-    assert made._group is not None
-    made._group.create_task(made._read_node_and_add("u1", static=False))
-    await settle()
-    assert added == ["u1"] and not running.done()
+    assert not added and done.count("node") == FAILURES, "not rejected for old labels"
+    made.pod_changed(Change("DELETED", None, made._awaiting_node["gone"]))
+    await clock.advance(FIRST_READ_RETRY)
+    assert added == ["u1"] and done.count("node") == FAILURES + 1 and not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -4,7 +4,11 @@ import json
 import os
 from pathlib import Path
 
-from netproxy.podnet import cni, network
+import pytest
+
+from netproxy import local_addresses
+from netproxy.config import PodNetworkConfig, ProxyConfig
+from netproxy.podnet import cluster_routes, cni, kernel_routes, network
 from netproxy.settings import FixedChainSettings
 from netproxy.xtables.iptables_chains import fixed
 from tests.support.services import node
@@ -52,6 +56,40 @@ def test_the_file_is_replaced_whole_and_only_when_it_differs(tmp_path: Path) -> 
     cni.remove(folder, ready_file)
     assert not ready_file.exists()
     assert os.listdir(folder) == []
+
+
+async def test_a_list_that_was_removed_or_changed_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def nothing(*_: object, **__: object) -> tuple[str, ...]:
+        return ()
+
+    for module, name in ((local_addresses, "global_addresses"), (kernel_routes, "read_links")):
+        monkeypatch.setattr(module, name, nothing)
+    monkeypatch.setattr(cluster_routes, "installed", lambda _: True)
+    folder = tmp_path / "net.d"
+    settings = PodNetworkConfig(mtu=1450, cni_conf_dir=str(folder), run_dir=str(tmp_path / "run"))
+    made = network.PodNetwork(ProxyConfig(pod_network=settings))
+    monkeypatch.setattr(made._settings, "verify", nothing)
+    assert not await made.verify() and not folder.exists(), "the node has no range yet"
+    assert await made.configure(node("node-1", "10.244.1.0/24"))
+    written = (folder / cni.FILE_NAME).read_text()
+    for damage in ("", None):
+        if damage is None:
+            (folder / cni.FILE_NAME).unlink()
+        else:
+            (folder / cni.FILE_NAME).write_text(damage)
+        await made.verify()
+        assert (folder / cni.FILE_NAME).read_text() == written
+    assert caplog.text.count("it is written again") == 2
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    (folder / cni.FILE_NAME).unlink()
+    await made.verify()
+    assert "cannot be written: [Errno 28] No space left on device" in caplog.text
 
 
 def test_the_pod_ranges_of_an_earlier_process_are_read_and_a_damaged_file_counts_as_none(tmp_path: Path) -> None:

@@ -240,3 +240,16 @@ def test_ports_that_are_found_by_name_are_counted_once_and_limited() -> None:
     assert facts is not None
     assert [(each.protocol, each.number) for each in facts.ports] == [("TCP", 80), ("UDP", 80)]
     assert len(with_ports(*map(str, range(5000))).ports) == MAX_NAMED_PORTS
+
+
+def test_a_failure_of_a_policy_that_is_created_again_waits_until_it_is_loaded() -> None:
+    site, reported = Site("a"), list[str]()
+    failures = Failures(site.table, site.objects.get, lambda each, why: reported.append(why))
+    failures.add("a/p", "the kernel refuses its rules")  # found while the policy was deleted
+    failures.report()
+    site.objects["a/p"] = policy("p", "a")
+    failures.report()
+    assert reported == []
+    run_to_end(site.loader.put("a/p", site.objects["a/p"]))
+    failures.report()
+    assert reported == ["the kernel refuses its rules"]

@@ -364,6 +364,19 @@ async def test_a_comparison_that_takes_long_is_not_put_off_beyond_what_repair_ma
     assert drift.comparison_due
 
 
+async def test_what_follows_a_write_is_tried_again_with_each_verification() -> None:
+    """A port of a health check that another process had is opened when it is free."""
+    api, received = MemoryAPI(), list[list[str]]()
+
+    async def after_write(changed: dict[str, tuple[ServicePort, ...]]) -> None:
+        received.append(sorted(changed))
+
+    api.put(service("web", "10.96.5.1"))
+    async with proxying(api, RecordingWriter(), after_write=after_write) as proxy:
+        await proxy.verify()
+        assert received == [["default/web"], []]
+
+
 async def test_damage_is_repaired_also_while_changes_never_cease() -> None:
     api, writer, clock = MemoryAPI(), RecordingWriter(), FakeClock()
     async with proxying(api, writer, clock=clock) as proxy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from kube import kubeconfig, pki
 from kube.clock import SYSTEM
-from wherry import configuration, daemons
+from wherry import configuration, daemons, units
 from wherry.errors import WherryError
 from wherry.main import app
 from wherry.settings import Settings
@@ -42,6 +43,32 @@ def test_certificates_are_shown_with_their_end(installed: Settings) -> None:
     assert shown["agent.kubeconfig"] == "system:node:n" and not [name for name in shown if name.endswith("ca.crt")]
     heading, *lines = certs(installed, "check").output.splitlines()
     assert heading.split() == ["PATH", "EXPIRES", "LEFT"] and len(lines) == len(shown)
+
+
+def test_daemons_with_a_replaced_kubeconfig_are_restarted_also_by_the_command_after_an_interrupted_one(
+    installed: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restarted, interrupted = list[list[str]](), [True]
+
+    async def running(settings: Settings) -> dict[str, int]:
+        return {"containerd": 1, "control": 2, "agent": 3, "netproxy": 4, "dns": 0}
+
+    async def restart(names: Iterable[str]) -> None:
+        if interrupted.pop():
+            raise KeyboardInterrupt
+        restarted.append(list(names))
+
+    monkeypatch.setattr(daemons, "uses_systemd", lambda settings: True)
+    monkeypatch.setattr(daemons, "running", running)
+    monkeypatch.setattr(units, "restart", restart)
+    certs(installed, "renew")
+    assert interrupted, "no daemon has read the first kubeconfigs before they were written"
+    installed.layout.agent_kubeconfig.write_text("ended")
+    assert certs(installed, "renew").exit_code != 0 and not interrupted
+    interrupted.append(False)
+    assert certs(installed, "renew").output.splitlines() == ["no certificate ends soon", "restarted agent, netproxy"]
+    assert restarted == [["agent", "netproxy"]]
+    assert certs(installed, "renew").output.splitlines() == ["no certificate ends soon"]
 
 
 def test_one_that_ends_soon_is_renewed_and_no_other(installed: Settings) -> None:

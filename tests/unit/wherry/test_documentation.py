@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from wherry.command_options import options_of
 from wherry.main import app
+from wherry.membership import join
+from wherry.up_command import up
 
+KINDS = {str: "text", int: "number", bool: "true, false", list: "list"}
 TEXT = (Path(__file__).resolve().parents[3] / "docs/wherry.md").read_text()
 
 
@@ -32,3 +37,23 @@ def test_every_command_and_option_is_documented(name: str) -> None:
     text = TEXT + (storage.read_text() if storage.exists() else "")
     missing = [option for option in commands()[name] if option not in ("--prefix", "--help") and option not in text]
     assert not missing
+
+
+def test_the_configuration_reference_lists_every_option() -> None:
+    """A row of the table is made of the option's own texts."""
+    first, joining = options_of(up), options_of(join)
+    page = (Path(__file__).resolve().parents[3] / "docs/configuration.md").read_text()
+    rows = [line for line in page.split("## Options\n")[1].splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{name}` | {KINDS[option.type]} | {option.default or '-'} | "
+        f"{'both' if name in first and name in joining else '`up`' if name in first else '`join`'} | {option.text} |"
+        for name, option in (first | {name: joining[name] for name in joining if name not in first}).items()
+    ]
+
+
+def test_the_example_of_the_configuration_page_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wherry.addresses.own_address", lambda: "192.0.2.1")
+    page = (Path(__file__).resolve().parents[3] / "docs/configuration.md").read_text()
+    path = tmp_path / "config.yaml"
+    path.write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert CliRunner().invoke(app, ["config", "validate", str(path), "--prefix", str(tmp_path)]).exit_code == 0

@@ -149,6 +149,23 @@ async def test_a_pod_does_not_wait_for_a_volume_that_cannot_be_unstaged_which_is
     assert node.driver.unstaged == ["h"]
 
 
+async def test_a_volume_that_was_being_unstaged_is_in_use_for_the_next_agent(node: Node) -> None:
+    """Its attachment would be deleted while the driver still has it mounted."""
+    await node.volumes.restore()
+    node.driver.refuses = True
+    await node.volumes.release("uid")
+    await node.volumes.close()
+    attachments = Attachments(node.api.client(), "node", request_report=lambda: None, clock=node.clock)
+    drivers: Any = node.driver
+    nothing: Any = None
+    volumes = CSIVolumes(nothing, drivers, attachments, node.layout, nothing, nothing, clock=node.clock)
+    await volumes.restore()
+    assert attachments.in_use() == [VOLUME.unique_name]
+    node.driver.refuses = False
+    await volumes.sweep()
+    assert node.driver.unstaged == ["h"] and attachments.in_use() == []
+
+
 async def test_a_damaged_note_keeps_all_volumes_until_its_pod_is_gone(node: Node) -> None:
     await node.volumes.restore()
     node.begin("another", OTHER)

@@ -10,6 +10,7 @@ from typing import Any
 from agent.container_manager import claim_cleanup
 from agent.container_manager.manager import SWEEP_SECONDS, ContainerManager
 from agent.devices.pool import Device, Pool
+from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import DynamicResourceError
 from agent.managers.options import ManagerOptions
 from tests.support.clock import FakeClock, settle
@@ -21,6 +22,7 @@ class Claims:
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
+        self.checkpoint = CheckpointWriter("claims", lambda: lambda: None)
         self.drivers = {f"mute-{n}": ("mute",) for n in range(30)} | {f"well-{n}": ("well",) for n in range(3)}
 
     @property

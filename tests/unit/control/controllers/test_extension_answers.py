@@ -15,7 +15,7 @@ from control.controllers.discovery import DiscoveredResource
 from control.controllers.garbage.item_requests import ItemRequests
 from control.controllers.garbage.resource_monitors import ResourceMonitors
 from kube.client import Client, Response
-from kube.errors import StatusError
+from kube.errors import StatusError, long_answer
 from tests.support.clock import FakeClock
 
 VERBS = ["list", "watch", "delete", "deletecollection"]
@@ -84,6 +84,35 @@ async def test_an_answer_that_is_no_list_is_a_failure_of_its_resource(body: byte
     client = Extension(body=b"[]").client()
     assert await resource_quota.count_objects(client, "shop", ["count/flunders.wardle.example.com"], failures) == {}
     assert list(failures) == ["count/flunders.wardle.example.com"]
+
+
+class IgnoresLimit(Extension):
+    """Answers with all its objects whatever `limit` is, and deletes them."""
+
+    def __init__(self, objects: int) -> None:
+        super().__init__()
+        self.objects = [{"metadata": {"name": f"f{number}"}, "spec": "x" * 60_000} for number in range(objects)]
+
+    async def request(
+        self, method: str, path: str, *, query: Any = None, most_bytes: int | None = None, **options: Any
+    ) -> Response:
+        if method == "DELETE":
+            self.objects = []
+        self.body = json.dumps({"items": self.objects}).encode()
+        if path not in ("/api", "/apis") and most_bytes is not None and len(self.body) > most_bytes:
+            raise long_answer(path, most_bytes)
+        return await super().request(method, path, query=query, most_bytes=most_bytes, **options)
+
+
+@pytest.mark.parametrize("objects", [1, 100])
+async def test_a_server_that_ignores_limit_is_counted_and_cleared(objects: int) -> None:
+    server, failures = IgnoresLimit(objects), dict[str, StatusError]()
+    counts = await resource_quota.count_objects(
+        server.client(), "shop", ["count/flunders.wardle.example.com"], failures
+    )
+    assert counts == {"count/flunders.wardle.example.com": objects} and not failures
+    remains = await namespace.delete_content(server.client(), "shop", 0.0)
+    assert remains.empty and not server.objects
 
 
 async def test_a_quota_counts_no_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ async def test_claims_for_devices_are_listed_in_pages() -> None:
     assert [page.get("continue", "") for page in pages[:4]] == ["", "8", "24", "56"]
 
 
-async def test_a_kind_that_cannot_be_listed_holds_up_the_quotas_that_count_it_and_no_others() -> None:
+async def test_a_kind_that_cannot_be_listed_leaves_only_its_own_number_out() -> None:
     api = Asked()
     api.refused = "/secrets"
     fill(api, core_v1.ConfigMap, 2)
@@ -121,7 +121,32 @@ async def test_a_kind_that_cannot_be_listed_holds_up_the_quotas_that_count_it_an
     api.put(quota("b", configmaps="5"))
     async with working(api, FakeClock(), ResourceQuotaController):
         await settle(200)
-    assert (used(api, "a"), used(api, "b")) == ({}, {"configmaps": "2"})
+    assert (used(api, "a"), used(api, "b")) == ({"configmaps": "2"}, {"configmaps": "2"})
+
+
+async def test_a_number_that_cannot_be_counted_stays_and_the_others_of_its_quota_are_written() -> None:
+    api, clock = Asked(), FakeClock()
+    for number in range(3):
+        api.put(pod(f"p{number}"))
+    api.put(quota("a", pods="3", secrets="3"))
+    fill(api, core_v1.Secret, 2)
+    async with working(api, clock, ResourceQuotaController):
+        await settle(200)
+        await clock.advance(10)
+        assert used(api, "a") == {"pods": "3", "secrets": "2"}
+        api.refused = "/secrets"
+        api.remove(pod("p0"))
+        await settle(200)
+        await clock.advance(60)
+        assert used(api, "a") == {"pods": "2", "secrets": "2"}
+        api.put(quota("a", pods="9", secrets="3", configmaps="1"))
+        await settle(200)
+        await clock.advance(60)
+        status = msgspec.json.decode(api.objects["/api/v1/resourcequotas"]["default/a"])["status"]
+        assert status["hard"] == {"pods": "9", "secrets": "3", "configmaps": "1"}
+        api.refused = ""
+        await clock.advance(600)
+        assert used(api, "a") == {"pods": "2", "secrets": "2", "configmaps": "0"}
 
 
 async def test_device_claims_that_cannot_be_listed_hold_up_the_quotas_that_count_them_and_no_others() -> None:

@@ -157,3 +157,28 @@ def test_the_deletion_of_a_collection_has_upstreams_name_and_options() -> None:
 def test_a_namespace_is_finalized_by_an_update_alone() -> None:
     paths = msgspec.json.decode(DOCUMENTS.v3("api/v1") or b"")["paths"]
     assert set(paths["/api/v1/namespaces/{name}/finalize"]) == {"put", "parameters"}
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_every_query_parameter_is_described(version: str) -> None:
+    documents = (
+        [DOCUMENTS.v2()] if version == "v2" else [DOCUMENTS.v3(root) or b"" for root in DOCUMENTS.index()["paths"]]
+    )
+    found = [
+        parameter
+        for document in documents
+        for path in msgspec.json.decode(document)["paths"].values()
+        for operation in path.values()
+        if isinstance(operation, dict)
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query"
+    ]
+    assert len(found) > 1000 and all(parameter["description"].endswith(".") for parameter in found)
+
+
+@pytest.mark.parametrize(
+    "words", ["list of returned", "List of services", "Watch for changes to the described resources"]
+)
+def test_the_document_has_the_words_that_upstreams_test_of_kubectl_looks_for(words: str) -> None:
+    assert words in DOCUMENTS.v2().decode()
+    assert words in DOCUMENTS.v2_protobuf().decode(errors="replace")

@@ -122,6 +122,21 @@ async def test_a_plugin_that_fails_to_give_back_does_not_keep_the_pod_from_being
     assert len(site.queue) == 1 and site.writer.failures == ["uid-p"]
 
 
+async def test_a_pod_whose_claim_is_gone_is_tried_again() -> None:
+    site = Site(REFUSED, pod("p"))
+
+    async def pre_bind(info: PodInfo, node: str) -> None:
+        raise StatusError(404, "NotFound", 'persistentvolumeclaims "c" not found')
+
+    async def expect(info: PodInfo, node: str) -> None:
+        return
+
+    site.served.profile.pre_bind = [SimpleNamespace(waits=lambda info: True, pre_bind=pre_bind)]
+    site.writer.expect = expect  # type: ignore[attr-defined]
+    await site.place(pod("p"))
+    assert len(site.queue) == 1 and site.writer.failures == ["uid-p"]
+
+
 async def test_a_new_pod_of_the_same_name_keeps_the_events_that_came_while_it_was_being_scheduled() -> None:
     clock = FakeClock()
     queue, fit = SchedulingQueue(clock), frozenset({"NodeResourcesFit"})

@@ -282,3 +282,11 @@ def test_a_preemptor_waits_for_its_own_victims_and_for_no_others(reason: str, wh
     desired = pod("p", "1", priority=10)
     desired.status.nominated_node_name = "n"
     assert preemption.not_eligible(PodInfo(desired), world.cluster) == why
+
+
+def test_a_preemptor_waits_for_its_own_victims_although_its_nomination_was_not_written() -> None:
+    world = World(node("n", cpu="1"))
+    world.put(preempted("victim", "PreemptionByScheduler"), "n")
+    desired = PodInfo(pod("p", "1", priority=10))
+    world.cluster.nominations.add(desired, "n")
+    assert preemption.not_eligible(desired, world.cluster).endswith("a terminating pod on the nominated node.")

@@ -81,6 +81,35 @@ async def test_errors_wait_out_their_back_off_which_doubles_to_ten_seconds() -> 
     running.cancel()
 
 
+async def test_a_pod_whose_preemption_failed_waits_out_its_back_off_and_no_longer() -> None:
+    clock = FakeClock()
+    queue = SchedulingQueue(clock)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(queue.run())
+        queue.add(info("p"))
+        taken = await queue.get()
+        queue.failed(taken, FIT)
+        queue.retry(taken)
+        assert queue.lengths() == (0, 1, 0) and queue.empty() is False
+        await clock.advance(0.5)
+        assert queue.lengths() == (0, 1, 0)
+        await clock.advance(0.6)
+        assert queue.lengths() == (1, 0, 0)
+        running.cancel()
+
+
+async def test_the_retry_of_a_pod_that_is_gone_or_in_flight_again_changes_nothing() -> None:
+    queue = SchedulingQueue(FakeClock())
+    queue.add(info("p"))
+    taken = await queue.get()
+    queue.retry(taken)
+    assert queue.lengths() == (0, 0, 0)
+    queue.failed(taken, FIT)
+    queue.remove("default/p")
+    queue.retry(taken)
+    assert queue.lengths() == (0, 0, 0)
+
+
 async def test_what_waits_for_five_minutes_is_tried_anyway() -> None:
     clock = FakeClock()
     queue = SchedulingQueue(clock)

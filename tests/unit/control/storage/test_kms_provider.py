@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from control.storage import cache, codec, encrypted_store
+from control.storage.cache import WatchCache
+from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, EncryptionError
 from control.storage.kms import provider
-from control.storage.kms.plugin import EncryptedSeed
+from control.storage.kms.plugin import EncryptedSeed, PluginUnavailable
 from control.storage.kms.provider import CHECK_SECONDS, RETRY_SECONDS, KmsProvider
+from control.storage.sqlite import SqliteStore
 from tests.support.clock import FakeClock
+
+SECRETS, PODS = "/registry/secrets/", "/registry/pods/"
 
 
 class Plugin:
@@ -20,12 +28,24 @@ class Plugin:
     def __init__(self, name: str = "outside") -> None:
         self.name = name
         self.failure = ""
+        self.timeout: float | None = None
+        """Seconds after which calls that hang end."""
+        self.continues = asyncio.Event()
         self.calls: list[str] = []
 
     async def _call(self, name: str) -> None:
         self.calls.append(name)
+        if self.timeout is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.timeout):
+                    await self.continues.wait()
+                return
+            raise PluginUnavailable(f"{self.name} does not answer")
         if self.failure:
             raise EncryptionError(self.failure)
+
+    async def close(self) -> None:
+        self.continues.set()
 
     async def status(self) -> str:
         await self._call("status")
@@ -38,6 +58,10 @@ class Plugin:
     async def decrypt(self, encrypted: EncryptedSeed) -> bytes:
         await self._call("decrypt")
         return encrypted.ciphertext[::-1]
+
+
+def stored(kind: str, name: str) -> bytes:
+    return codec.encode({"kind": kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}})
 
 
 def made(plugin: Plugin) -> KmsProvider:
@@ -90,6 +114,126 @@ async def test_a_plugin_that_fails_is_called_once_for_the_values_of_a_seed_and_a
         await reader.fetch_key(value)
         assert reader.decrypt(value, f"/{number}".encode()) == b"v"
     assert plugin.calls == ["decrypt"] * 2
+
+
+async def test_the_interval_of_retries_begins_when_the_call_has_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "RETRY_SECONDS", 0.05)
+    plugin = Plugin()
+    writer = made(plugin)
+    await writer.start()
+    value, reader = writer.encrypt(b"v", b"/a"), made(plugin)
+    plugin.calls.clear()
+    plugin.timeout = 0.06  # longer than the interval
+    for _ in range(3):
+        with pytest.raises(EncryptionError, match="does not answer"):
+            await reader.fetch_key(value)
+    assert plugin.calls == ["decrypt"]
+
+
+async def test_readers_of_a_seed_share_a_call_and_one_of_them_may_be_cancelled() -> None:
+    plugin = Plugin()
+    writer = made(plugin)
+    await writer.start()
+    value, reader = writer.encrypt(b"v", b"/a"), made(plugin)
+    plugin.calls.clear()
+    tasks = [asyncio.create_task(reader.fetch_key(value)) for _ in range(3)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks[1:])
+    assert plugin.calls == ["decrypt"]
+
+
+async def seeds(plugin: Plugin, number: int) -> list[bytes]:
+    """Return values of so many seeds."""
+    values = []
+    for _ in range(number):
+        writer = made(plugin)
+        await writer.start()
+        values.append(writer.encrypt(b"v", b"/a"))
+    plugin.calls.clear()
+    return values
+
+
+async def test_a_plugin_that_does_not_answer_is_called_once_for_all_seeds() -> None:
+    plugin = Plugin()
+    reader, values = made(plugin), await seeds(plugin, 5)
+    plugin.timeout = 0.0
+    for value in values:
+        with pytest.raises(EncryptionError, match="does not answer"):
+            await reader.fetch_key(value)
+    assert plugin.calls == ["decrypt"]
+    plugin.timeout = None
+    await reader.start()  # it answers again
+    await reader.fetch_key(values[1])
+
+
+async def test_a_server_that_starts_without_its_plugin_waits_for_it_once_and_not_for_each_value(tmp_path: Path) -> None:
+    plugin, engine = Plugin(), await SqliteStore.open(tmp_path / "state.db")
+    for _ in range(3):  # of three seeds
+        store = EncryptedStore(engine, Encryption([(SECRETS, [made(plugin)])]))
+        await store.encryption.start()
+        for number in range(3):
+            await store.create(f"{SECRETS}default/{len(plugin.calls)}-{number}", stored("Secret", "s"))
+    plugin.calls.clear()
+    plugin.timeout = 0.0
+    started = EncryptedStore(engine, Encryption([(SECRETS, [made(plugin)])]))
+    with pytest.raises(EncryptionError, match="does not answer"):
+        await started.encryption.start()
+    watched = WatchCache(started)
+    secrets = watched.resource(SECRETS, "Secret", "v1")
+    task = asyncio.create_task(watched.run())
+    try:
+        await watched.wait_ready()
+        assert len(secrets.unreadable) == 9 and plugin.calls == ["status"]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+
+
+async def test_a_seed_that_the_plugin_refuses_prevents_no_call_for_another() -> None:
+    plugin = Plugin()
+    reader, (first, second) = made(plugin), await seeds(plugin, 2)
+    plugin.failure = "no such key"
+    with pytest.raises(EncryptionError, match="no such key"):
+        await reader.fetch_key(first)
+    plugin.failure = ""
+    await reader.fetch_key(second)
+    assert plugin.calls == ["decrypt"] * 2
+
+
+async def test_a_plugin_that_hangs_delays_no_other_resources_in_the_watch_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (encrypted_store, provider):
+        monkeypatch.setattr(module, "WATCH_KEY_SECONDS", 0.02, raising=False)
+    monkeypatch.setattr(cache, "RETRY_SECONDS", 0.05)
+    plugin, engine = Plugin(), await SqliteStore.open(tmp_path / "state.db")
+    one, other = (EncryptedStore(engine, Encryption([(SECRETS, [made(plugin)])])) for _ in range(2))
+    watched = WatchCache(one)
+    secrets, pods = (watched.resource(f"/registry/{k.lower()}s/", k, "v1") for k in ("Secret", "Pod"))
+    task = asyncio.create_task(watched.run())
+    try:
+        await watched.wait_ready()
+        await other.encryption.start()  # another server, whose seed this one does not know
+        plugin.timeout = 3600.0
+        for number in range(5):
+            await other.create(f"{SECRETS}default/{number}", stored("Secret", str(number)))
+        await other.create(f"{PODS}default/p", stored("Pod", "p"))
+        async with asyncio.timeout(30):
+            while pods.get(f"{PODS}default/p") is None:
+                await asyncio.sleep(0.01)
+        assert plugin.calls.count("decrypt") == 1 and len(secrets.unreadable) == 5
+        plugin.continues.set()
+        async with asyncio.timeout(30):
+            while secrets.unreadable:
+                await asyncio.sleep(0.01)
+        assert len(secrets) == 5
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await one.encryption.close()
+        await engine.close()
 
 
 async def test_plugins_that_fail_do_not_keep_the_others_from_starting() -> None:

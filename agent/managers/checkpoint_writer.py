@@ -1,0 +1,70 @@
+"""Writes a checkpoint: one write at a time, the newest state last, and again after a failure.
+
+Files are written in threads, which a cancelled task does not stop: a write that a thread has begun is completed before the next
+one begins, or an older state could replace a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class CheckpointWriter:
+    """Writes one file; `prepare` returns a function that writes the state as it is now, and is called in a thread."""
+
+    def __init__(self, name: str, prepare: Callable[[], Callable[[], None]]) -> None:
+        self._name, self._prepare = name, prepare
+        self._turn = asyncio.Lock()
+        self._unsaved = False
+        """The state has changed since the last write that succeeded began."""
+        self._logged = ""
+        self._writes: set[asyncio.Task[None]] = set()
+
+    async def save(self) -> None:
+        """Write the state, or a newer one. Raise OSError: `retry` writes it then."""
+        self._unsaved = True
+        await asyncio.shield(self._start())
+
+    async def try_save(self) -> None:
+        """Write the state, or a newer one; if that fails, log the error."""
+        try:
+            await self.save()
+        except OSError as error:
+            self._log(error)
+
+    async def retry(self) -> None:
+        """Write what could not be written before."""
+        if self._unsaved:
+            await self.try_save()
+
+    def _log(self, error: OSError) -> None:
+        if str(error) != self._logged:
+            self._logged = str(error)
+            log.warning("writing the checkpoint %s: %s", self._name, error)
+
+    def _start(self) -> asyncio.Task[None]:
+        write = asyncio.create_task(self._write(), name=f"writing {self._name}")
+        self._writes.add(write)
+        write.add_done_callback(self._ended)
+        return write
+
+    def _ended(self, write: asyncio.Task[None]) -> None:
+        self._writes.discard(write)
+        if not write.cancelled():
+            write.exception()  # whoever waited for it may be cancelled
+
+    async def _write(self) -> None:
+        async with self._turn:
+            if not self._unsaved:
+                return  # a write that began after this one was requested has done it
+            self._unsaved = False
+            try:
+                await asyncio.to_thread(self._prepare())
+            except BaseException:
+                self._unsaved = True
+                raise
+            self._logged = ""

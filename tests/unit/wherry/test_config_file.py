@@ -1,0 +1,234 @@
+"""/etc/wherry/config.yaml: its keys, its errors with their lines, and its place between saved options and flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from wherry import config_file, wanted
+from wherry import settings as saved
+from wherry.command_options import Option, options_of
+from wherry.errors import WherryError
+from wherry.main import app
+from wherry.membership import join
+from wherry.settings import Settings
+from wherry.up_command import up
+
+UP, JOIN = options_of(up), options_of(join)
+
+
+def written(folder: Path, text: str, mode: int = 0o644) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def merged(
+    folder: Path, text: str, before: Settings | None = None, unset: tuple[str, ...] = (), **flags: object
+) -> Settings:
+    file = config_file.read(written(folder, text), UP)
+    return wanted.merge(before or Settings(), file, flags, UP, unset)
+
+
+def test_every_option_of_up_and_join_has_a_type_and_a_text() -> None:
+    assert {"max-pods", "registry-mirror", "name", "service-load-balancer", "store"} <= UP.keys()
+    assert {"server", "token", "discovery-token-ca-cert-hash", "control-plane"} == JOIN.keys() - UP.keys() - {
+        "certificate-key"
+    }
+    assert not {"prefix", "unset"} & (UP.keys() | JOIN.keys())
+    assert all(option.type in (str, int, bool, list) and option.text for option in (UP | JOIN).values())
+
+
+def test_options_are_keys(tmp_path: Path) -> None:
+    text = """\
+# a comment
+node-name: n1
+max-pods: 200
+service-load-balancer: false
+pod-cidr: [10.1.0.0/16, "fd00::/56"]
+load-balancer-ports: 80
+name:
+- api.example.com
+registry-mirror:
+  docker.io: http://127.0.0.1:5000
+proxy: none
+"""
+    found = merged(tmp_path, text)
+    assert (found.node_name, found.max_pods, found.service_load_balancer) == ("n1", 200, False)
+    assert (found.pod_cidr, found.load_balancer_ports) == ("10.1.0.0/16,fd00::/56", "80")
+    assert (found.names, found.registry_mirrors, found.proxy) == (
+        ["api.example.com"],
+        {"docker.io": "http://127.0.0.1:5000"},
+        "none",
+    )
+    assert found.configured == sorted(
+        "node_name max_pods service_load_balancer pod_cidr load_balancer_ports names registry_mirrors proxy".split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: b\nmax-pod: 3\n", "{}:1: there is no option a\n{}:2: there is no option max-pod; did you mean max-pods?"),
+        ("max-pods: 1\nmax-pods: 2\n", "{}:2: max-pods is set in line 1, too"),
+        ("max-pods: many\n", "{}:1: max-pods: write a number"),
+        ("max-pods: 0x10\n", "{}:1: max-pods: write a number"),
+        ("max-pods:\n", "{}:1: max-pods: write a number"),
+        ("node-name:\n", "{}:1: node-name: write a text"),
+        ("node-name: {a: b}\n", "{}:1: node-name: write a text"),
+        ("\nservice-load-balancer: 1\n", "{}:2: service-load-balancer: write true or false"),
+        ("name: x\n", "{}:1: name: write a list of texts, as in `name: [a, b]`"),
+        ("name:\n- a\n- [b]\n", "{}:2: name: write a text"),
+        ("- a\n", "{}:1: write options as keys, as in `max-pods: 200`"),
+        ("a: [\n", "{}:2: expected the node content, but found '<stream end>'"),
+        ("a: 1\n--- {}\n", "{}:2: but found another document"),
+        ("registry-mirror: [docker.io]\n", "{}:1: registry-mirror docker.io: write HOST=URL"),
+    ],
+)
+def test_errors_have_their_line(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(WherryError) as found:
+        merged(tmp_path, text)
+    assert str(found.value).startswith(problem.replace("{}", str(tmp_path / "config.yaml")))
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_none_is_empty(tmp_path: Path) -> None:
+    assert not config_file.read(tmp_path / "none", UP).lines
+    with pytest.raises(WherryError, match="cannot be read: Is a directory"):
+        config_file.read(tmp_path, UP)
+    (tmp_path / "config.yaml").write_bytes(b"\xff")
+    with pytest.raises(WherryError, match="cannot be read: it is not UTF-8"):
+        config_file.read(tmp_path / "config.yaml", UP)
+
+
+def test_a_token_is_for_root_alone(tmp_path: Path) -> None:
+    with pytest.raises(WherryError, match="contains secrets and other users may read it: `chmod 600"):
+        config_file.read(written(tmp_path, "token: a.b\n"), JOIN)
+    assert config_file.read(written(tmp_path, "token: a.b\n", 0o600), JOIN).arguments == {"token": "a.b"}
+
+
+def test_flags_override_the_file_and_the_file_what_is_saved(tmp_path: Path) -> None:
+    before = Settings(max_pods=50, api_port=7443, kubelet_port=10350)
+    found = merged(tmp_path, "max-pods: 200\napi-port: 8443\n", before, api_port=9443)
+    assert (found.max_pods, found.api_port, found.kubelet_port) == (200, 9443, 10350)
+    assert found.configured == ["max_pods"]
+
+
+def test_what_leaves_the_file_gets_its_default_again(tmp_path: Path) -> None:
+    first = merged(tmp_path, "max-pods: 200\napi-port: 8443\n", Settings(kubelet_port=10350))
+    second = merged(tmp_path, "api-port: 8443\n", first)
+    assert (second.max_pods, second.api_port, second.kubelet_port) == (110, 8443, 10350)
+    assert merged(tmp_path, "", second, api_port=9443).api_port == 9443
+
+
+def test_an_option_can_be_taken_back(tmp_path: Path) -> None:
+    before = Settings(max_pods=50, names=["a"], node_ip="192.0.2.1", second_node_ip="2001:db8::1")
+    found = merged(tmp_path, "", before, ("max-pods", "--name", "node-ip"))
+    assert (found.max_pods, found.names, found.node_ip, found.second_node_ip) == (110, [], "", "")
+    for name, why in (("max", "there is no such option"), ("server", "there is no such option")):
+        with pytest.raises(WherryError, match=f"--unset {name}: {why}"):
+            merged(tmp_path, "", before, (name,))
+    with pytest.raises(WherryError, match=r"--unset max-pods: remove it from .*config.yaml:1 instead"):
+        merged(tmp_path, "max-pods: 3\n", before, ("max-pods",))
+    with pytest.raises(WherryError, match="--unset max-pods: it is set in the same command"):
+        merged(tmp_path, "", before, ("max-pods",), max_pods=3)
+
+
+def test_a_worker_takes_no_options_of_the_cluster(tmp_path: Path) -> None:
+    worker = Settings(role="worker", joined="https://192.0.2.1:6443", node_name="n")
+    assert merged(tmp_path, "max-pods: 9\n", worker).max_pods == 9
+    with pytest.raises(WherryError, match=r"config.yaml:1: pod-cidr is the cluster's, not a worker's"):
+        merged(tmp_path, "pod-cidr: 10.1.0.0/16\n", worker)
+    with pytest.raises(WherryError, match="--pod-cidr is the cluster's, not a worker's"):
+        merged(tmp_path, "", worker, ("pod-cidr",))
+
+
+def config(folder: Path, *arguments: str) -> tuple[int, str]:
+    found = CliRunner().invoke(app, ["config", *arguments, "--prefix", str(folder)])
+    return found.exit_code, str(found.exception) if isinstance(found.exception, WherryError) else found.output
+
+
+def test_validate_checks_values_too(tmp_path: Path) -> None:
+    etc = tmp_path / "etc/wherry"
+    etc.mkdir(parents=True)
+    path = written(etc, "node-ip: 192.0.2.1\n\nproxy: nginx\n")
+    assert config(tmp_path, "validate") == (1, f"{path}:3: proxy nginx: it is one of wherry, upstream and none")
+    written(etc, "node-ip: 192.0.2.1\nserver: https://192.0.2.9:6443\n")
+    assert config(tmp_path, "validate") == (0, f"{path} is valid\n")
+    assert config(tmp_path, "validate", str(tmp_path / "none")) == (1, f"there is no file {tmp_path / 'none'}")
+
+
+def test_print_shows_what_would_be_used_in_the_files_form(tmp_path: Path) -> None:
+    etc = tmp_path / "etc/wherry"
+    etc.mkdir(parents=True)
+    Settings(prefix=str(tmp_path), node_name="n", node_ip="192.0.2.1", second_node_ip="2001:db8::1", max_pods=50).save()
+    path = written(etc, "max-pods: 200\nname: [a]\n")
+    code, text = config(tmp_path, "print")
+    assert code == 0
+    assert yaml.safe_load(text) == {
+        "node-name": "n",
+        "node-ip": "192.0.2.1,2001:db8::1",
+        "max-pods": 200,
+        "name": ["a"],
+    }
+    everything = yaml.safe_load(config(tmp_path, "print", "--defaults")[1])
+    assert everything.keys() == {*UP, "registries"} and everything["store"] == "sqlite"
+    path.write_text(config(tmp_path, "print", "--defaults")[1])
+    assert config(tmp_path, "validate")[0] == 0 and config(tmp_path, "print")[1] == text
+
+
+def test_a_first_machine_has_no_options_of_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    etc = tmp_path / "etc/wherry"
+    etc.mkdir(parents=True)
+    path = written(etc, "max-pods: 3\nserver: https://192.0.2.9:6443\n")
+    found = CliRunner().invoke(app, ["up", "--prefix", str(tmp_path)])
+    assert str(found.exception) == f"{path}:2: server is no option of `wherry up`"
+    assert saved.load(str(tmp_path)) is None
+
+
+def test_join_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    etc = tmp_path / "etc/wherry"
+    etc.mkdir(parents=True)
+    path = written(etc, "server: https://192.0.2.9:6443\ntoken: nothing\ndiscovery-token-ca-cert-hash: x\n", 0o600)
+    found = CliRunner().invoke(app, ["join", "--prefix", str(tmp_path)])
+    assert str(found.exception).startswith(f"{path}:2: token: ")
+    found = CliRunner().invoke(app, ["join", "--prefix", str(tmp_path), "--token", "abcdef.0123456789abcdef"])
+    assert str(found.exception).startswith(f"{path}:3: discovery-token-ca-cert-hash is sha256:")
+    path.write_text("pod-cidr: 10.1.0.0/16\n")
+    found = CliRunner().invoke(app, ["join", "--prefix", str(tmp_path)])
+    assert str(found.exception).startswith(f"{path}:1: there is no option pod-cidr")
+
+
+VALUES = {
+    str: st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1),
+    int: st.integers(1, 999_999_999),
+    bool: st.booleans(),
+    list: st.lists(st.from_regex(r"[a-z]{1,5}=[a-z]{1,5}", fullmatch=True), min_size=1),
+}
+
+
+@st.composite
+def files(draw: st.DrawFn) -> dict[str, object]:
+    chosen: list[Option] = draw(st.lists(st.sampled_from(sorted(UP.values(), key=lambda o: o.name)), unique=True))
+    return {option.name: draw(VALUES[option.type]) for option in chosen}
+
+
+@settings(deadline=None, max_examples=100)
+@given(files(), files())
+def test_what_is_written_is_what_is_read_and_nothing_of_an_older_file_stays(
+    tmp_path_factory: pytest.TempPathFactory, first: dict[str, object], second: dict[str, object]
+) -> None:
+    folder = tmp_path_factory.mktemp("config")
+    found = merged(folder, yaml.safe_dump(second), merged(folder, yaml.safe_dump(first)))
+    assert found == merged(folder, yaml.safe_dump(second))
+    shown = wanted.as_options(found, UP)
+    for name, value in second.items():
+        expected = wanted.mirrors(value) if name == "registry-mirror" else value  # type: ignore[arg-type]
+        assert shown[name] == expected

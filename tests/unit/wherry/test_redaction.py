@@ -1,0 +1,96 @@
+"""A bug report contains no secrets, and the rest of its texts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube import bootstrap_tokens, kubeconfig, pki
+from kube.clock import SYSTEM
+from wherry.redaction import REMOVED, redacted, without_values
+
+WORD = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", min_size=12, max_size=40)
+
+
+@given(WORD, WORD)
+def test_what_has_the_form_of_a_secret_is_removed(secret: str, word: str) -> None:
+    token = ".".join(
+        base64.urlsafe_b64encode(json.dumps({"k": each}).encode()).decode().rstrip("=") for each in (word, secret)
+    )
+    texts = {
+        f"{word} https://user:{secret}@mirror.example/v2 {word}": secret,
+        f'{{"password": "{secret}", "name": "{word}"}}': secret,
+        f"token={secret} {word}": secret,
+        f"password: {secret}\n{word}": secret,
+        f"Authorization: Bearer {secret}\n{word}": secret,
+        f"authorization header basic {secret} {word}": secret,
+        f"{word} {token}.{secret} {word}": secret,
+    }
+    for text, hidden in texts.items():
+        found = redacted(text)
+        assert hidden not in found.replace(word, "") and REMOVED in found and word in found
+
+
+def test_keys_kubeconfigs_and_bootstrap_tokens_are_removed() -> None:
+    now = SYSTEM.now()
+    ca = pki.new_ca("ca", now)
+    pair = pki.issue(ca, "user", usages=(pki.CLIENT,), now=now, lifetime=timedelta(days=1))
+    key = pair.key_pem.decode()
+    assert redacted(f"a\n{key}b") == f"a\n{REMOVED}\nb"
+    access = kubeconfig.Access("https://x", ca.cert_pem, pair.cert_pem, pair.key_pem)
+    text = redacted(kubeconfig.render(access, user="u"))
+    assert base64.b64encode(pair.key_pem).decode() not in text and "https://x" in text
+    token = str(bootstrap_tokens.new())
+    assert redacted(f"wherry join https://x --token {token} ") == f"wherry join https://x --token {REMOVED} "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-01-01 I agent: pod default/web is running with 3 containers",
+        "tcp LISTEN 0 128 10.0.0.1:6443 users:((wherry,pid=1))",
+        "-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment default/kubernetes:https -j KUBE-SVC-NPX46M4PTMTKRN6Y",
+        "https://10.0.0.1:6443/api/v1/pods?watch=true&resourceVersion=17",
+    ],
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_objects_lose_values_of_variables_and_data() -> None:
+    container = {
+        "name": "c",
+        "env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "y"}}}],
+    }
+    pod = {
+        "metadata": {
+            "managedFields": [{}],
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x", "a": "token=12345678"},
+        },
+        "spec": {"containers": [container]},
+        "data": {"k": "v"},
+    }
+    assert without_values({"items": [pod]}) == {
+        "items": [
+            {
+                "metadata": {"annotations": {"a": f"token={REMOVED}"}},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "c",
+                            "env": [
+                                {"name": "A", "value": REMOVED},
+                                {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "y"}}},
+                            ],
+                        }
+                    ]
+                },
+                "data": {"k": REMOVED},
+            }
+        ]
+    }

@@ -1,0 +1,140 @@
+"""Image registries of the configuration file: their errors, containerd's files for them, and the node's credentials."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agent.images.credentials.keyring import Keyring
+from kube.api import core_v1, meta_v1
+from wherry import config_file, registries, wanted
+from wherry.errors import WherryError
+from wherry.registries import Registry
+from wherry.settings import Settings, complete
+
+
+def read(folder: Path, text: str) -> dict[str, Registry]:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return wanted.merge(Settings(), config_file.read(path, {}), {}, {}).registries
+
+
+def test_a_registry_has_mirrors_an_authority_and_credentials(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_text("")
+    text = f"""\
+registries:
+  registry.example.com:5000:
+    mirrors: [http://10.0.0.1:5000, https://mirror.example.com]
+    ca: {ca}
+    username: robot
+    password: "12"
+  docker.io:
+    mirrors: [http://10.0.0.1:5000]
+  old.example.com: {{insecure: true}}
+  10.0.0.9:5000: {{plain-http: true}}
+"""
+    found = read(tmp_path, text)
+    registries.write(tmp_path / "registries", found)
+    files = {path.parent.name: tomllib.loads(path.read_text()) for path in tmp_path.glob("registries/*/hosts.toml")}
+    pull = {"capabilities": ["pull", "resolve"]}
+    assert files == {
+        "registry.example.com:5000": {
+            "server": "https://registry.example.com:5000",
+            "ca": str(ca),
+            "host": {"http://10.0.0.1:5000": pull, "https://mirror.example.com": pull},
+        },
+        "docker.io": {"server": "https://docker.io", "host": {"http://10.0.0.1:5000": pull}},
+        "old.example.com": {"server": "https://old.example.com", "skip_verify": True},
+        "10.0.0.9:5000": {"server": "http://10.0.0.9:5000"},
+    }
+    auths = json.loads((tmp_path / "registries/config.json").read_text())["auths"]
+    assert auths == {"registry.example.com:5000": {"auth": base64.b64encode(b"robot:12").decode()}}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.rglob("registries/**/*.*") if path.is_file())
+
+
+def test_what_leaves_the_file_is_removed_and_what_others_made_stays(tmp_path: Path) -> None:
+    registries.write(tmp_path, {"a.io": Registry(username="u", password="p"), "b.io": Registry(insecure=True)})
+    (tmp_path / "c.io").mkdir()
+    (tmp_path / "c.io/hosts.toml").write_text('server = "https://c.io"\n')
+    registries.write(tmp_path, {"b.io": Registry(insecure=True)})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.io", "c.io"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[a]", "write hosts as keys"),
+        ("{a.io: {user: x}}", "a.io: Object contains unknown field `user`"),
+        ("{a.io: {insecure: 1}}", "a.io: Expected `bool`, got `int`"),
+        ("{a.io: {username: u}}", "a.io: username and password go together"),
+        ("{a.io: {ca: /none}}", "a.io: there is no file /none"),
+        ("{a.io: {plain-http: true, insecure: true}}", "a.io: with plain-http there is no certificate"),
+        ("{https://a.io: {}}", "https://a.io: this is no host"),
+        ("{../../x: {}}", "../../x: this is no host"),
+        ("{a.io: {mirrors: [b.io]}}", "a.io: b.io is no URL of a mirror"),
+        ("{a.io: {mirrors: ['http://b\"]x']}}", "is no URL of a mirror"),
+        ("{a.io: {}, a.io: {}}", "a.io is there twice"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(WherryError) as found:
+        read(tmp_path, f"\nregistries: {text}\n")
+    assert str(found.value).startswith(f"{tmp_path / 'config.yaml'}:2: registries: ") and problem in str(found.value)
+
+
+def test_a_password_is_for_root_alone(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("registries: {a.io: {username: u, password: p}}\n")
+    path.chmod(0o640)
+    with pytest.raises(WherryError, match="contains secrets and other users may read it"):
+        config_file.read(path, {})
+
+
+def test_passwords_are_not_printed() -> None:
+    settings = Settings(registries={"a.io": Registry(username="u", password="secret", insecure=True)})
+    shown = wanted.as_options(settings, {})
+    assert shown == {"registries": {"a.io": {"insecure": True, "username": "u"}}}
+
+
+def test_a_mirror_of_the_command_line_comes_first() -> None:
+    settings = Settings(
+        registry_mirrors={"a.io": "http://m", "b.io": "http://n"},
+        registries={"a.io": Registry(mirrors=["http://k", "http://m"], insecure=True)},
+    )
+    assert settings.all_registries == {
+        "a.io": Registry(mirrors=["http://m", "http://k"], insecure=True),
+        "b.io": Registry(mirrors=["http://n"]),
+    }
+
+
+def test_another_containerd_has_files_of_its_own() -> None:
+    settings = Settings(
+        node_name="n", runtime_endpoint="unix:///run/other.sock", registries={"a.io": Registry(insecure=True)}
+    )
+    with pytest.raises(WherryError, match="are for Wherry's own containerd"):
+        complete(settings, "192.0.2.1")
+    complete(
+        Settings(
+            node_name="n", runtime_endpoint="unix:///x", registries={"a.io": Registry(username="u", password="p")}
+        ),
+        "192.0.2.1",
+    )
+
+
+async def test_the_agent_reads_the_nodes_credentials(tmp_path: Path) -> None:
+    settings = Settings(prefix=str(tmp_path), node_name="n", node_ip="192.0.2.1")
+    own, more = tmp_path / "own.json", settings.layout.registries / "config.json"
+    own.write_text(json.dumps({"auths": {"b.io": {"username": "v"}}}))
+    registries.write(settings.layout.registries, {"a.io": Registry(username="u", password="p")})
+    keyring = Keyring([own, tmp_path / "none.json", more])
+    pod = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", namespace="n", uid="u"))
+    names = [
+        [each.username for each in await keyring.find(pod, image, ())] for image in ("a.io/x:1", "b.io/x:1", "c.io/x")
+    ]
+    assert names == [["u"], ["v"], []]

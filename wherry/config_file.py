@@ -1,0 +1,140 @@
+"""The configuration file of a machine, /etc/wherry/config.yaml: options of `wherry up` and `wherry join` as keys.
+
+Everything wrong in it is reported at once, each with its line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from wherry import registries
+from wherry.command_options import Option
+from wherry.errors import WherryError
+
+SECRETS = frozenset({"token", "certificate-key"})
+"""Options that only root may read."""
+REGISTRIES = Option("registries", "registries", dict, "Image registries.", "none")
+"""The only key that is no option of the command line."""
+_KINDS = {str: "a text", int: "a number", bool: "true or false", list: "a list of texts"}
+_OPTION = re.compile(r"--([a-z][a-z-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """The content of a file: the command's parameters with their values, and the line of each option."""
+
+    path: Path
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def place(self, option: str) -> str:
+        return f"{self.path}:{self.lines[option]}"
+
+    def require(self, options: Iterable[str], command: str) -> None:
+        """Raise WherryError if there is an option that a command does not have."""
+        others = self.lines.keys() - {*options, REGISTRIES.name}
+        _fail(
+            f"{self.place(name)}: {name} is no option of `{command}`"
+            for name in sorted(others, key=self.lines.__getitem__)
+        )
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Put the line before the message of an error that begins with an option of the file."""
+        try:
+            yield
+        except WherryError as error:
+            found = _OPTION.match(str(error))
+            if found is None or found[1] not in self.lines:
+                raise
+            raise WherryError(f"{self.place(found[1])}: {str(error)[2:]}") from error
+
+
+def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False) -> ConfigFile:
+    """Return the content of a file, an empty one if there is none. Raise WherryError with all that is wrong in it."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError as error:
+        if must_exist:
+            raise WherryError(f"there is no file {path}") from error
+        return ConfigFile(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise WherryError(f"{path} cannot be read: {getattr(error, 'strerror', '') or 'it is not UTF-8'}") from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise WherryError(_syntax(path, error)) from error
+    if root is None:
+        return ConfigFile(path)
+    if not isinstance(root, yaml.MappingNode):
+        raise WherryError(f"{path}:{root.start_mark.line + 1}: write options as keys, as in `max-pods: 200`")
+    lines: dict[str, int] = {}
+    arguments: dict[str, Any] = {}
+    problems: list[str] = []
+    for key, node in root.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        option = REGISTRIES if name == REGISTRIES.name else options.get(name)
+        if option is None:
+            near = difflib.get_close_matches(name, [*options, REGISTRIES.name], 1)
+            problems.append(
+                f"{path}:{line}: there is no option {name}" + (f"; did you mean {near[0]}?" if near else "")
+            )
+        elif name in lines:
+            problems.append(f"{path}:{line}: {name} is set in line {lines[name]}, too")
+        else:
+            lines[name] = line
+            try:
+                arguments[option.parameter] = _value(option, node)
+            except ValueError as error:
+                problems.append(f"{path}:{node.start_mark.line + 1}: {name}: {error}")
+    passwords = any(one.password for one in arguments.get(REGISTRIES.parameter, {}).values())
+    if (passwords or SECRETS & lines.keys()) and path.stat().st_mode & 0o077:
+        problems.append(f"{path} contains secrets and other users may read it: `chmod 600 {path}`")
+    _fail(problems)
+    return ConfigFile(path, arguments, lines)
+
+
+def _value(option: Option, node: yaml.Node) -> Any:
+    """Return the value of an option; raise ValueError if it has another type."""
+    if option is REGISTRIES:
+        return registries.read(node)
+    if option.name == "registry-mirror" and isinstance(node, yaml.MappingNode):
+        return [f"{_scalar(host, str)}={_scalar(url, str)}" for host, url in node.value]
+    if option.type is list:
+        if not isinstance(node, yaml.SequenceNode):
+            raise ValueError(f"write {_KINDS[list]}, as in `{option.name}: [a, b]`")
+        return [_scalar(item, str) for item in node.value]
+    if option.type is str and isinstance(node, yaml.SequenceNode):
+        return ",".join(str(_scalar(item, str)) for item in node.value)
+    return _scalar(node, option.type)
+
+
+def _scalar(node: yaml.Node, kind: type) -> str | int | bool:
+    tag = node.tag.rpartition(":")[2]
+    if isinstance(node, yaml.ScalarNode):
+        if kind is str and tag != "null":
+            return str(node.value)
+        if kind is int and tag == "int" and re.fullmatch("0|[1-9][0-9]{0,8}", node.value):
+            return int(node.value)
+        if kind is bool and node.value in ("true", "false"):
+            return bool(node.value == "true")
+    raise ValueError(f"write {_KINDS[kind]}")
+
+
+def _syntax(path: Path, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    line = f":{mark.line + 1}" if mark else ""
+    return f"{path}{line}: {getattr(error, 'problem', None) or 'this is not YAML'}"
+
+
+def _fail(problems: Iterable[str]) -> None:
+    if found := list(problems):
+        raise WherryError("\n".join(found))

@@ -1,0 +1,123 @@
+"""Image registries of a machine: mirrors, authorities and credentials, for Wherry's containerd and for the agent.
+
+Each registry has a folder with containerd's `hosts.toml` in /etc/wherry/registries. Folders that the administrator made
+there are left alone. The credentials are in a docker configuration, which the agent reads for each pull.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from kube.files import write_file
+
+MARK = "# Written by wherry: see /etc/wherry/config.yaml."
+CREDENTIALS = "config.json"
+_HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+
+
+class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """Settings for pulling the images of one registry."""
+
+    mirrors: list[str] = []
+    """URLs that are asked first, in this order."""
+    ca: str = ""
+    """File with the authorities of its certificate."""
+    insecure: bool = False
+    """True if its certificate is not verified."""
+    plain_http: bool = False
+    username: str = ""
+    password: str = ""
+
+    @property
+    def of_containerd(self) -> bool:
+        """True if containerd must know of it; the agent has the credentials."""
+        return bool(self.mirrors or self.ca or self.insecure or self.plain_http)
+
+
+def read(node: yaml.Node) -> dict[str, Registry]:
+    """Return the registries of a configuration file by host; raise ValueError with what is wrong in one sentence."""
+    if not isinstance(node, yaml.MappingNode):
+        raise ValueError("write hosts as keys, as in `registry.example.com: {ca: /etc/ssl/registry.pem}`")
+    found: dict[str, Registry] = {}
+    for key, value in node.value:
+        host = str(key.value)
+        if host in found:
+            raise ValueError(f"{host} is there twice")
+        try:
+            found[host] = msgspec.convert(yaml.SafeLoader("").construct_document(value) or {}, Registry)
+        except (msgspec.ValidationError, yaml.YAMLError) as error:
+            raise ValueError(f"{host}: {error}") from error
+        if problem := _problem(host, found[host]):
+            raise ValueError(f"{host}: {problem}")
+    return found
+
+
+def _problem(host: str, registry: Registry) -> str:
+    """Return what is wrong with a registry, "" if nothing is."""
+    if not _is_host(host):
+        return "this is no host; write it as in images' names, with its port if they have one"
+    for url in registry.mirrors:
+        if not _is_url(url):
+            return f"{url} is no URL of a mirror; write http:// or https:// and its host"
+    if bool(registry.username) != bool(registry.password):
+        return "username and password go together"
+    if registry.ca and not Path(registry.ca).is_file():
+        return f"there is no file {registry.ca}"
+    if registry.plain_http and (registry.ca or registry.insecure):
+        return "with plain-http there is no certificate for ca or insecure"
+    return ""
+
+
+def _is_host(text: str) -> bool:
+    return _HOST.fullmatch(text) is not None
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and text.isprintable()
+            and not {'"', " ", "\\"} & set(text)
+        )
+    except ValueError:
+        return False
+
+
+def write(folder: Path, registries: dict[str, Registry]) -> None:
+    """Write the files of all registries to a folder, and remove those that are not wanted any more."""
+    for made in folder.glob("*/hosts.toml"):
+        if made.parent.name not in registries and made.read_text(errors="replace").startswith(MARK):
+            shutil.rmtree(made.parent)
+    for host, registry in registries.items():
+        write_file(folder / host / "hosts.toml", hosts_file(host, registry).encode(), 0o600)  # URLs may have passwords
+    auths = {
+        host: {"auth": base64.b64encode(f"{one.username}:{one.password}".encode()).decode()}
+        for host, one in registries.items()
+        if one.username
+    }
+    if auths:
+        write_file(folder / CREDENTIALS, json.dumps({"auths": auths}, indent=2).encode(), 0o600)
+    else:
+        (folder / CREDENTIALS).unlink(missing_ok=True)
+
+
+def hosts_file(host: str, registry: Registry) -> str:
+    """Return containerd's file for a registry: its mirrors, then its own server."""
+    lines = [MARK, f'server = "{"http" if registry.plain_http else "https"}://{host}"']
+    if registry.ca:
+        lines.append(f"ca = {json.dumps(registry.ca)}")
+    if registry.insecure:
+        lines.append("skip_verify = true")
+    for mirror in registry.mirrors:
+        lines += ["", f'[host."{mirror}"]', '  capabilities = ["pull", "resolve"]']
+    return "\n".join(lines) + "\n"

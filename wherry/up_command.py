@@ -1,0 +1,83 @@
+"""The command `wherry up`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wherry import config_file, options, wanted
+from wherry import settings as saved
+from wherry.command_options import options_of
+from wherry.errors import WherryError
+from wherry.layout import Layout
+from wherry.membership import join, root
+from wherry.settings import Settings
+
+Unset = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unset",
+        help="Option to set back to its default, as max-pods. May be repeated. Default: none.",
+        show_default=False,
+    ),
+]
+
+
+def up(
+    prefix: options.Prefix = "/",
+    node_name: options.NodeName = "",
+    node_ip: options.NodeIp = "",
+    api_port: options.ApiPort = None,
+    kubelet_port: options.KubeletPort = None,
+    kubelet_healthz_port: options.KubeletHealthzPort = None,
+    proxy_healthz_port: options.ProxyHealthzPort = None,
+    proxy_metrics_port: options.ProxyMetricsPort = None,
+    dns_metrics_port: options.DnsMetricsPort = None,
+    pod_cidr: options.PodCidr = "",
+    service_cidr: options.ServiceCidr = "",
+    cluster_domain: options.ClusterDomain = "",
+    cluster_dns: options.ClusterDns = "",
+    proxy: options.Proxy = "",
+    dns: options.Dns = "",
+    proxy_mode: options.ProxyMode = "",
+    node_routes: options.NodeRoutes = "",
+    service_load_balancer: options.ServiceLoadBalancer = None,
+    load_balancer_ports: options.LoadBalancerPorts = "",
+    runtime_endpoint: options.RuntimeEndpoint = "",
+    sandbox_image: options.SandboxImage = "",
+    resolv_conf: options.ResolvConf = "",
+    registry_mirror: options.RegistryMirror = None,
+    name: options.Names = None,
+    max_pods: options.MaxPods = None,
+    logging_format: options.LoggingFormat = "",
+    store: options.Store = "",
+    etcd_servers: options.EtcdServers = "",
+    etcd_cafile: options.EtcdCafile = "",
+    etcd_certfile: options.EtcdCertfile = "",
+    etcd_keyfile: options.EtcdKeyfile = "",
+    etcd_prefix: options.EtcdPrefix = "",
+    unset: Unset = None,
+) -> None:
+    """Create a cluster on this machine, or start it again.
+
+    Waits until it is ready. Options may be set in /etc/wherry/config.yaml, too.
+    """
+    from wherry.up import up as bring_up
+
+    flags = wanted.given(locals())
+    root()
+    known = options_of(up)
+    before = saved.load(prefix)
+    file = config_file.read(Layout(Path(prefix)).config, options_of(join) | known)
+    if before is None or not before.joined:
+        file.require(known, "wherry up")
+    settings = wanted.merge(before or Settings(prefix=prefix), file, flags, known, unset or ())
+    if before is not None and settings.store != before.store:
+        raise WherryError(
+            f"this cluster is stored in {before.store}: `wherry store migrate` moves it to etcd, `wherry reset` removes it"
+        )
+    with file.located():
+        asyncio.run(bring_up(settings))

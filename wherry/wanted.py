@@ -1,0 +1,91 @@
+"""The settings that a command wants: those in force, the configuration file over them, its options over both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from wherry.command_options import Option
+from wherry.config_file import REGISTRIES, ConfigFile
+from wherry.errors import WherryError
+from wherry.registries import Registry
+from wherry.settings import Settings, check_worker
+
+_FIELDS = {"registry_mirror": "registry_mirrors", "name": "names"}
+"""Parameters whose setting has another name."""
+
+
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a command's arguments name; empty texts and None name nothing."""
+    found = {_FIELDS.get(name, name): value for name, value in arguments.items() if value not in ("", None, [])}
+    if "registry_mirrors" in found:
+        found["registry_mirrors"] = mirrors(found["registry_mirrors"])
+    return {name: value for name, value in found.items() if name in Settings.__struct_fields__}
+
+
+def mirrors(pairs: Collection[str]) -> dict[str, str]:
+    """Read --registry-mirror HOST=URL."""
+    found = [pair.partition("=") for pair in pairs]
+    if bad := [host for host, _, url in found if not url]:
+        raise WherryError(f"--registry-mirror {bad[0]}: write HOST=URL, as in docker.io=http://127.0.0.1:5000")
+    return {host: url for host, _, url in found}
+
+
+def merge(
+    before: Settings,
+    file: ConfigFile,
+    flags: Mapping[str, Any],
+    options: Mapping[str, Option],
+    unset: Collection[str] = (),
+) -> Settings:
+    """Return the settings that are wanted on a machine with the settings `before`.
+
+    A setting that was taken from the file, and is not there any more, gets its default again, as do those of `unset`.
+    Raise WherryError for an option that this machine cannot decide.
+    """
+    with file.located():
+        values = given(file.arguments)
+    back = {name for name in before.configured if name not in values}
+    for name in unset:
+        back.add(_unset(name, file, flags, options))
+    defaults = Settings()
+    changes = {name: getattr(defaults, name) for name in back} | values | dict(flags)
+    with file.located():
+        check_worker(before, changes)
+    if "node_ip" in back:
+        changes.setdefault("second_node_ip", "")
+    return msgspec.structs.replace(before, **changes, configured=sorted(values.keys() - flags.keys()))
+
+
+def _unset(name: str, file: ConfigFile, flags: Mapping[str, Any], options: Mapping[str, Option]) -> str:
+    option = options.get(name.lstrip("-"))
+    field = _FIELDS.get(option.parameter, option.parameter) if option else ""
+    if option is None or field not in Settings.__struct_fields__:
+        raise WherryError(f"--unset {name}: there is no such option; `wherry up --help` lists them")
+    if option.name in file.lines:
+        raise WherryError(f"--unset {name}: remove it from {file.place(option.name)} instead")
+    if field in flags:
+        raise WherryError(f"--unset {name}: it is set in the same command")
+    return field
+
+
+def as_options(settings: Settings, options: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the options with the values that settings have, as the configuration file has them, but without passwords."""
+    found = {}
+    for name, option in options.items():
+        field = _FIELDS.get(option.parameter, option.parameter)
+        if field in Settings.__struct_fields__:
+            found[name] = getattr(settings, field)
+    shown = {host: msgspec.structs.replace(one, password="") for host, one in settings.registries.items()}
+    return {**found, REGISTRIES.name: _plain(shown)}
+
+
+def _plain(registries: dict[str, Registry]) -> dict[str, dict[str, Any]]:
+    """Return registries as data, without what has its default."""
+    usual = msgspec.to_builtins(Registry())
+    return {
+        host: {key: value for key, value in msgspec.to_builtins(one).items() if value != usual[key]}
+        for host, one in registries.items()
+    }
