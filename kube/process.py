@@ -38,8 +38,9 @@ async def run(
     check: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
+    stdout: int = asyncio.subprocess.PIPE,
 ) -> Result:
-    """Run a command to its end and return what it printed.
+    """Run a command to its end and return what it printed, as far as that is not written to a descriptor `stdout`.
 
     `timeout` is in seconds (None: none); past it the command's process group is killed. With `check`, an exit status
     other than 0 raises CommandError with the last lines of stderr. `env` adds to this process's environment.
@@ -49,7 +50,7 @@ async def run(
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.PIPE if data else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **env} if env else None,
             cwd=cwd,
@@ -68,7 +69,7 @@ async def run(
         if isinstance(error, TimeoutError):
             raise CommandError(argv, f"still running after {timeout:g} s, killed") from error
         raise
-    result = Result(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+    result = Result(process.returncode or 0, (out or b"").decode(errors="replace"), err.decode(errors="replace"))
     if check and result.returncode != 0:
         output = (result.stderr or result.stdout).strip()[-2000:]
         raise CommandError(argv, f"exit status {result.returncode}: {output}", result)

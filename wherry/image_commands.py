@@ -22,7 +22,9 @@ def image_load(
     what: Annotated[
         str,
         typer.Argument(
-            help="Archive (docker save, OCI layout), or image of the local Docker engine.", show_default=False
+            help="Archive (docker save, OCI layout): NAME.tar, or a path that begins with / or ./. "
+            "Otherwise an image of the local Docker engine.",
+            show_default=False,
         ),
     ],
     prefix: options.Prefix = "/",
@@ -32,10 +34,15 @@ def image_load(
 
     root()
     settings = installed(prefix)
-    if Path(what).exists() or what.endswith(".tar"):
+    if what.startswith(("/", "./", "../")) or what.endswith((".tar", ".tar.gz", ".tgz")):
         names = asyncio.run(containerd.load_archive(settings, Path(what)))
     else:
-        names = asyncio.run(containerd.load_from_docker(settings, what))
+        # Never a file: others may have put one of an image's name into the current folder.
+        try:
+            names = asyncio.run(containerd.load_from_docker(settings, what))
+        except WherryError as error:
+            hint = f". For the archive of this name: ./{what}" if Path(what).is_file() else ""
+            raise WherryError(f"{error}{hint}") from error
     for name in names:
         console.print(name, markup=False, soft_wrap=True)
 
@@ -60,8 +67,6 @@ def image_save(
     from wherry import images
 
     root()
-    if path.exists():
-        raise WherryError(f"{path} exists: name another file")
     asyncio.run(images.save(installed(prefix), path, names))
 
 

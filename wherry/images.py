@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,10 +105,36 @@ async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
 
 
 async def save(settings: Settings, path: Path, names: Sequence[str]) -> None:
-    """Write images to an archive; raises WherryError if one is not there."""
+    """Write images to a new archive with mode 0600; raises WherryError if one is not there, or the file is."""
     _check_present(await listed(settings), names)
+    with _new_file(path) as descriptor:
+        await run([*ctr(settings), "images", "export", "-", *names], timeout=SECONDS, stdout=descriptor)
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[int]:
+    """Create a file, which is removed if the block fails; raises WherryError.
+
+    Its folder may be one that others may write: no link is followed, and nothing is removed in another folder.
+    """
     try:
-        await run([*ctr(settings), "images", "export", str(path), *names], timeout=SECONDS)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise WherryError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        try:
+            made = os.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        except FileExistsError as error:
+            raise WherryError(f"{path} exists: name another file") from error
+        except OSError as error:
+            raise WherryError(f"{path} cannot be written: {error.strerror}") from error
+        try:
+            yield made
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path.name, dir_fd=folder)
+            raise
+        finally:
+            os.close(made)
+    finally:
+        os.close(folder)

@@ -35,7 +35,7 @@ class Reader(Protocol):
 
 @dataclass(slots=True)
 class Round:
-    """What was read and set up in this round, and how containers use the volumes."""
+    """Claims that were read and volumes that were set up in this round, and their uses by containers."""
 
     pod: core_v1.Pod
     local: dict[tuple[str, bool], MountedVolume] = field(default_factory=dict)

@@ -12,10 +12,12 @@ import grpc
 from control.storage.encryption import EncryptionError
 from control.storage.kms import messages
 from kube import cancellation
+from kube.names import dns1123_subdomain
 
 SERVICE = "/v2.KeyManagementService/"
 VERSIONS = ("v2", "v2beta1")
-LONGEST_KEY_ID = 1024
+LONGEST_KEY_ID, LONGEST_SEED, MOST_ANNOTATIONS = 1024, 1024, 32 * 1024
+"""Bytes, of all annotations together; every value that is encrypted contains them (envelope.go: ValidateEncryptedObject)."""
 _UNAVAILABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -51,9 +53,10 @@ class Plugin:
     async def encrypt(self, secret: bytes) -> EncryptedSeed:
         request = messages.EncryptRequest(plaintext=secret, uid=str(uuid.uuid4()))
         found = await self._call("Encrypt", request, messages.EncryptResponse)
-        if not found.ciphertext:
-            raise EncryptionError(f"kms {self.name}: the plugin returned nothing")
-        return EncryptedSeed(found.ciphertext, _checked(self.name, found.key_id), dict(found.annotations))
+        annotations = dict(found.annotations)
+        if problem := _problem(found.ciphertext, annotations):
+            raise EncryptionError(f"kms {self.name}: the plugin's answer is not valid: {problem}")
+        return EncryptedSeed(found.ciphertext, _checked(self.name, found.key_id), annotations)
 
     async def decrypt(self, encrypted: EncryptedSeed) -> bytes:
         request = messages.DecryptRequest(
@@ -83,7 +86,22 @@ class Plugin:
         await self._channel.close(None)
 
 
+def _problem(ciphertext: bytes, annotations: Mapping[str, bytes]) -> str:
+    """Return what is wrong with an encrypted seed, "" for nothing."""
+    if not ciphertext:
+        return "encrypted DEK source is empty"
+    if len(ciphertext) > LONGEST_SEED:
+        return f"encrypted DEK source is {len(ciphertext)} bytes, which exceeds the max size of {LONGEST_SEED}"
+    size = sum(len(name.encode()) + len(value) for name, value in annotations.items())
+    if size > MOST_ANNOTATIONS:
+        return f"total size of annotations is {size}, which exceeds the max size of {MOST_ANNOTATIONS}"
+    for name in annotations:
+        if dns1123_subdomain(name.removesuffix(".")) or "." not in name.removesuffix("."):
+            return f"annotation {name!r} is no domain with at least two segments separated by dots"
+    return ""
+
+
 def _checked(name: str, key_id: str) -> str:
-    if not key_id or len(key_id) > LONGEST_KEY_ID:
-        raise EncryptionError(f"kms {name}: a key ID must have 1 to {LONGEST_KEY_ID} characters")
+    if not key_id or len(key_id.encode()) > LONGEST_KEY_ID:
+        raise EncryptionError(f"kms {name}: a key ID must have 1 to {LONGEST_KEY_ID} bytes")
     return key_id

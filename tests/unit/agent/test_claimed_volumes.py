@@ -1,4 +1,4 @@
-"""Claims of volumes in use: how often they are read, and how often local volumes are set up."""
+"""Claims of volumes in use: intervals of reading them, and of setting up local volumes."""
 
 from __future__ import annotations
 

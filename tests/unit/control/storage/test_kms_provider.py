@@ -13,7 +13,8 @@ from control.storage import cache, codec, encrypted_store
 from control.storage.cache import WatchCache
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, EncryptionError
-from control.storage.kms import provider
+from control.storage.kms import messages, provider
+from control.storage.kms import plugin as plugin_client
 from control.storage.kms.plugin import EncryptedSeed, PluginUnavailable
 from control.storage.kms.provider import CHECK_SECONDS, RETRY_SECONDS, KmsProvider
 from control.storage.sqlite import SqliteStore
@@ -249,3 +250,37 @@ async def test_plugins_that_fail_do_not_keep_the_others_from_starting() -> None:
         with pytest.raises(EncryptionError, match="no key to write with"):
             encryption.encrypt(f"/registry/{name}/a", b"{}")
     assert encryption.check() == "one is away"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"ciphertext": b"x" * 1024, "annotations": {"a.b": b"x" * (32 * 1024 - 3)}}, ""),
+        ({"ciphertext": b"x" * 1025}, "encrypted DEK source is 1025 bytes, which exceeds the max size of 1024"),
+        ({"ciphertext": b""}, "encrypted DEK source is empty"),
+        (
+            {"ciphertext": b"x", "annotations": {"a.b": b"x" * (32 * 1024 - 2)}},
+            "total size of annotations is 32769, which exceeds the max size of 32768",
+        ),
+        ({"ciphertext": b"x", "annotations": {"plain": b"x"}}, "annotation 'plain' is no domain"),
+        ({"ciphertext": b"x", "key_id": "ü" * 513}, "a key ID must have 1 to 1024 bytes"),
+    ],
+)
+async def test_seeds_of_a_plugin_are_limited_as_upstream(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], problem: str
+) -> None:
+    """Each value that is stored has them in it."""
+    outside = plugin_client.Plugin("outside", "unix:///none", 3.0)
+
+    async def call(method: str, request: Any, kind: Any) -> Any:
+        return messages.EncryptResponse(**{"key_id": "one", **answer})
+
+    monkeypatch.setattr(outside, "_call", call)
+    try:
+        if problem:
+            with pytest.raises(EncryptionError, match=problem):
+                await outside.encrypt(b"seed")
+        else:
+            assert (await outside.encrypt(b"seed")).key_id == "one"
+    finally:
+        await outside.close()

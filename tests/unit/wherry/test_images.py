@@ -1,0 +1,107 @@
+"""`wherry image save` and `wherry image load` in folders that other accounts may write."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.process import CommandError, Result
+from wherry import containerd, image_commands, images
+from wherry.errors import WherryError
+
+NAME = "docker.io/library/app:1"
+LIST = f"REF TYPE DIGEST SIZE PLATFORMS LABELS\n{NAME} type sha256:aa 1.0 MiB linux/amd64 -\n"
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_commands, "root", lambda: None)
+    monkeypatch.setattr(image_commands, "installed", lambda prefix: None)
+    monkeypatch.setattr(images, "ctr", lambda settings: ["ctr"])
+
+
+def write_to(output: str, stdout: int) -> None:
+    if output == "-":
+        os.write(stdout, b"archive")
+    else:
+        Path(output).write_bytes(b"archive")
+
+
+def exporting(monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> None:
+    """Have ctr write an archive to a path, or to its output for "-"."""
+
+    async def run(argv: list[str], *, stdout: int = -1, **_: Any) -> Result:
+        if "export" in argv:
+            write_to(argv[argv.index("export") + 1], stdout)
+            if fails:
+                raise CommandError(argv, "exit status 1")
+        return Result(0, LIST, "")
+
+    monkeypatch.setattr(images, "run", run)
+
+
+def test_an_archive_is_new_and_only_its_owner_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporting(monkeypatch)
+    path = tmp_path / "app.tar"
+    image_commands.image_save(path, [NAME])
+    assert path.read_bytes() == b"archive" and stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(WherryError, match="exists: name another file"):
+        image_commands.image_save(path, [NAME])
+    with pytest.raises(WherryError, match="cannot be written: No such file or directory"):
+        image_commands.image_save(tmp_path / "none/app.tar", [NAME])
+
+
+def test_no_link_is_followed_where_an_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporting(monkeypatch)
+    (tmp_path / "app.tar").symlink_to(tmp_path / "target")
+    with pytest.raises(WherryError, match="exists"):
+        image_commands.image_save(tmp_path / "app.tar", [NAME])
+    assert not (tmp_path / "target").exists()
+
+
+def test_an_archive_that_cannot_be_completed_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporting(monkeypatch, fails=True)
+    with pytest.raises(CommandError):
+        image_commands.image_save(tmp_path / "app.tar", [NAME])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("what", "loaded"),
+    [
+        ("web.tar", "archive"),
+        ("images/web.tgz", "archive"),
+        ("./web", "archive"),
+        ("/tmp/web", "archive"),
+        ("web", "image"),
+        ("registry.example/web:1", "image"),
+    ],
+)
+def test_only_what_is_named_as_an_archive_is_loaded_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, loaded: str
+) -> None:
+    found = list[str]()
+
+    async def load_archive(settings: Any, path: Path) -> list[str]:
+        found.append("archive")
+        return []
+
+    async def load_from_docker(settings: Any, image: str) -> list[str]:
+        found.append("image")
+        raise WherryError("no image")
+
+    monkeypatch.setattr(containerd, "load_archive", load_archive)
+    monkeypatch.setattr(containerd, "load_from_docker", load_from_docker)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "web").write_text("somebody's")
+    if loaded == "archive":
+        image_commands.image_load(what)
+    else:
+        hint = r"no image\. For the archive of this name: \./web$" if what == "web" else "no image$"
+        with pytest.raises(WherryError, match=hint):
+            image_commands.image_load(what)
+    assert found == [loaded]
