@@ -1,4 +1,4 @@
-"""A bug report's archive: what it contains on a running machine, and that no secret of the machine or its objects is in it."""
+"""A bug report's archive: its content on a running machine, without secrets of the machine or its objects."""
 
 from __future__ import annotations
 
