@@ -12,6 +12,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,14 +77,38 @@ class FailingDisk:
     path: Path
     _backing: SmallDisk
     _image: Path
+    _failing_since: float = 0.0
 
     def fail(self) -> None:
         """Let the device have no more blocks."""
+        self._failing_since = time.time() - 1
         self._backing.fill()
 
     def heal(self) -> None:
-        """Let the device have blocks again."""
+        """Let the device have blocks again.
+
+        Directories that changed meanwhile are written again as long as memory has them: without a journal they would be lost
+        with the file system's structure, which only a repair of the disk restores. Data of files stays lost.
+        """
         self._backing.free()
+        for directory in self._changed_directories():
+            with contextlib.suppress(OSError):  # removed by now
+                entry = directory / f".written-again-{os.getpid()}"
+                entry.touch()
+                entry.unlink()
+
+    def _changed_directories(self) -> Iterator[Path]:
+        device = self.path.stat().st_dev
+        for name, folders, _ in os.walk(self.path):
+            here = Path(name)
+            for folder in list(folders):
+                with contextlib.suppress(OSError):
+                    found = (here / folder).lstat()
+                    if found.st_dev != device:
+                        folders.remove(folder)
+            with contextlib.suppress(OSError):
+                if here.stat().st_mtime >= self._failing_since:
+                    yield here
 
     def copy_after_power_cut(self, folder: Path) -> Path:
         """Copy a folder of the disk as it would be found after a power cut now: what only memory has is lost."""
