@@ -14,6 +14,7 @@ no data of the peer, and is computed immediately.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -177,7 +178,8 @@ class HandshakeProtocol(asyncio.BufferedProtocol):
                 self._transport.abort()
                 return
         if not self._transport.is_closing():
-            self._transport.resume_reading()
+            with contextlib.suppress(RuntimeError):  # closed after an error, which uvloop reports by this alone
+                self._transport.resume_reading()
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()

@@ -11,6 +11,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -260,3 +261,36 @@ async def test_handshakes_that_fail_leave_nothing_to_the_garbage_collector(
             assert not left
     finally:
         gc.enable()
+
+
+class ClosedTransport:
+    """A transport that uvloop has closed after an error: nothing but its calls tells."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport>; the handler is closed")
+
+
+async def test_a_connection_that_is_closed_during_a_step_raises_nothing() -> None:
+    async def compute(step: Callable[[], None]) -> None:
+        step()
+
+    steps: list[int] = []
+    tls = SimpleNamespace(made=SimpleNamespace(step=lambda: steps.append(1)))
+    inner = SimpleNamespace(
+        connection_made=lambda transport: None,
+        buffer_updated=lambda nbytes: None,
+        go_on=lambda: False,
+        done=asyncio.get_running_loop().create_future(),
+    )
+    protocol = handshakes.HandshakeProtocol(inner, tls, compute, "192.0.2.1")  # type: ignore[arg-type]
+    protocol.connection_made(ClosedTransport())  # type: ignore[arg-type]
+    protocol.buffer_updated(1)
+    assert protocol._step is not None
+    await protocol._step
+    assert steps == [1]
