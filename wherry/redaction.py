@@ -1,7 +1,8 @@
 """Removal of secrets from texts and objects that leave the machine in a bug report.
 
-Texts lose what has the form of a secret: private keys, tokens, passwords in URLs and behind their names. Objects lose the
-values of environment variables and of data, which may be anything.
+Texts lose what has a usual form of a secret: private keys, tokens, user information in URLs, and values behind a name such as
+password. Objects lose the values of environment variables, headers, options of volume drivers and data, which may be anything.
+Every pattern takes time in proportion to the text: users write what is in logs and objects.
 """
 
 from __future__ import annotations
@@ -10,46 +11,73 @@ import re
 from typing import Any
 
 REMOVED = "<removed>"
-_NAMES = r"(?:password|passwd|token|secret|certificate-key|client-key-data|auth|authorization|x-api-key)"
+_NAMES = (
+    r"(?:passw(?:or)?d|passphrase|pwd|token|secret|api[_-]?key|credential|client-key-data|authorization|cookie"
+    r"|private[_-]?key)"
+)
+_NAME = re.compile(_NAMES, re.IGNORECASE)
+_REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
+_FLAG = re.compile(rf"--?[\w-]*{_NAMES}[\w-]*", re.IGNORECASE)
+_QUOTED = r"\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?"
 _PATTERNS = (
     (
-        re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,20000}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"),
+        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
         REMOVED,
     ),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), REMOVED),  # JSON web tokens
+    (re.compile(r"LS0tLS1CRUdJTi[\w+/=]*"), REMOVED),  # PEM in base64
+    (re.compile(r"(?<![\w-])eyJ[\w-]{8,8192}\.[\w-]{8,8192}(?:\.[\w-]{0,8192})?"), REMOVED),  # JSON web tokens
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), REMOVED),  # bootstrap tokens
-    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:\"']{1,256}:[^\s/@\"']{1,1024}@", re.I), rf"\1{REMOVED}@"),
-    (re.compile(r"\b((?:bearer|basic) )[\w.~+/=-]{8,}", re.I), rf"\1{REMOVED}"),
-    (re.compile(rf"(\b{_NAMES}[\"']?\s{{0,8}}[:=]\s{{0,8}}[\"']?)[^\s\"',}}]{{1,4096}}", re.I), rf"\1{REMOVED}"),
+    (re.compile(r"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|AKIA)[\w-]{8,}"), REMOVED),
+    (re.compile(r"(://)[^/\s\"'<>]{1,2048}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"\b((?:bearer|basic) )[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
+    (
+        re.compile(rf"(--?[\w-]{{0,64}}?{_NAMES}[\w-]{{0,64}}[ =])(?:{_QUOTED}|[^\s\"']+)", re.IGNORECASE),
+        rf"\1{REMOVED}",
+    ),
+    (
+        re.compile(rf"({_NAMES}[\w.-]{{0,64}}\\?[\"']?\s{{0,8}}[:=]\s{{0,8}})({_QUOTED})", re.IGNORECASE),
+        rf"\1{REMOVED}",
+    ),
+    (re.compile(rf"({_NAMES}[\w.-]{{0,64}}\s{{0,8}}:[ \t]{{0,8}})[^\s\"'\n][^\n]*", re.IGNORECASE), rf"\1{REMOVED}"),
+    (re.compile(rf"({_NAMES}[\w.-]{{0,64}}(?:=|%3D))[^\s\"'&,;]+", re.IGNORECASE), rf"\1{REMOVED}"),
 )
-_DATA = ("data", "stringData", "binaryData")
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options"})
+"""Fields with maps of which every value is removed."""
+_LISTS = frozenset({"env", "httpHeaders"})
+"""Fields with lists of names and values."""
+_LEFT_OUT = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 
 
 def redacted(text: str) -> str:
-    """Return a text without what has the form of a secret."""
+    """Return a text without what has a usual form of a secret."""
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def without_values(obj: Any) -> Any:
-    """Return an object, or a list of objects, without values of variables and data and without managed fields."""
+    """Return an object, or a list of objects, without what may be secret in it and without managed fields."""
     if isinstance(obj, list):
-        return [without_values(item) for item in obj]
+        return [REMOVED if _is_secret(obj, index) else without_values(item) for index, item in enumerate(obj)]
     if not isinstance(obj, dict):
         return redacted(obj) if isinstance(obj, str) else obj
-    found: dict[str, Any] = {}
-    for key, value in obj.items():
-        if key == "managedFields" or key == _LAST_APPLIED:
-            continue
-        if key in _DATA and isinstance(value, dict):
-            found[key] = dict.fromkeys(value, REMOVED)
-        elif key == "env" and isinstance(value, list):
-            found[key] = [_variable(one) for one in value]
-        else:
-            found[key] = without_values(value)
-    return found
+    return {key: _field(key, value) for key, value in obj.items() if key not in _LEFT_OUT}
+
+
+def _is_secret(items: list[Any], index: int) -> bool:
+    """Return whether an argument follows a flag such as --password."""
+    before = items[index - 1] if index else None
+    return isinstance(before, str) and isinstance(items[index], str) and _FLAG.fullmatch(before[:256]) is not None
+
+
+def _field(key: str, value: Any) -> Any:
+    if key in _VALUES and isinstance(value, dict):
+        return dict.fromkeys(value, REMOVED)
+    if key in _LISTS and isinstance(value, list):
+        return [_variable(one) for one in value]
+    if isinstance(value, str) and _NAME.search(key) and not _REFERENCE.search(key):
+        return REMOVED
+    return without_values(value)
 
 
 def _variable(one: Any) -> Any:

@@ -7,9 +7,9 @@ there are left alone. The credentials are in a docker configuration, which the a
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,9 +17,11 @@ import msgspec
 import yaml
 
 from kube.files import write_file
+from wherry.errors import WherryError
 
 MARK = "# Written by wherry: see /etc/wherry/config.yaml."
-CREDENTIALS = "config.json"
+HOSTS, CREDENTIALS = "hosts.toml", "config.json"
+_EARLIER = re.compile(r'server = "https://[^"\n]*"\n\n\[host\."[^"\n]*"\]\n  capabilities = \["pull", "resolve"\]\n')
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
@@ -55,12 +57,12 @@ def read(node: yaml.Node) -> dict[str, Registry]:
             found[host] = msgspec.convert(yaml.SafeLoader("").construct_document(value) or {}, Registry)
         except (msgspec.ValidationError, yaml.YAMLError) as error:
             raise ValueError(f"{host}: {error}") from error
-        if problem := _problem(host, found[host]):
+        if problem := problem_of(host, found[host]):
             raise ValueError(f"{host}: {problem}")
     return found
 
 
-def _problem(host: str, registry: Registry) -> str:
+def problem_of(host: str, registry: Registry) -> str:
     """Return what is wrong with a registry, "" if nothing is."""
     if not _is_host(host):
         return "this is no host; write it as in images' names, with its port if they have one"
@@ -94,12 +96,21 @@ def _is_url(text: str) -> bool:
 
 
 def write(folder: Path, registries: dict[str, Registry]) -> None:
-    """Write the files of all registries to a folder, and remove those that are not wanted any more."""
-    for made in folder.glob("*/hosts.toml"):
-        if made.parent.name not in registries and made.read_text(errors="replace").startswith(MARK):
-            shutil.rmtree(made.parent)
-    for host, registry in registries.items():
-        write_file(folder / host / "hosts.toml", hosts_file(host, registry).encode(), 0o600)  # URLs may have passwords
+    """Write the files of all registries to a folder, and remove those that are not wanted any more.
+
+    Raise WherryError for a file that the administrator made.
+    """
+    wanted = {host: one for host, one in registries.items() if one.of_containerd}
+    for host in wanted:
+        if (made := folder / host / HOSTS).exists() and not _is_own(made):
+            raise WherryError(f"{made} was not written by wherry: move its settings to `registries` or remove it")
+    for made in folder.glob(f"*/{HOSTS}"):
+        if made.parent.name not in wanted and _is_own(made):
+            made.unlink()
+            with contextlib.suppress(OSError):  # other files are the administrator's
+                made.parent.rmdir()
+    for host, registry in wanted.items():
+        write_file(folder / host / HOSTS, hosts_file(host, registry).encode(), 0o600)  # URLs may have passwords
     auths = {
         host: {"auth": base64.b64encode(f"{one.username}:{one.password}".encode()).decode()}
         for host, one in registries.items()
@@ -111,17 +122,24 @@ def write(folder: Path, registries: dict[str, Registry]) -> None:
         (folder / CREDENTIALS).unlink(missing_ok=True)
 
 
+def _is_own(file: Path) -> bool:
+    """Return whether a file was written by this module, or by `--registry-mirror` of an earlier version."""
+    text = file.read_text(errors="replace")
+    return text.startswith(MARK) or _EARLIER.fullmatch(text) is not None
+
+
 def hosts_file(host: str, registry: Registry) -> str:
     """Return containerd's file for a registry: its mirrors, then its own server.
 
+    Without `server` containerd chooses the server as it does without a file (registry-1.docker.io, HTTP on this machine).
     containerd 1.6 reads `ca` and `skip_verify` in the part of a host only, so the server is among these then.
     """
-    server = f"{'http' if registry.plain_http else 'https'}://{host}"
+    server = "registry-1.docker.io" if host == "docker.io" else host
     hosts: dict[str, list[str]] = {mirror: [] for mirror in registry.mirrors}
     if registry.ca or registry.insecure:
-        hosts[server] = [f"ca = {json.dumps(registry.ca)}"] if registry.ca else []
-        hosts[server] += ["skip_verify = true"] if registry.insecure else []
-    lines = [MARK, f'server = "{server}"']
+        settings = [f"ca = {json.dumps(registry.ca)}"] if registry.ca else []
+        hosts[f"https://{server}"] = settings + (["skip_verify = true"] if registry.insecure else [])
+    lines = [MARK, *([f'server = "http://{server}"'] if registry.plain_http else [])]
     for url, settings in hosts.items():
         lines += ["", f'[host."{url}"]', '  capabilities = ["pull", "resolve"]', *(f"  {line}" for line in settings)]
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from kube import names
 from kube.files import write_file
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
 from kube.urls import host_port
-from wherry import ranges
+from wherry import ranges, registries
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.registries import Registry
@@ -190,6 +190,12 @@ def complete(settings: Settings, default_address: str) -> Settings:
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
     _check_proxy(settings)
+    _check_numbers(settings)
+    if settings.resolv_conf != Settings().resolv_conf and not Path(settings.resolv_conf).is_file():
+        raise WherryError(f"--resolv-conf {settings.resolv_conf}: there is no such file")
+    for host, mirror in settings.registry_mirrors.items():
+        if problem := registries.problem_of(host, Registry(mirrors=[mirror])):
+            raise WherryError(f"--registry-mirror {host}={mirror}: {problem}")
     if settings.runtime_endpoint and any(one.of_containerd for one in settings.all_registries.values()):
         raise WherryError(
             "--registry-mirror and `registries` are for Wherry's own containerd: "
@@ -208,8 +214,33 @@ def _check_proxy(settings: Settings) -> None:
         raise WherryError(f"--proxy {settings.proxy}: it is one of wherry, upstream and none")
     if settings.dns not in ("proxy", "alone"):
         raise WherryError(f"--dns {settings.dns}: it is either proxy or alone")
+    if settings.proxy_mode not in ("iptables", "nftables", "ipvs", "auto"):
+        raise WherryError(f"--proxy-mode {settings.proxy_mode}: it is one of iptables, nftables, ipvs and auto")
     if settings.proxy == "upstream" and settings.proxy_mode == "auto":
         raise WherryError("--proxy-mode auto: upstream's proxy has no such mode; choose iptables, nftables or ipvs")
+
+
+_PORTS = (
+    "api_port",
+    "kubelet_port",
+    "kubelet_healthz_port",
+    "proxy_healthz_port",
+    "proxy_metrics_port",
+    "dns_metrics_port",
+)
+
+
+def _check_numbers(settings: Settings) -> None:
+    if settings.max_pods < 1:
+        raise WherryError(f"--max-pods {settings.max_pods}: it is at least 1")
+    used: dict[int, str] = {}
+    for name in _PORTS:
+        port, option = getattr(settings, name), "--" + name.replace("_", "-")
+        if not 0 < port < 65536:
+            raise WherryError(f"{option} {port}: a port is between 1 and 65535")
+        if port in used:
+            raise WherryError(f"{option} {port}: this is {used[port]}, too")
+        used[port] = option
 
 
 OF_A_NODE = frozenset(

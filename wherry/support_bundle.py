@@ -110,7 +110,7 @@ def _of_wherry(settings: Settings, options: dict[str, Option]) -> dict[str, Item
         return output.dumped(await versions.collect(settings), "yaml")
 
     async def state() -> str:
-        return redacted(output.dumped(status.as_data(await status.collect(settings, SYSTEM.now())), "json"))
+        return output.dumped(without_values(status.as_data(await status.collect(settings, SYSTEM.now()))), "json")
 
     async def findings() -> str:
         running = any((await daemons.running(settings)).values())
@@ -118,7 +118,7 @@ def _of_wherry(settings: Settings, options: dict[str, Option]) -> dict[str, Item
         return output.dumped(found, "yaml")
 
     async def config() -> str:
-        return redacted(output.dumped(wanted.as_options(settings, options), "yaml"))
+        return output.dumped(without_values(wanted.as_options(settings, options)), "yaml")
 
     found: dict[str, Item] = {
         "version.yaml": version,

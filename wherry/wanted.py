@@ -11,7 +11,7 @@ from wherry.command_options import Option
 from wherry.config_file import REGISTRIES, ConfigFile
 from wherry.errors import WherryError
 from wherry.registries import Registry
-from wherry.settings import Settings, check_worker
+from wherry.settings import OF_A_NODE, Settings, check_worker
 
 _FIELDS = {"registry_mirror": "registry_mirrors", "name": "names"}
 """Parameters whose setting has another name."""
@@ -47,13 +47,13 @@ def merge(
     """
     with file.located():
         values = given(file.arguments)
-    back = {name for name in before.configured if name not in values}
+    back = {name for name in before.configured if name not in values and (not before.is_worker or name in OF_A_NODE)}
     for name in unset:
         back.add(_unset(name, file, flags, options))
     defaults = Settings()
     changes = {name: getattr(defaults, name) for name in back} | values | dict(flags)
     with file.located():
-        check_worker(before, changes)
+        check_worker(before, {name: value for name, value in changes.items() if value != getattr(before, name)})
     if "node_ip" in back:
         changes.setdefault("second_node_ip", "")
     return msgspec.structs.replace(before, **changes, configured=sorted(values.keys() - flags.keys()))

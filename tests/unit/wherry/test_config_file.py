@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -145,7 +146,16 @@ def test_a_worker_takes_no_options_of_the_cluster(tmp_path: Path) -> None:
     with pytest.raises(WherryError, match=r"config.yaml:1: pod-cidr is the cluster's, not a worker's"):
         merged(tmp_path, "pod-cidr: 10.1.0.0/16\n", worker)
     with pytest.raises(WherryError, match="--pod-cidr is the cluster's, not a worker's"):
-        merged(tmp_path, "", worker, ("pod-cidr",))
+        merged(tmp_path, "", msgspec.structs.replace(worker, pod_cidr="10.1.0.0/16"), ("pod-cidr",))
+
+
+def test_a_worker_starts_again_with_the_options_that_it_joined_with(tmp_path: Path) -> None:
+    """`wherry join` takes options of members of the control plane, too, from a file that all machines may share."""
+    text = "node-name: n\napi-port: 8443\nname: [a]\nmax-pods: 9\n"
+    joined = msgspec.structs.replace(merged(tmp_path, text), role="worker", joined="https://192.0.2.1:6443")
+    assert merged(tmp_path, text, joined) == joined
+    later = merged(tmp_path, "", joined)
+    assert (later.node_name, later.api_port, later.names, later.max_pods) == ("n", 8443, ["a"], 110)
 
 
 def config(folder: Path, *arguments: str) -> tuple[int, str]:
@@ -158,6 +168,18 @@ def test_validate_checks_values_too(tmp_path: Path) -> None:
     etc.mkdir(parents=True)
     path = written(etc, "node-ip: 192.0.2.1\n\nproxy: nginx\n")
     assert config(tmp_path, "validate") == (1, f"{path}:3: proxy nginx: it is one of wherry, upstream and none")
+    for text, problem in (
+        ("api-port: 99999999", "api-port 99999999: a port is between 1 and 65535"),
+        ("kubelet-port: 6443", "kubelet-port 6443: this is --api-port, too"),
+        ("max-pods: 0", "max-pods 0: it is at least 1"),
+        ("proxy-mode: banana", "proxy-mode banana: it is one of iptables, nftables, ipvs and auto"),
+        ("resolv-conf: /none", "resolv-conf /none: there is no such file"),
+        ("registry-mirror: {../../x: 'http://a'}", "registry-mirror ../../x=http://a: this is no host"),
+        ("registry-mirror: {a.io: nonsense}", "registry-mirror a.io=nonsense: nonsense is no URL of a mirror"),
+    ):
+        written(etc, f"node-ip: 192.0.2.1\n{text}\n")
+        code, message = config(tmp_path, "validate")
+        assert code == 1 and message.startswith(f"{path}:2: {problem}")
     written(etc, "node-ip: 192.0.2.1\nserver: https://192.0.2.9:6443\n")
     assert config(tmp_path, "validate") == (0, f"{path} is valid\n")
     assert config(tmp_path, "validate", str(tmp_path / "none")) == (1, f"there is no file {tmp_path / 'none'}")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kube import bootstrap_tokens, kubeconfig, pki
 from kube.clock import SYSTEM
+from tests.support.cost import Case, judge_time
 from wherry.redaction import REMOVED, redacted, without_values
 
 WORD = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", min_size=12, max_size=40)
@@ -34,6 +35,52 @@ def test_what_has_the_form_of_a_secret_is_removed(secret: str, word: str) -> Non
     for text, hidden in texts.items():
         found = redacted(text)
         assert hidden not in found.replace(word, "") and REMOVED in found and word in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DB_PASSWORD=hunter2",
+        "MYSQL_ROOT_PASSWORD: hunter2",
+        "aws_secret_access_key=hunter2",
+        '"secretKey": "hunter2"',
+        '{"apiKey":"a,hunter2"}',
+        '"password":"ab\\"hunter2"',
+        "password: correct horse hunter2",
+        "redis://:hunter2@redis:6379/0",
+        "postgres://u:p@ss-hunter2@db/x",
+        "https://hunter2@host.example/x",
+        "--password hunter2",
+        "--db-password=hunter2",
+        "Authorization: AWS4-HMAC-SHA256 Credential=x, Signature=hunter2",
+        "Cookie: session=hunter2",
+        "/login?password%3Dhunter2",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nhunter2\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nhunter2",
+        "key: LS0tLS1CRUdJTihunter2",
+    ],
+)
+def test_usual_forms_are_known(text: str) -> None:
+    assert "hunter2" not in redacted(f"a {text}\nb") and redacted(f"a {text}\nb").startswith("a ")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "eyJ-",
+        "eyJaaaaaaaa",
+        "-eyJaaaaaaaa.",
+        "a.",
+        "ab://a:",
+        "-----BEGIN PRIVATE KEY-----",
+        "password",
+        "password  ",
+        "--token",
+    ],
+)
+def test_time_is_proportional_to_the_text(unit: str) -> None:
+    """What users write is in logs and objects, so a pattern that goes back over the text would hold up the command."""
+    judge_time(Case(unit, lambda size: unit * (size // len(unit)), redacted))
 
 
 def test_keys_kubeconfigs_and_bootstrap_tokens_are_removed() -> None:
@@ -60,6 +107,21 @@ def test_keys_kubeconfigs_and_bootstrap_tokens_are_removed() -> None:
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert redacted(text) == text
+
+
+def test_arguments_headers_and_options_are_removed() -> None:
+    spec = {
+        "args": ["--password", "hunter2", "--port", "80"],
+        "command": ["sh", "-c", "export PGPASSWORD=hunter2"],
+        "httpHeaders": [{"name": "X", "value": "hunter2"}],
+        "volumeAttributes": {"a": "hunter2"},
+        "options": {"a": "hunter2"},
+        "apiToken": "hunter2",
+        "secretName": "kept",
+    }
+    found = without_values(spec)
+    assert "hunter2" not in json.dumps(found)
+    assert found["args"] == ["--password", REMOVED, "--port", "80"] and found["secretName"] == "kept"
 
 
 def test_objects_lose_values_of_variables_and_data() -> None:

@@ -45,16 +45,14 @@ registries:
     pull = {"capabilities": ["pull", "resolve"]}
     assert files == {
         "registry.example.com:5000": {
-            "server": "https://registry.example.com:5000",
             "host": {
                 "http://10.0.0.1:5000": pull,
                 "https://mirror.example.com": pull,
                 "https://registry.example.com:5000": {**pull, "ca": str(ca)},
             },
         },
-        "docker.io": {"server": "https://docker.io", "host": {"http://10.0.0.1:5000": pull}},
+        "docker.io": {"host": {"http://10.0.0.1:5000": pull}},
         "old.example.com": {
-            "server": "https://old.example.com",
             "host": {"https://old.example.com": {**pull, "skip_verify": True}},
         },
         "10.0.0.9:5000": {"server": "http://10.0.0.9:5000"},
@@ -64,12 +62,35 @@ registries:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.rglob("registries/**/*.*") if path.is_file())
 
 
+def test_credentials_alone_are_no_concern_of_containerd(tmp_path: Path) -> None:
+    """A file with another server than containerd would choose breaks pulls from Docker Hub and from this machine."""
+    registries.write(tmp_path, {"docker.io": Registry(username="u", password="p")})
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert 'host."https://registry-1.docker.io"' in registries.hosts_file("docker.io", Registry(insecure=True))
+
+
 def test_what_leaves_the_file_is_removed_and_what_others_made_stays(tmp_path: Path) -> None:
-    registries.write(tmp_path, {"a.io": Registry(username="u", password="p"), "b.io": Registry(insecure=True)})
+    registries.write(tmp_path, {"a.io": Registry(insecure=True), "b.io": Registry(insecure=True)})
+    (tmp_path / "a.io/client.key").write_text("mine")
     (tmp_path / "c.io").mkdir()
-    (tmp_path / "c.io/hosts.toml").write_text('server = "https://c.io"\n')
-    registries.write(tmp_path, {"b.io": Registry(insecure=True)})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.io", "c.io"]
+    own = tmp_path / "c.io/hosts.toml"
+    own.write_text('server = "https://c.io"\n')
+    registries.write(tmp_path, {"c.io": Registry(username="u", password="p")})
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert names == ["a.io/client.key", "c.io/hosts.toml", "config.json"]
+    with pytest.raises(WherryError, match="was not written by wherry: move its settings"):
+        registries.write(tmp_path, {"c.io": Registry(insecure=True)})
+    assert own.read_text() == 'server = "https://c.io"\n'
+
+
+def test_files_of_earlier_versions_are_replaced(tmp_path: Path) -> None:
+    for host in ("a.io", "b.io"):
+        (tmp_path / host).mkdir()
+        text = f'server = "https://{host}"\n\n[host."http://m"]\n  capabilities = ["pull", "resolve"]\n'
+        (tmp_path / host / "hosts.toml").write_text(text)
+    registries.write(tmp_path, {"a.io": Registry(mirrors=["http://m"])})
+    assert [path.parent.name for path in tmp_path.glob("*/hosts.toml")] == ["a.io"]
+    assert registries.MARK in (tmp_path / "a.io/hosts.toml").read_text()
 
 
 @pytest.mark.parametrize(
