@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.decisions import ProfileScheduler, unreserve
 from control.scheduler.event_handlers import ROOM, same_pod
 from control.scheduler.extender import Extender, ExtenderError
-from control.scheduler.framework import BindingFailed, PreBindPlugin, Profile
+from control.scheduler.framework import BindingFailed, PermitPlugin, PreBindPlugin, Profile
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.queued_pod import QueuedPod
 from control.scheduler.writing import Writer
+from kube import cancellation
 from kube.api import core_v1
 from kube.clock import Clock
 from kube.errors import StatusError
@@ -28,6 +30,15 @@ log = logging.getLogger(__name__)
 FORESEEN = (StatusError, BindingFailed, ExtenderError)
 FIRST_PAUSE, LAST_PAUSE, READS = 1.0, 10.0, 12
 """Seconds between attempts to read a pod whose binding failed, and how many there are: a minute and a half."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparing:
+    """A pod that Permit and PreBind plugins work for."""
+
+    info: PodInfo
+    plugins: Sequence[PreBindPlugin]
+    deleted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class BindingCycle:
@@ -44,8 +55,8 @@ class BindingCycle:
     ) -> None:
         self._cluster, self._queue, self._pods = cluster, queue, pods
         self._extenders, self._slots, self._clock = extenders, slots, clock
-        self._preparing: dict[str, tuple[PodInfo, Sequence[PreBindPlugin]]] = {}
-        """Pods that PreBind plugins wait for, by UID."""
+        self._preparing: dict[str, _Preparing] = {}
+        """Pods whose binding is prepared, by UID."""
 
     async def run(self, served: ProfileScheduler, queued: QueuedPod, node: str) -> None:
         """Bind a pod, or requeue it; raises StatusError if even that cannot be written."""
@@ -72,10 +83,12 @@ class BindingCycle:
             self._abandon(change.new.metadata.uid or "")
 
     def _abandon(self, uid: str) -> None:
-        info, plugins = self._preparing.get(uid, (None, ()))
-        for plugin in plugins:
-            if info is not None and (abandon := getattr(plugin, "abandon", None)) is not None:
-                abandon(info)
+        preparing = self._preparing.get(uid)
+        if preparing is not None:
+            preparing.deleted.set()
+            for plugin in preparing.plugins:
+                if (abandon := getattr(plugin, "abandon", None)) is not None:
+                    abandon(preparing.info)
 
     async def _bound_to(self, writer: Writer, info: PodInfo) -> str:
         """Return the node that a pod is bound to; "" if it is not bound, deleted, or unknown."""
@@ -129,14 +142,14 @@ class BindingCycle:
         if not waiting and not profile.permit:
             return
         self._slots.release()  # this may take minutes: others are not to wait for it
-        self._preparing[info.uid] = info, waiting
+        preparing = self._preparing[info.uid] = _Preparing(info, waiting)
         current = self._pods.get(info.key)
         if current is None or not same_pod(info, current) or current.metadata.deletion_timestamp is not None:
             self._abandon(info.uid)
         try:
             await served.writer.expect(info, node)
             for gate in profile.permit:
-                await gate.permit(info, node)
+                await _permitted(gate, preparing, node)
             for plugin in waiting:
                 await plugin.pre_bind(info, node)
         finally:
@@ -151,3 +164,17 @@ class BindingCycle:
             if await plugin.bind(info, node):
                 return None
         raise BindingFailed("no bind plugin took the pod")
+
+
+async def _permitted(gate: PermitPlugin, preparing: _Preparing, node: str) -> None:
+    """Wait for a Permit plugin, but not for a deleted pod; raises what the plugin raises, and BindingFailed."""
+    permit = asyncio.ensure_future(gate.permit(preparing.info, node))
+    deleted = asyncio.ensure_future(preparing.deleted.wait())
+    try:
+        await asyncio.wait((permit, deleted), return_when=asyncio.FIRST_COMPLETED)
+        if not permit.done():
+            raise BindingFailed("the pod was deleted in the meantime")
+        await cancellation.as_error(permit)
+    finally:
+        for task in (permit, deleted):
+            task.cancel()

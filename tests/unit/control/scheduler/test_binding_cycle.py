@@ -15,6 +15,7 @@ from control.scheduler.queue import SchedulingQueue
 from control.scheduler.queued_pod import QueuedPod
 from kube.api import core_v1
 from kube.errors import StatusError
+from kube.informer import Change
 from tests.support.clock import FakeClock
 
 from .clusters import node, pod
@@ -135,6 +136,28 @@ async def test_a_pod_whose_claim_is_gone_is_tried_again() -> None:
     site.writer.expect = expect  # type: ignore[attr-defined]
     await site.place(pod("p"))
     assert len(site.queue) == 1 and site.writer.failures == ["uid-p"]
+
+
+async def test_a_permit_plugin_is_waited_for_until_its_pod_is_deleted() -> None:
+    waited = pod("p")
+    site, asked = Site(REFUSED, waited), asyncio.Event()
+
+    async def permit(info: PodInfo, node: str) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def expect(info: PodInfo, node: str) -> None:
+        return
+
+    site.served.profile.permit = [SimpleNamespace(permit=permit)]
+    site.writer.expect = expect  # type: ignore[attr-defined]
+    task = asyncio.create_task(site.place(waited))
+    await asked.wait()
+    del site.pods.by_key["default/p"]
+    site.cycle.pod_changed(Change("DELETED", waited, waited))
+    async with asyncio.timeout(30):
+        await task
+    assert not site.cluster.nodes["a"].pods and site.queue.lengths() == (0, 0, 0)
 
 
 async def test_a_new_pod_of_the_same_name_keeps_the_events_that_came_while_it_was_being_scheduled() -> None:
