@@ -8,7 +8,6 @@ knows, for the others NAME, NAME.log and NAME/NAME.log are tried. Limits and mes
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import stat
 from collections.abc import AsyncIterator, Iterable
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.server.log_files import open_beneath
+from agent.server.open_file import OpenFile
 from agent.symlinks import resolve
 from kube.clock import format_time, parse_time
 from kube.errors import FieldError, invalid_value, required, too_many
@@ -129,10 +129,10 @@ class LogQuery:
             yield f"\noptions present and query resolved to log files for [{names}]\ntry without specifying options\n".encode()
             return
         for name in others:
-            descriptor = await asyncio.to_thread(_first, self.folder, [name, f"{name}.log", f"{name}/{name}.log"])
-            if descriptor is None:
+            file = await asyncio.to_thread(_first, self.folder, [name, f"{name}.log", f"{name}/{name}.log"])
+            if file is None:
                 yield f"\nlog not found for {name}\n".encode()
-            async for piece in _contents(descriptor):
+            async for piece in _contents(file):
                 yield piece
 
     def arguments(self, services: Iterable[str]) -> list[str]:
@@ -187,30 +187,27 @@ async def _units() -> set[str]:
 
 
 def _there(folder: Path, name: str) -> bool:
-    descriptor = _first(folder, [name])
-    if descriptor is not None:
-        os.close(descriptor)
-    return descriptor is not None
+    return _first(folder, [name]) is not None
 
 
-def _first(folder: Path, names: Iterable[str]) -> int | None:
+def _first(folder: Path, names: Iterable[str]) -> OpenFile | None:
     """Open the first of the files below the folder that is there; a link is followed only where it ends inside."""
     root = resolve(folder)
     for name in names:
         try:
             wanted = resolve(root / name.replace("\\", "/").lstrip("/"))
-            descriptor = open_beneath(root, wanted)
+            file = OpenFile(open_beneath(root, wanted))
         except (OSError, ValueError):
             continue
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
+        if stat.S_ISREG(file.status().st_mode):
+            return file
     return None
 
 
-async def _contents(descriptor: int | None) -> AsyncIterator[bytes]:
-    if descriptor is None:
-        return
-    with os.fdopen(descriptor, "rb") as file:
-        while piece := await asyncio.to_thread(file.read, _CHUNK):
-            yield piece
+async def _contents(file: OpenFile | None) -> AsyncIterator[bytes]:
+    offset = 0
+    while file is not None and (piece := await asyncio.to_thread(file.read, _CHUNK, offset)):
+        offset += len(piece)
+        yield piece
+    if file is not None:
+        file.close()

@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from agent.server.log_files import open_beneath
 from agent.server.log_query import LogQuery, QueryError
+from agent.server.open_file import OpenFile
 from agent.server.protocol import allow_slow_reading
 from agent.symlinks import resolve
 
@@ -35,10 +36,10 @@ _SNIFFED = 512
 class _Found:
     """An open file, or a folder's entries."""
 
-    descriptor: int = -1
+    file: OpenFile | None = None
     size: int = 0
     modified: float = 0.0
-    entries: tuple[str, ...] | None = None
+    entries: tuple[str, ...] = ()
 
 
 class SystemLogs:
@@ -61,14 +62,14 @@ class SystemLogs:
             return PlainTextResponse("403 Forbidden\n", 403)
         except (OSError, ValueError):
             return PlainTextResponse("404 page not found\n", 404)
-        if found.entries is not None:
+        if found.file is None:
             if path and not path.endswith("/"):
                 return RedirectResponse(quote(path.rpartition("/")[2]) + "/", 301)
             return HTMLResponse(_listing(found.entries))
         if path.endswith("/"):
-            os.close(found.descriptor)
+            found.file.close()
             return RedirectResponse("../" + quote(path.rstrip("/").rpartition("/")[2]), 301)
-        return await _send(request, found, path)
+        return await _send(request, found, found.file, path)
 
     async def _query(self, request: Request) -> Response:
         try:
@@ -88,22 +89,15 @@ def look_up(folder: Path, path: str) -> _Found:
     if not wanted.is_relative_to(root):
         raise ValueError(f"{path} leads out of {folder}")
     if wanted == root:
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        file = OpenFile(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     else:
-        descriptor = open_beneath(root, wanted)
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            with os.scandir(descriptor) as entries:
-                names = sorted(e.name + ("/" if e.is_dir(follow_symlinks=False) else "") for e in entries)
-            os.close(descriptor)
-            return _Found(entries=tuple(names))
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{path} is neither a file nor a folder")
-        return _Found(descriptor, status.st_size, status.st_mtime)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        file = OpenFile(open_beneath(root, wanted))
+    status = file.status()
+    if stat.S_ISDIR(status.st_mode):
+        return _Found(entries=tuple(file.names()))
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is neither a file nor a folder")
+    return _Found(file, status.st_size, status.st_mtime)
 
 
 def _listing(entries: tuple[str, ...]) -> str:
@@ -112,38 +106,36 @@ def _listing(entries: tuple[str, ...]) -> str:
     return head + "".join(f"{line}\n" for line in lines) + "</pre>\n"
 
 
-async def _send(request: Request, found: _Found, path: str) -> Response:
+async def _send(request: Request, found: _Found, file: OpenFile, path: str) -> Response:
     """Send a file or the requested range, unless the client has it already."""
     if _unchanged(request.headers.get("if-modified-since", ""), found.modified):
-        os.close(found.descriptor)
+        file.close()
         return Response(status_code=304)
-    head = await asyncio.to_thread(os.pread, found.descriptor, _SNIFFED, 0)
+    head = await asyncio.to_thread(file.read, _SNIFFED, 0)
     plain = "application/octet-stream" if b"\0" in head else "text/plain; charset=utf-8"
     kind = mimetypes.guess_type(path)[0] or plain
     headers = {"Accept-Ranges": "bytes", "Last-Modified": formatdate(found.modified, usegmt=True), "Content-Type": kind}
     try:
         wanted = byte_range(request.headers.get("range", ""), found.size)
     except ValueError:
-        os.close(found.descriptor)
+        file.close()
         headers |= {"Content-Range": f"bytes */{found.size}", "Content-Type": "text/plain; charset=utf-8"}
         return Response("invalid range: failed to overlap\n", 416, headers)
     begin, end = wanted or (0, found.size)
     if wanted:
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{found.size}"
     headers["Content-Length"] = str(end - begin)
-    return StreamingResponse(_pieces(found.descriptor, begin, end), 206 if wanted else 200, headers)
+    return StreamingResponse(_pieces(file, begin, end), 206 if wanted else 200, headers)
 
 
-async def _pieces(descriptor: int, begin: int, end: int) -> AsyncIterator[bytes]:
-    try:
-        while begin < end:
-            piece = await asyncio.to_thread(os.pread, descriptor, min(_CHUNK, end - begin), begin)
-            if not piece:
-                raise EOFError("the log was cut short while it was sent")
-            begin += len(piece)
-            yield piece
-    finally:
-        os.close(descriptor)
+async def _pieces(file: OpenFile, begin: int, end: int) -> AsyncIterator[bytes]:
+    while begin < end:
+        piece = await asyncio.to_thread(file.read, min(_CHUNK, end - begin), begin)
+        if not piece:
+            raise EOFError("the log was cut short while it was sent")
+        begin += len(piece)
+        yield piece
+    file.close()
 
 
 def byte_range(text: str, size: int) -> tuple[int, int] | None:
