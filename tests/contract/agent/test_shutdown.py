@@ -184,9 +184,13 @@ async def test_a_message_that_is_too_large_is_discarded_while_it_is_received(
 ) -> None:
     mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
     other = await MessageBus(bus_address=manager.address).connect()
-    decoded = list[int]()
-    decode = bus_messages.decode
-    monkeypatch.setattr(bus_messages, "decode", lambda data: [decoded.append(len(data)), decode(data)][1])
+    decoded, decode = list[int](), bus_messages.decode
+
+    def count(data: bytes) -> bus_messages.Message:
+        decoded.append(len(data))
+        return decode(data)
+
+    monkeypatch.setattr(bus_messages, "decode", count)
     try:
         for _ in range(3):
             large = Message.new_signal(
