@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ import yaml
 from wherry import registries
 from wherry.command_options import Option
 from wherry.errors import WherryError
+from wherry.registries import Registry
+from wherry.yaml_values import line as line_of
+from wherry.yaml_values import scalar, texts
 
-SECRETS = frozenset({"token", "certificate-key"})
-"""Options that only root may read."""
+_SECRETS = frozenset({"token", "certificate_key"})
+"""Parameters that only root may read."""
+_USER_INFORMATION = re.compile(r"://[^/\s]{0,1024}@")
 REGISTRIES = Option("registries", "registries", dict, "Image registries.", "none")
 """The only key that is no option of the command line."""
-_KINDS = {str: "a text", int: "a number", bool: "true or false", list: "a list of texts"}
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 
@@ -34,6 +37,7 @@ class ConfigFile:
     path: Path
     arguments: Mapping[str, Any] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
+    exists: bool = True
 
     def place(self, option: str) -> str:
         return f"{self.path}:{self.lines[option]}"
@@ -47,13 +51,13 @@ class ConfigFile:
         )
 
     @contextlib.contextmanager
-    def located(self) -> Iterator[None]:
-        """Put the line before the message of an error that begins with an option of the file."""
+    def located(self, flags: Container[str] = ()) -> Iterator[None]:
+        """Put the line before the message of an error that begins with an option of the file, except for those in `flags`."""
         try:
             yield
         except WherryError as error:
             found = _OPTION.match(str(error))
-            if found is None or found[1] not in self.lines:
+            if found is None or found[1] not in self.lines or found[1] in flags:
                 raise
             raise WherryError(f"{self.place(found[1])}: {str(error)[2:]}") from error
 
@@ -65,22 +69,22 @@ def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False)
     except FileNotFoundError as error:
         if must_exist:
             raise WherryError(f"there is no file {path}") from error
-        return ConfigFile(path)
+        return ConfigFile(path, exists=False)
     except (OSError, UnicodeDecodeError) as error:
         raise WherryError(f"{path} cannot be read: {getattr(error, 'strerror', '') or 'it is not UTF-8'}") from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise WherryError(_syntax(path, error)) from error
     if root is None:
         return ConfigFile(path)
     if not isinstance(root, yaml.MappingNode):
-        raise WherryError(f"{path}:{root.start_mark.line + 1}: write options as keys, as in `max-pods: 200`")
+        raise WherryError(f"{path}:{line_of(root)}: write options as keys, as in `max-pods: 200`")
     lines: dict[str, int] = {}
     arguments: dict[str, Any] = {}
     problems: list[str] = []
     for key, node in root.value:
-        name, line = str(key.value), key.start_mark.line + 1
+        name, line = str(key.value), line_of(key)
         option = REGISTRIES if name == REGISTRIES.name else options.get(name)
         if option is None:
             near = difflib.get_close_matches(name, [*options, REGISTRIES.name], 1)
@@ -91,12 +95,15 @@ def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False)
             problems.append(f"{path}:{line}: {name} is set in line {lines[name]}, too")
         else:
             lines[name] = line
+            if option is REGISTRIES:
+                arguments[option.parameter], wrong = registries.read(node)
+                problems += [f"{path}:{where}: {name}: {problem}" for where, problem in wrong]
+                continue
             try:
                 arguments[option.parameter] = _value(option, node)
             except ValueError as error:
-                problems.append(f"{path}:{node.start_mark.line + 1}: {name}: {error}")
-    passwords = any(one.password for one in arguments.get(REGISTRIES.parameter, {}).values())
-    if (passwords or SECRETS & lines.keys()) and path.stat().st_mode & 0o077:
+                problems.append(f"{path}:{line_of(node)}: {name}: {error}")
+    if _has_secrets(arguments) and path.stat().st_mode & 0o077:
         problems.append(f"{path} contains secrets and other users may read it: `chmod 600 {path}`")
     _fail(problems)
     return ConfigFile(path, arguments, lines)
@@ -104,32 +111,28 @@ def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False)
 
 def _value(option: Option, node: yaml.Node) -> Any:
     """Return the value of an option; raise ValueError if it has another type."""
-    if option is REGISTRIES:
-        return registries.read(node)
     if option.name == "registry-mirror" and isinstance(node, yaml.MappingNode):
-        return [f"{_scalar(host, str)}={_scalar(url, str)}" for host, url in node.value]
+        return [f"{scalar(host, str)}={scalar(url, str)}" for host, url in node.value]
     if option.type is list:
-        if not isinstance(node, yaml.SequenceNode):
-            raise ValueError(f"write {_KINDS[list]}, as in `{option.name}: [a, b]`")
-        return [_scalar(item, str) for item in node.value]
+        return texts(node, f"{option.name}: [a, b]")
     if option.type is str and isinstance(node, yaml.SequenceNode):
-        return ",".join(str(_scalar(item, str)) for item in node.value)
-    return _scalar(node, option.type)
+        return ",".join(texts(node, ""))
+    return scalar(node, option.type)
 
 
-def _scalar(node: yaml.Node, kind: type) -> str | int | bool:
-    tag = node.tag.rpartition(":")[2]
-    if isinstance(node, yaml.ScalarNode):
-        if kind is str and tag != "null":
-            return str(node.value)
-        if kind is int and tag == "int" and re.fullmatch("0|[1-9][0-9]{0,8}", node.value):
-            return int(node.value)
-        if kind is bool and node.value in ("true", "false"):
-            return bool(node.value == "true")
-    raise ValueError(f"write {_KINDS[kind]}")
+def _has_secrets(arguments: Mapping[str, Any]) -> bool:
+    """Return whether there are tokens, passwords, or URLs with user information."""
+    if not _SECRETS.isdisjoint(arguments):
+        return True
+    registries_: Mapping[str, Registry] = arguments.get(REGISTRIES.parameter, {})
+    found = [text for value in arguments.values() for text in (value if isinstance(value, list) else [value])]
+    found += [url for one in registries_.values() for url in one.mirrors]
+    return any(one.password for one in registries_.values()) or any(
+        isinstance(text, str) and _USER_INFORMATION.search(text) for text in found
+    )
 
 
-def _syntax(path: Path, error: yaml.YAMLError) -> str:
+def _syntax(path: Path, error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark else ""
     return f"{path}{line}: {getattr(error, 'problem', None) or 'this is not YAML'}"

@@ -84,14 +84,17 @@ def join(
     """
     from wherry import join as joining
     from wherry import other_proxy
+    from wherry.up_command import up
 
     arguments = {name: value for name, value in locals().items() if value}
     root()
     known = options_of(join)
-    file = config_file.read(Layout(Path(prefix)).config, known)
-    settings = wanted.merge(Settings(prefix=prefix), file, wanted.given(arguments), known)
+    file = config_file.read(Layout(Path(prefix)).config, options_of(up) | known)
     chosen = {"server": "", "token": "", "discovery_token_ca_cert_hash": "", **file.arguments, **arguments}
-    with file.located():
+    role = "control-plane" if chosen.get("control_plane") else "worker"
+    flags = wanted.given(arguments)
+    settings = wanted.merge(Settings(prefix=prefix), file, flags, known, joining=role)
+    with file.located({name.replace("_", "-") for name in arguments}):
         credentials = joining.credentials(
             chosen["server"],
             chosen["token"],
@@ -105,7 +108,7 @@ def join(
             f"this machine already is node {before.node_name} of the cluster at {before.server}: `wherry up` starts it, "
             "`wherry reset` makes it free to join"
         )
-    with file.located():
+    with file.located(wanted.names(flags, known)):
         other_proxy.describe(asyncio.run(joining.join(settings, credentials)))
 
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,10 +19,12 @@ import yaml
 
 from kube.files import write_file
 from wherry.errors import WherryError
+from wherry.yaml_values import line, scalar, texts
 
 MARK = "# Written by wherry: see /etc/wherry/config.yaml."
-HOSTS, CREDENTIALS = "hosts.toml", "config.json"
+HOSTS, CREDENTIALS, SETTINGS = "hosts.toml", "config.json", "settings.json"
 _EARLIER = re.compile(r'server = "https://[^"\n]*"\n\n\[host\."[^"\n]*"\]\n  capabilities = \["pull", "resolve"\]\n')
+_TYPES = {"mirrors": list, "ca": str, "insecure": bool, "plain-http": bool, "username": str, "password": str}
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
@@ -39,27 +42,50 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     password: str = ""
 
     @property
-    def of_containerd(self) -> bool:
+    def needs_hosts_toml(self) -> bool:
         """True if containerd must know of it; the agent has the credentials."""
         return bool(self.mirrors or self.ca or self.insecure or self.plain_http)
 
 
-def read(node: yaml.Node) -> dict[str, Registry]:
-    """Return the registries of a configuration file by host; raise ValueError with what is wrong in one sentence."""
+def read(node: yaml.Node) -> tuple[dict[str, Registry], list[tuple[int, str]]]:
+    """Return the registries of a configuration file by host, and what is wrong with them, each with its line."""
     if not isinstance(node, yaml.MappingNode):
-        raise ValueError("write hosts as keys, as in `registry.example.com: {ca: /etc/ssl/registry.pem}`")
+        example = "registry.example.com: {ca: /etc/ssl/registry.pem}"
+        return {}, [(line(node), f"write hosts as keys, as in `{example}`")]
     found: dict[str, Registry] = {}
+    problems: list[tuple[int, str]] = []
     for key, value in node.value:
         host = str(key.value)
         if host in found:
-            raise ValueError(f"{host} is there twice")
-        try:
-            found[host] = msgspec.convert(yaml.SafeLoader("").construct_document(value) or {}, Registry)
-        except (msgspec.ValidationError, yaml.YAMLError) as error:
-            raise ValueError(f"{host}: {error}") from error
-        if problem := problem_of(host, found[host]):
-            raise ValueError(f"{host}: {problem}")
-    return found
+            problems.append((line(key), f"{host} is there twice"))
+            continue
+        fields, wrong = _fields(value)
+        found[host] = Registry(**fields)
+        problems += [(where, f"{host}: {problem}") for where, problem in wrong]
+        if not wrong and (problem := problem_of(host, found[host])):
+            problems.append((line(key), f"{host}: {problem}"))
+    return found, problems
+
+
+def _fields(node: yaml.Node) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+    """Return the settings of one registry, and what is wrong with them."""
+    if not isinstance(node, yaml.MappingNode):
+        return {}, [(line(node), "write settings as keys, as in `{insecure: true}`")]
+    found: dict[str, Any] = {}
+    problems = []
+    for key, value in node.value:
+        name = str(key.value)
+        kind = _TYPES.get(name)
+        if kind is None:
+            problems.append((line(key), f"there is no setting {name}; there are {', '.join(_TYPES)}"))
+        elif (field := name.replace("-", "_")) in found:
+            problems.append((line(key), f"{name} is there twice"))
+        else:
+            try:
+                found[field] = texts(value, f"{name}: [a]") if kind is list else scalar(value, kind)
+            except ValueError as error:
+                problems.append((line(value), f"{name}: {error}"))
+    return found, problems
 
 
 def problem_of(host: str, registry: Registry) -> str:
@@ -71,15 +97,15 @@ def problem_of(host: str, registry: Registry) -> str:
             return f"{url} is no URL of a mirror; write http:// or https:// and its host"
     if bool(registry.username) != bool(registry.password):
         return "username and password go together"
-    if registry.ca and not Path(registry.ca).is_file():
-        return f"there is no file {registry.ca}"
+    if registry.ca and not (registry.ca.startswith("/") and Path(registry.ca).is_file()):
+        return f"there is no file {registry.ca}; write its path from /"
     if registry.plain_http and (registry.ca or registry.insecure):
         return "with plain-http there is no certificate for ca or insecure"
     return ""
 
 
 def _is_host(text: str) -> bool:
-    return _HOST.fullmatch(text) is not None
+    return _HOST.fullmatch(text) is not None and text not in (CREDENTIALS, SETTINGS)
 
 
 def _is_url(text: str) -> bool:
@@ -100,7 +126,7 @@ def write(folder: Path, registries: dict[str, Registry]) -> None:
 
     Raise WherryError for a file that the administrator made.
     """
-    wanted = {host: one for host, one in registries.items() if one.of_containerd}
+    wanted = {host: one for host, one in registries.items() if one.needs_hosts_toml}
     for host in wanted:
         if (made := folder / host / HOSTS).exists() and not _is_own(made):
             raise WherryError(f"{made} was not written by wherry: move its settings to `registries` or remove it")

@@ -17,8 +17,9 @@ from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from cri.client import Client as RuntimeClient
 from kube import process_files
 from kube.process import CommandError
-from wherry import daemons, home_files, host_port_rules, units
+from wherry import daemons, home_files, host_port_rules, registries, units
 from wherry.errors import WherryError
+from wherry.layout import Layout
 from wherry.progress import errors, step
 from wherry.settings import Settings
 
@@ -182,13 +183,27 @@ def _remove_files(settings: Settings, *, keep_data: bool) -> None:
     doomed += [entry for entry in layout.kubelet.glob("*") if entry not in kept]
     doomed.append(layout.cni_state / NETWORK)
     if not keep_data:
-        doomed += [layout.kubelet, layout.state, layout.etc]
-    for folder in doomed:
+        doomed += [layout.kubelet, layout.state, *_own_configuration(layout)]
+    for path in doomed:
         with contextlib.suppress(OSError):
-            remove(folder)
+            remove(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    with contextlib.suppress(OSError):  # what the administrator wrote stays
+        layout.etc.rmdir()
     with contextlib.suppress(CommandError):
         if settings.prefix != "/":
             _remove_empty_parents(settings)
+
+
+def _own_configuration(layout: Layout) -> list[Path]:
+    """Remove Wherry's files of image registries, and return the rest to remove of the configuration.
+
+    The configuration file and other files of registries are the administrator's; a join that failed has read them.
+    """
+    with contextlib.suppress(OSError, WherryError):
+        registries.write(layout.registries, {})
+        (layout.registries / registries.SETTINGS).unlink(missing_ok=True)
+        layout.registries.rmdir()
+    return [entry for entry in layout.etc.glob("*") if entry not in (layout.config, layout.registries)]
 
 
 def _remove_empty_parents(settings: Settings) -> None:

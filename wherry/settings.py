@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import pwd
 import socket
@@ -138,8 +139,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return [address for address in (self.node_ip, self.second_node_ip) if address]
 
     def save(self) -> None:
-        """Write the file of the settings, for root and the control plane's account: URLs in it may have passwords."""
-        data = msgspec.json.format(msgspec.json.encode(self)) + b"\n"
+        """Write the file of the settings, for root and the control plane's account: URLs in it may have passwords.
+
+        The registries, whose passwords the control plane does not need, are in a file for root alone.
+        """
+        write_file(self.layout.registries / registries.SETTINGS, msgspec.json.encode(self.registries), 0o600)
+        public = msgspec.structs.replace(self, registries={})
+        data = msgspec.json.format(msgspec.json.encode(public)) + b"\n"
         group = -1 if self.is_worker or self.prefix != "/" else _account_group()
         write_file(self.layout.settings, data, 0o600 if group == -1 else 0o640, group)
 
@@ -156,7 +162,11 @@ def load(prefix: str = "/") -> Settings | None:
     """Return the settings of the cluster that was brought up here, None if there is none. Raise WherryError."""
     path = Layout(Path(prefix)).settings
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Settings)
+        found = msgspec.json.decode(path.read_bytes(), type=Settings)
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            private = (found.layout.registries / registries.SETTINGS).read_bytes()
+            found = msgspec.structs.replace(found, registries=msgspec.json.decode(private, type=dict[str, Registry]))
+        return found
     except FileNotFoundError:
         return None
     except PermissionError as error:
@@ -196,10 +206,10 @@ def complete(settings: Settings, default_address: str) -> Settings:
     for host, mirror in settings.registry_mirrors.items():
         if problem := registries.problem_of(host, Registry(mirrors=[mirror])):
             raise WherryError(f"--registry-mirror {host}={mirror}: {problem}")
-    if settings.runtime_endpoint and any(one.of_containerd for one in settings.all_registries.values()):
+    if settings.runtime_endpoint and any(one.needs_hosts_toml for one in settings.all_registries.values()):
         raise WherryError(
             "--registry-mirror and `registries` are for Wherry's own containerd: "
-            f"write the hosts.toml of the one at {settings.runtime_endpoint}"
+            f"write the hosts.toml of the one at {settings.runtime_endpoint}, and use --unset registry-mirror"
         )
     try:
         PortRanges.parse(settings.load_balancer_ports)

@@ -69,8 +69,9 @@ async def up(wanted: Settings) -> Settings:
 
 
 def _same(before: Settings | None, settings: Settings) -> bool:
-    """Return whether the daemons would run with the same options, wherever these were given."""
-    return before is not None and msgspec.structs.replace(before, configured=settings.configured) == settings
+    """Return whether the daemons would run with the same options. Files of registries are read for each pull."""
+    read_later = {name: getattr(settings, name) for name in ("configured", "registries", "registry_mirrors")}
+    return before is not None and msgspec.structs.replace(before, **read_later) == settings
 
 
 async def _start_again(settings: Settings) -> Settings:

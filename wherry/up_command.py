@@ -14,13 +14,14 @@ from wherry.command_options import options_of
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.membership import join, root
+from wherry.progress import console
 from wherry.settings import Settings
 
 Unset = Annotated[
     list[str] | None,
     typer.Option(
         "--unset",
-        help="Option to set back to its default, as max-pods. May be repeated. Default: none.",
+        help="Option to reset to its default, for example max-pods. May be repeated. Default: none.",
         show_default=False,
     ),
 ]
@@ -74,10 +75,13 @@ def up(
     file = config_file.read(Layout(Path(prefix)).config, options_of(join) | known)
     if before is None or not before.joined:
         file.require(known, "wherry up")
+    if before is not None and before.configured and not file.exists:
+        console.print(f"there is no {file.path}: the options that it had stay in force", markup=False, soft_wrap=True)
     settings = wanted.merge(before or Settings(prefix=prefix), file, flags, known, unset or ())
-    if before is not None and settings.store != before.store:
-        raise WherryError(
-            f"this cluster is stored in {before.store}: `wherry store migrate` moves it to etcd, `wherry reset` removes it"
-        )
-    with file.located():
+    with file.located(wanted.names(flags, known)):
+        if before is not None and settings.store != before.store:
+            raise WherryError(
+                f"--store {settings.store}: this cluster is stored in {before.store}; `wherry store migrate` moves it to etcd, "
+                "`wherry reset` removes it"
+            )
         asyncio.run(bring_up(settings))

@@ -10,6 +10,7 @@ import msgspec
 from wherry.command_options import Option
 from wherry.config_file import REGISTRIES, ConfigFile
 from wherry.errors import WherryError
+from wherry.published import SHARED_SETTINGS
 from wherry.registries import Registry
 from wherry.settings import OF_A_NODE, Settings, check_worker
 
@@ -33,30 +34,59 @@ def mirrors(pairs: Collection[str]) -> dict[str, str]:
     return {host: url for host, _, url in found}
 
 
+IDENTITY = frozenset(
+    "node_name api_port pod_cidr service_cidr cluster_domain cluster_dns "
+    "store etcd_servers etcd_cafile etcd_certfile etcd_keyfile etcd_prefix".split()
+)
+"""Settings of a node or a cluster that exists, which only --unset resets: a line or a file may be missing by mistake."""
+
+
 def merge(
     before: Settings,
     file: ConfigFile,
     flags: Mapping[str, Any],
     options: Mapping[str, Option],
     unset: Collection[str] = (),
+    *,
+    joining: str = "",
 ) -> Settings:
     """Return the settings that are wanted on a machine with the settings `before`.
 
-    A setting that was taken from the file, and is not there any more, gets its default again, as do those of `unset`.
-    Raise WherryError for an option that this machine cannot decide.
+    A setting that was taken from the file, and is not there any more, gets its default again, as do those of `unset`. Settings
+    of the cluster in the file of a machine that has joined, or is `joining` in a role, are ignored. Raise WherryError for an
+    option that this machine cannot decide.
     """
     with file.located():
-        values = given(file.arguments)
-    back = {name for name in before.configured if name not in values and (not before.is_worker or name in OF_A_NODE)}
+        values = {name: value for name, value in given(file.arguments).items() if _own(name, before, joining)}
+    reset = (
+        {name for name in before.configured if name not in values and name not in IDENTITY} if file.exists else set()
+    )
     for name in unset:
-        back.add(_unset(name, file, flags, options))
+        reset.add(_unset(name, file, flags, options))
     defaults = Settings()
-    changes = {name: getattr(defaults, name) for name in back} | values | dict(flags)
-    with file.located():
+    changes = {name: getattr(defaults, name) for name in reset} | values | dict(flags)
+    with file.located(names(flags, options)):
         check_worker(before, {name: value for name, value in changes.items() if value != getattr(before, name)})
-    if "node_ip" in back:
-        changes.setdefault("second_node_ip", "")
-    return msgspec.structs.replace(before, **changes, configured=sorted(values.keys() - flags.keys()))
+    if "node_ip" in changes:
+        changes["second_node_ip"] = ""
+    if changes.get("service_cidr", before.service_cidr) != before.service_cidr:
+        changes.setdefault("cluster_dns", "")
+    configured = sorted(values.keys() - flags.keys()) if file.exists else before.configured
+    return msgspec.structs.replace(before, **changes, configured=configured)
+
+
+def _own(name: str, before: Settings, joining: str) -> bool:
+    """Return whether a machine decides a setting by its file."""
+    if before.is_worker:
+        return name in OF_A_NODE
+    if joining == "worker":
+        return name in OF_A_NODE or name == "node_name"
+    return name not in SHARED_SETTINGS or not (before.joined or joining)
+
+
+def names(flags: Collection[str], options: Mapping[str, Option]) -> set[str]:
+    """Return the names of the options that flags set."""
+    return {name for name, option in options.items() if _FIELDS.get(option.parameter, option.parameter) in flags}
 
 
 def _unset(name: str, file: ConfigFile, flags: Mapping[str, Any], options: Mapping[str, Option]) -> str:

@@ -108,8 +108,9 @@ def test_a_file_that_cannot_be_read_is_an_error_and_none_is_empty(tmp_path: Path
 
 
 def test_a_token_is_for_root_alone(tmp_path: Path) -> None:
-    with pytest.raises(WherryError, match="contains secrets and other users may read it: `chmod 600"):
-        config_file.read(written(tmp_path, "token: a.b\n"), JOIN)
+    for text in ("token: a.b", "etcd-servers: https://u:p@a.example", "registry-mirror: {a.io: 'http://u:p@b.io'}"):
+        with pytest.raises(WherryError, match="contains secrets and other users may read it: `chmod 600"):
+            config_file.read(written(tmp_path, f"{text}\n"), UP | JOIN)
     assert config_file.read(written(tmp_path, "token: a.b\n", 0o600), JOIN).arguments == {"token": "a.b"}
 
 
@@ -141,21 +142,55 @@ def test_an_option_can_be_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_worker_takes_no_options_of_the_cluster(tmp_path: Path) -> None:
+    """All machines may share one file, so that options of the cluster in it are left to the first machine."""
     worker = Settings(role="worker", joined="https://192.0.2.1:6443", node_name="n")
-    assert merged(tmp_path, "max-pods: 9\n", worker).max_pods == 9
-    with pytest.raises(WherryError, match=r"config.yaml:1: pod-cidr is the cluster's, not a worker's"):
-        merged(tmp_path, "pod-cidr: 10.1.0.0/16\n", worker)
+    found = merged(tmp_path, "max-pods: 9\npod-cidr: 10.1.0.0/16\napi-port: 8443\nnode-name: other\n", worker)
+    assert (found.max_pods, found.pod_cidr, found.api_port, found.node_name) == (9, "10.244.0.0/16", 6443, "n")
+    with pytest.raises(WherryError, match="--pod-cidr is the cluster's, not a worker's"):
+        merged(tmp_path, "", worker, pod_cidr="10.1.0.0/16")
     with pytest.raises(WherryError, match="--pod-cidr is the cluster's, not a worker's"):
         merged(tmp_path, "", msgspec.structs.replace(worker, pod_cidr="10.1.0.0/16"), ("pod-cidr",))
 
 
-def test_a_worker_starts_again_with_the_options_that_it_joined_with(tmp_path: Path) -> None:
-    """`wherry join` takes options of members of the control plane, too, from a file that all machines may share."""
-    text = "node-name: n\napi-port: 8443\nname: [a]\nmax-pods: 9\n"
-    joined = msgspec.structs.replace(merged(tmp_path, text), role="worker", joined="https://192.0.2.1:6443")
-    assert merged(tmp_path, text, joined) == joined
-    later = merged(tmp_path, "", joined)
-    assert (later.node_name, later.api_port, later.names, later.max_pods) == ("n", 8443, ["a"], 110)
+def test_a_machine_that_joins_leaves_options_of_the_cluster_to_it(tmp_path: Path) -> None:
+    text = "node-name: n\napi-port: 8443\nname: [a]\nmax-pods: 9\npod-cidr: 10.1.0.0/16\n"
+    file = config_file.read(written(tmp_path, text), UP | JOIN)
+    worker = wanted.merge(Settings(), file, {}, JOIN, joining="worker")
+    assert (worker.node_name, worker.max_pods, worker.api_port, worker.names) == ("n", 9, 6443, [])
+    member = wanted.merge(Settings(), file, {}, JOIN, joining="control-plane")
+    assert (member.api_port, member.names, member.pod_cidr) == (8443, ["a"], "10.244.0.0/16")
+    joined = msgspec.structs.replace(worker, role="worker", joined="https://192.0.2.1:6443")
+    assert merged(tmp_path, text, joined).max_pods == 9 and merged(tmp_path, "", joined).max_pods == 110
+
+
+def test_what_identifies_a_cluster_is_reset_by_the_command_only(tmp_path: Path) -> None:
+    """A line, or the whole file, may be missing by mistake: a running cluster would get other addresses and names."""
+    text = "node-name: n1\npod-cidr: 10.1.0.0/16\nservice-cidr: 10.2.0.0/16\nmax-pods: 9\n"
+    before = msgspec.structs.replace(merged(tmp_path, text), cluster_dns="10.2.0.10")
+    shorter = merged(tmp_path, "{}", before)
+    assert (shorter.node_name, shorter.pod_cidr, shorter.service_cidr, shorter.max_pods) == (
+        "n1",
+        "10.1.0.0/16",
+        "10.2.0.0/16",
+        110,
+    )
+    (tmp_path / "config.yaml").unlink()
+    assert wanted.merge(before, config_file.read(tmp_path / "config.yaml", UP), {}, UP) == before
+    unset = merged(tmp_path, "{}", before, ("service-cidr",))
+    assert (unset.service_cidr, unset.cluster_dns, unset.pod_cidr) == ("10.96.0.0/12", "", "10.1.0.0/16")
+
+
+def test_a_shorter_node_address_has_no_second_one(tmp_path: Path) -> None:
+    before = merged(
+        tmp_path, "node-ip: [192.0.2.1, '2001:db8::1']\n", Settings(node_ip="192.0.2.1", second_node_ip="2001:db8::1")
+    )
+    assert (before.node_ip, before.second_node_ip) == ("192.0.2.1,2001:db8::1", "")
+    assert (
+        merged(
+            tmp_path, "node-ip: 192.0.2.1\n", Settings(node_ip="192.0.2.1", second_node_ip="2001:db8::1")
+        ).second_node_ip
+        == ""
+    )
 
 
 def config(folder: Path, *arguments: str) -> tuple[int, str]:
@@ -223,9 +258,24 @@ def test_join_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert str(found.exception).startswith(f"{path}:2: token: ")
     found = CliRunner().invoke(app, ["join", "--prefix", str(tmp_path), "--token", "abcdef.0123456789abcdef"])
     assert str(found.exception).startswith(f"{path}:3: discovery-token-ca-cert-hash is sha256:")
+    found = CliRunner().invoke(
+        app,
+        [
+            "join",
+            "--prefix",
+            str(tmp_path),
+            "--discovery-token-ca-cert-hash",
+            "y",
+            "--token",
+            "abcdef.0123456789abcdef",
+        ],
+    )
+    assert str(found.exception).startswith("--discovery-token-ca-cert-hash is sha256:"), (
+        "it is the command's, not the file's"
+    )
     path.write_text("pod-cidr: 10.1.0.0/16\n")
     found = CliRunner().invoke(app, ["join", "--prefix", str(tmp_path)])
-    assert str(found.exception).startswith(f"{path}:1: there is no option pod-cidr")
+    assert str(found.exception) == "the API server's address is missing: copy the line that `wherry up` printed"
 
 
 VALUES = {
@@ -248,8 +298,11 @@ def test_what_is_written_is_what_is_read_and_nothing_of_an_older_file_stays(
     tmp_path_factory: pytest.TempPathFactory, first: dict[str, object], second: dict[str, object]
 ) -> None:
     folder = tmp_path_factory.mktemp("config")
-    found = merged(folder, yaml.safe_dump(second), merged(folder, yaml.safe_dump(first)))
-    assert found == merged(folder, yaml.safe_dump(second))
+    after = merged(folder, yaml.safe_dump(first))
+    found, alone = merged(folder, yaml.safe_dump(second), after), merged(folder, yaml.safe_dump(second))
+    for name in Settings.__struct_fields__:
+        kept = name in wanted.IDENTITY and name not in alone.configured
+        assert getattr(found, name) == (getattr(after, name) if kept else getattr(alone, name)) or name == "cluster_dns"
     shown = wanted.as_options(found, UP)
     for name, value in second.items():
         expected = wanted.mirrors(value) if name == "registry-mirror" else value  # type: ignore[arg-type]

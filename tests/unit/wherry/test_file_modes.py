@@ -78,12 +78,19 @@ def test_settings_of_an_older_version_are_closed_and_the_check_warns_of_them(tmp
 
 
 def test_the_control_planes_account_may_read_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[tuple[int, int]] = []
-    monkeypatch.setattr(saved, "write_file", lambda path, data, mode, group: written.append((mode, group)))
+    written: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(
+        saved, "write_file", lambda path, data, mode, group=-1: written.append((path.name, mode, group))
+    )
     monkeypatch.setattr(saved, "_account_group", lambda: 973)
     for each in (Settings(), Settings(role="worker"), Settings(prefix="/tmp/second")):
         each.save()
-    assert written == [(0o640, 973), (0o600, -1), (0o600, -1)]
+    assert [each for each in written if each[0] == "wherry.json"] == [
+        ("wherry.json", 0o640, 973),
+        ("wherry.json", 0o600, -1),
+        ("wherry.json", 0o600, -1),
+    ]
+    assert {each for each in written if each[0] != "wherry.json"} == {("settings.json", 0o600, -1)}
 
 
 def test_a_user_who_may_not_read_the_settings_is_advised_to_use_sudo(

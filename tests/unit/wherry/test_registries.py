@@ -11,7 +11,8 @@ import pytest
 
 from agent.images.credentials.keyring import Keyring
 from kube.api import core_v1, meta_v1
-from wherry import config_file, registries, wanted
+from wherry import config_file, registries, reset, wanted
+from wherry import settings as saved
 from wherry.errors import WherryError
 from wherry.registries import Registry
 from wherry.settings import Settings, complete
@@ -62,7 +63,7 @@ registries:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.rglob("registries/**/*.*") if path.is_file())
 
 
-def test_credentials_alone_are_no_concern_of_containerd(tmp_path: Path) -> None:
+def test_credentials_alone_are_no_concern_needs_hosts_toml(tmp_path: Path) -> None:
     """A file with another server than containerd would choose breaks pulls from Docker Hub and from this machine."""
     registries.write(tmp_path, {"docker.io": Registry(username="u", password="p")})
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
@@ -97,8 +98,8 @@ def test_files_of_earlier_versions_are_replaced(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("[a]", "write hosts as keys"),
-        ("{a.io: {user: x}}", "a.io: Object contains unknown field `user`"),
-        ("{a.io: {insecure: 1}}", "a.io: Expected `bool`, got `int`"),
+        ("{a.io: {user: x}}", "a.io: there is no setting user; there are mirrors, ca,"),
+        ("{a.io: {insecure: 1}}", "a.io: insecure: write true or false"),
         ("{a.io: {username: u}}", "a.io: username and password go together"),
         ("{a.io: {ca: /none}}", "a.io: there is no file /none"),
         ("{a.io: {plain-http: true, insecure: true}}", "a.io: with plain-http there is no certificate"),
@@ -107,6 +108,11 @@ def test_files_of_earlier_versions_are_replaced(tmp_path: Path) -> None:
         ("{a.io: {mirrors: [b.io]}}", "a.io: b.io is no URL of a mirror"),
         ("{a.io: {mirrors: ['http://b\"]x']}}", "is no URL of a mirror"),
         ("{a.io: {}, a.io: {}}", "a.io is there twice"),
+        ("{a.io: {insecure: true, insecure: false}}", "a.io: insecure is there twice"),
+        ("{a.io: {insecure: !!bool maybe}}", "a.io: insecure: write true or false"),
+        ("{a.io: x}", "a.io: write settings as keys"),
+        ("{config.json: {}}", "config.json: this is no host"),
+        ("{a.io: {ca: ca.pem}}", "a.io: there is no file ca.pem; write its path from /"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
@@ -165,3 +171,27 @@ async def test_the_agent_reads_the_nodes_credentials(tmp_path: Path) -> None:
         [each.username for each in await keyring.find(pod, image, ())] for image in ("a.io/x:1", "b.io/x:1", "c.io/x")
     ]
     assert names == [["u"], ["v"], []]
+
+
+def test_passwords_are_saved_for_root_alone(tmp_path: Path) -> None:
+    """The control plane's account reads wherry.json, and needs no credentials of registries."""
+    kept = {"a.io": Registry(username="u", password="secret")}
+    Settings(prefix=str(tmp_path), registries=kept).save()
+    layout = Settings(prefix=str(tmp_path)).layout
+    private = layout.registries / "settings.json"
+    assert "secret" not in layout.settings.read_text() and private.stat().st_mode & 0o777 == 0o600
+    found = saved.load(str(tmp_path))
+    assert found is not None and found.registries == kept
+    private.unlink()
+    assert saved.load(str(tmp_path)) == Settings(prefix=str(tmp_path))
+
+
+def test_a_reset_leaves_what_the_administrator_wrote(tmp_path: Path) -> None:
+    layout = Settings(prefix=str(tmp_path)).layout
+    registries.write(layout.registries, {"a.io": Registry(insecure=True, username="u", password="p")})
+    own = layout.registries / "b.io/hosts.toml"
+    own.parent.mkdir()
+    for path in (layout.config, own, layout.admin_kubeconfig):
+        path.write_text("x")
+    reset._remove_files(Settings(prefix=str(tmp_path)), keep_data=False)
+    assert sorted(path for path in layout.etc.rglob("*") if path.is_file()) == sorted([layout.config, own])
