@@ -32,14 +32,11 @@ def templates(root: Path = ROOT) -> frozenset[str]:
 
 def in_source(text: str) -> Iterator[str]:
     """Yield the messages of one file."""
-    waiting: list[ast.AST] = [ast.parse(text)]
-    while waiting:
-        node = waiting.pop()
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(each.value) if isinstance(each, ast.Constant) else VALUE for each in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield _PERCENT.sub(VALUE, node.value)
-        waiting += ast.iter_child_nodes(node)
 
 
 def exists(quoted: str) -> bool:
@@ -49,8 +46,9 @@ def exists(quoted: str) -> bool:
 
 def fits(shown: str) -> bool:
     """Return whether a text is a whole message with its values filled in."""
-    return any(
-        re.fullmatch(".*".join(map(re.escape, template.split(VALUE))), shown, re.S)
-        for template in templates()
-        if len(template.replace(VALUE, "").strip()) >= LITERAL
-    )
+    for template in templates():
+        parts = template.split(VALUE)
+        if sum(map(len, parts)) >= LITERAL and all(part in shown for part in parts):
+            if re.fullmatch(".*".join(map(re.escape, parts)), shown, re.S):
+                return True
+    return False

@@ -90,3 +90,12 @@ def test_pages_are_written_for_the_builder(docs: ModuleType) -> None:
     text = "Text:\n- one\n- two\n\n```mermaid\na --> b\n```\n\n```yaml a.yaml\nx: 1\n```\n"
     shown = 'Text:\n\n- one\n- two\n\n<pre class="mermaid">\na --&gt; b\n</pre>\n\n```yaml\nx: 1\n```\n'
     assert docs.page(text) == shown
+
+
+def test_a_folder_with_other_files_is_not_replaced(docs: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    assert docs.is_free(tmp_path / "new")
+    assert docs.is_free(tmp_path / "site")
+    assert not docs.is_free(tmp_path)
+    (tmp_path / "sitemap.xml").touch()
+    assert docs.is_free(tmp_path)

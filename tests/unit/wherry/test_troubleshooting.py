@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages as the code has them, in rows of message, command, cause and fix."""
+"""docs/troubleshooting.md and docs/install.md quote messages as the code has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from tests.support import messages
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs/troubleshooting.md").read_text()
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGE = (DOCS / "troubleshooting.md").read_text()
+JOIN = re.findall(r"^\| (`.*?`) \|", (DOCS / "install.md").read_text().split("| message | cause or fix |")[1], re.M)
 ROWS = [
     [cell.strip() for cell in line.strip("| ").split(" | ")]
     for table in PAGE.split("| message | command | cause | fix |\n| --- | --- | --- | --- |\n")[1:]
@@ -22,7 +24,7 @@ def test_the_page_has_rows_of_four_cells() -> None:
     assert [row for row in ROWS if len(row) != 4 or not all(row)] == []
 
 
-@pytest.mark.parametrize("quoted", [row[0] for row in ROWS])
+@pytest.mark.parametrize("quoted", [*(row[0] for row in ROWS), *JOIN])
 def test_each_message_exists_in_the_source(quoted: str) -> None:
     text = re.fullmatch("`([^`]+)`", quoted)
     assert text is not None, quoted
