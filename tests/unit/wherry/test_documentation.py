@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner
 
 from wherry.command_options import options_of
@@ -12,7 +14,8 @@ from wherry.membership import join
 from wherry.up_command import up
 
 KINDS = {str: "text", int: "number", bool: "true, false", list: "list"}
-TEXT = (Path(__file__).resolve().parents[3] / "docs/wherry.md").read_text()
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+TEXT = (DOCS / "wherry.md").read_text()
 
 
 def commands() -> dict[str, list[str]]:
@@ -49,6 +52,12 @@ def test_the_configuration_reference_lists_every_option() -> None:
         f"{'both' if name in first and name in joining else '`up`' if name in first else '`join`'} | {option.text} |"
         for name, option in (first | {name: joining[name] for name in joining if name not in first}).items()
     ]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("**/*.md")), ids=lambda path: path.stem)
+def test_yaml_in_documents_is_valid(page: Path) -> None:
+    for block in re.findall(r"^```yaml\b.*?\n(.*?)^```", page.read_text(), re.M | re.S):
+        assert [each for each in yaml.safe_load_all(block) if each is not None]
 
 
 def test_the_example_of_the_configuration_page_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,12 @@ def test_kubectl_is_of_the_servers_minor_version() -> None:
     assert len(hashes) > 1
 
 
+def test_the_builder_of_the_documentation_site_is_pinned_with_hashes() -> None:
+    found = pins("requirements-docs.lock")
+    assert "mkdocs" in found
+    assert [package for package, (_, hashes) in found.items() if not hashes] == []
+
+
 def test_tests_run_with_the_versions_that_are_installed() -> None:
     installed, tested = (pins(name) for name in NAMES)
     assert {package: tested.get(package) for package in installed} == installed

@@ -1,4 +1,4 @@
-"""The pages that tell people what to type: every command in them exists, and a test that the page names runs it."""
+"""Commands in documents: all exist with their options, and a test that a page of `PAGES` names runs those of this page."""
 
 from __future__ import annotations
 
@@ -60,3 +60,41 @@ def test_commands_in_documents_exist_and_are_run(page: str, words: list[str]) ->
         forms = {word, word.removeprefix("--etcd-")}
         found = [form for form in forms if re.search(rf"[\"'={{ ]{re.escape(form)}\b", tested)]
         assert found, f"no test of docs/{page}.md runs {program} {word}"
+
+
+def inline(text: str) -> list[str]:
+    """Return the commands of `wherry` in a document: in blocks of code and in backticks."""
+    text = text.replace("\\\n", " ")
+    blocks = re.sub(r"^ *```(?:yaml|mermaid|json|python)\b.*?^ *```", "", text, flags=re.M | re.S)
+    found = re.findall(r"^ {4,}(.*)$", blocks, re.M)
+    found += [line for block in re.findall(r"^```.*?\n(.*?)^```", blocks, re.M | re.S) for line in block.splitlines()]
+    found += re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    parts = [part for line in found for part in re.split(r"&&|[|;]| #", line.removeprefix("$ "))]
+    stripped = [re.sub(r"^(sudo |\S*/scripts/|scripts/(?=up|join))+", "", part.strip()) for part in parts]
+    return [
+        re.sub(r"^(?=(up|join)( -|$))", "wherry ", each)
+        for each in stripped
+        if re.match(r"(wherry|up|join)( |$)", each)
+    ]
+
+
+ROLES = {"server", "agent", "proxy", "dns"}
+PASSED_ON = {"kubectl", "crictl", "ctr"}
+SHORT = {"-f", "-h", "-n", "-o", "-w", "-y", "--help", "--version"}
+DOCUMENTS = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.name != "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_of_wherry_in_all_documents_exist_with_their_options(page: Path) -> None:
+    known = commands()
+    for line in inline(page.read_text()):
+        words = line.split()[1:]
+        verbs = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
+        if not verbs or verbs[0] in PASSED_ON | ROLES:
+            continue
+        name = " ".join(["wherry", *verbs])
+        name = name if name in known else f"wherry {verbs[0]}"
+        group = any(each.startswith(f"{name} ") for each in known)
+        assert name in known or (group and len(verbs) == 1), f"there is no command {line}"
+        options = {word.partition("=")[0].replace("--no-", "--") for word in words if word.startswith("-")} - {"-"}
+        assert options <= {*known.get(name, ()), *SHORT}, f"{line}: there is no such option"
