@@ -1,4 +1,4 @@
-"""Values of YAML nodes of an expected type: what is written counts, not what YAML would make of it."""
+"""Values of YAML nodes of an expected type, as they are written: YAML itself makes truth values of `yes` and `on`."""
 
 from __future__ import annotations
 

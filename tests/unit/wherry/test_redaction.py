@@ -79,7 +79,7 @@ def test_usual_forms_are_known(text: str) -> None:
     ],
 )
 def test_time_is_proportional_to_the_text(unit: str) -> None:
-    """What users write is in logs and objects, so a pattern that goes back over the text would hold up the command."""
+    """Users write what is in logs and objects: no pattern may go over the text again and again."""
     judge_time(Case(unit, lambda size: unit * (size // len(unit)), redacted))
 
 
