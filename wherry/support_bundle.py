@@ -24,7 +24,7 @@ from wherry.command_options import Option
 from wherry.errors import WherryError
 from wherry.redaction import redacted, without_values
 from wherry.settings import Settings
-from wherry.snapshot_files import private_folder, publish
+from wherry.snapshot_files import private_folder, publish, require_new
 
 SECONDS = 30.0
 """Limit for each item."""
@@ -72,9 +72,11 @@ Item = Callable[[], Awaitable[str]]
 
 async def create(settings: Settings, path: Path | None, options: dict[str, Option], clock: Clock = SYSTEM) -> Path:
     """Write the archive, by default in a folder for root alone, and return its path; raises WherryError, OSError."""
+    if path is not None:
+        require_new(path)
     folder = settings.layout.state / "support"
     name = f"wherry-support-{settings.node_name}-{clock.now():%Y%m%d-%H%M%S}"
-    target = path or folder / f"{name}.tar.gz"
+    target = folder / f"{name}.tar.gz"
     with private_folder(folder) as private:
         made = private / "bundle.tar.gz"
         with tarfile.open(made, "w:gz") as archive:
@@ -84,8 +86,14 @@ async def create(settings: Settings, path: Path | None, options: dict[str, Optio
                 info.size, info.mode, info.mtime = len(data), 0o600, int(clock.now().timestamp())
                 archive.addfile(info, io.BytesIO(data))
         made.chmod(0o600)
-        await asyncio.to_thread(publish, made, target)
-    return target
+        try:
+            await asyncio.to_thread(publish, made, path or target)
+        except (WherryError, OSError) as error:
+            if path is None:
+                raise
+            await asyncio.to_thread(publish, made, target)
+            raise WherryError(f"{error}: the bundle is {target} instead") from error
+    return path or target
 
 
 async def _collected(settings: Settings, options: dict[str, Option]) -> dict[str, str]:
