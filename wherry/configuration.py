@@ -107,7 +107,7 @@ def write_all(settings: Settings) -> bool:
     Returns whether the kubeconfig of a daemon has been replaced, now or by a command that was interrupted, which those that
     run have read at their start.
     """
-    mark = daemons.stale_mark(settings)
+    pending = daemons.restart_pending_file(settings)
     layout, now = settings.layout, SYSTEM.now()
     file_modes.make_folders(settings)
     hosts = [settings.node_name, *settings.node_ips, *settings.names]
@@ -128,7 +128,7 @@ def write_all(settings: Settings) -> bool:
         if not _current(path, settings.server, keys):
             written.append(path)
             if path != layout.admin_kubeconfig and path.exists():
-                mark.touch(0o600)
+                pending.touch(0o600)
             pair = keys.client(user, groups, now)
             access = kubeconfig.Access(
                 server=settings.server, ca=keys.ca.cert_pem, certificate=pair.cert_pem, key=pair.key_pem
@@ -136,7 +136,7 @@ def write_all(settings: Settings) -> bool:
             kubeconfig.write(path, kubeconfig.render(access, user=user))
     _serving_certificate(settings, keys)
     write_node(settings, shared_kubelet(settings), shared_proxy(settings))
-    return mark.exists() or any(path != layout.admin_kubeconfig for path in written)
+    return pending.exists() or any(path != layout.admin_kubeconfig for path in written)
 
 
 def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:

@@ -11,10 +11,10 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from kube import process_files
-from kube.files import write_file
 from kube.process import run
 from wherry import file_modes, supervisor, units
 from wherry.errors import WherryError
@@ -22,6 +22,8 @@ from wherry.settings import Settings
 from wherry.units import uses_systemd
 
 STOP_SECONDS = 90.0
+POLL_SECONDS = 0.05
+END_POLLS = 60
 PYTHON = (sys.executable, "-P", "-m")
 """Without -P, Python would import modules from the current folder first, and run them as root."""
 
@@ -55,19 +57,57 @@ async def start(settings: Settings) -> None:
     """Start everything without waiting until it is ready."""
     if uses_systemd(settings):
         lines = command_lines(settings)
+        if not await _kubeconfig_users(settings):
+            restart_pending_file(settings).unlink(missing_ok=True)
         await units.start(settings, list(lines), containerd=lines.get("containerd", [""])[0])
         return
     file_modes.make_folders(settings)
-    # Of two commands at the same time, the second one finds the supervisor of the first.
-    locked = await asyncio.to_thread(supervisor.lock, settings.layout.run / "start.lock", wait=True)
+    async with _one_command(settings):
+        if supervisor_pid(settings):
+            return
+        held = await _supervisor_lock(settings)
+        if held is None:
+            return  # one runs whose process ID was lost
+        try:
+            await asyncio.to_thread(
+                supervisor.end, supervisor.left_behind(settings.layout.run, command_lines(settings))
+            )
+            restart_pending_file(settings).unlink(missing_ok=True)
+            _start_supervisor(settings, held)
+        finally:
+            os.close(held)
+
+
+@contextlib.asynccontextmanager
+async def _one_command(settings: Settings) -> AsyncIterator[None]:
+    """Wait until no other command starts or stops the daemons, and keep others waiting for as long as the block runs."""
+    while True:
+        try:
+            held = supervisor.lock(settings.layout.run / "start.lock")
+            break
+        except BlockingIOError:
+            await asyncio.sleep(POLL_SECONDS)
     try:
-        if not supervisor_pid(settings):
-            _start_supervisor(settings)
+        yield
     finally:
-        os.close(locked)
+        os.close(held)
 
 
-def _start_supervisor(settings: Settings) -> None:
+async def _supervisor_lock(settings: Settings) -> int | None:
+    """Return the locked descriptor of the supervisor's lock; None if a supervisor runs, and does not end either."""
+    for _ in range(END_POLLS):
+        with contextlib.suppress(BlockingIOError):
+            return supervisor.lock(_lock_file(settings))
+        await asyncio.sleep(POLL_SECONDS)  # one that ends loses its command line before its lock
+    return None
+
+
+def _lock_file(settings: Settings) -> Path:
+    return settings.layout.run / "supervisor.lock"
+
+
+def _start_supervisor(settings: Settings, held: int) -> None:
+    """Start a supervisor that inherits the locked descriptor of its lock."""
     layout = settings.layout
     plan = layout.run / "daemons.json"
     supervisor.write_plan(plan, layout.run, layout.logs, command_lines(settings))
@@ -75,41 +115,53 @@ def _start_supervisor(settings: Settings) -> None:
     with os.fdopen(os.open(layout.logs / "supervisor.log", log_mode, 0o640), "ab") as log:
         pid = os.posix_spawn(
             sys.executable,
-            [*PYTHON, "wherry.supervisor", str(plan)],
+            [*PYTHON, "wherry.supervisor", str(plan), str(supervisor.INHERITED)],
             os.environ,
             setsid=True,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+                (os.POSIX_SPAWN_DUP2, held, supervisor.INHERITED),
             ],
         )
     # It writes this down itself, but only once it runs: who is interrupted before must find it too.
-    write_file(layout.run / "supervisor.pid", f"{pid}\n".encode(), 0o600)
+    supervisor.note_pid(held, pid)
 
 
 async def stop(settings: Settings) -> bool:
     """Stop all daemons and wait for their end; return False if none ran. Containers keep running."""
-    ran = await _stop(settings)
-    stale_mark(settings).unlink(missing_ok=True)
+    if uses_systemd(settings):
+        ran = await units.stop(command_lines(settings))
+    elif settings.layout.run.is_dir():
+        async with _one_command(settings):
+            ran = await _stop(settings)
+    else:
+        ran = False
+    restart_pending_file(settings).unlink(missing_ok=True)
     return ran
 
 
 async def _stop(settings: Settings) -> bool:
-    if uses_systemd(settings):
-        return await units.stop(command_lines(settings))
     pid = supervisor_pid(settings)
     if pid:
         os.kill(pid, signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 while _runs(pid, "wherry.supervisor"):
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise WherryError(f"the supervisor (process {pid}) does not end; see {settings.layout.logs}") from error
-    # Those of a supervisor that was killed run on.
-    left = supervisor.left_behind(settings.layout.run, command_lines(settings))
-    await asyncio.to_thread(supervisor.end, left)
+    held = await _supervisor_lock(settings)
+    if held is None:
+        path = _lock_file(settings)
+        raise WherryError(f"the supervisor's process ID was lost: end the process that `fuser {path}` shows")
+    try:
+        # Those of a supervisor that was killed run on.
+        left = supervisor.left_behind(settings.layout.run, command_lines(settings))
+        await asyncio.to_thread(supervisor.end, left)
+    finally:
+        os.close(held)
     return bool(pid or left)
 
 
@@ -118,11 +170,10 @@ async def restart_stale(settings: Settings) -> list[str]:
 
     A command that is interrupted leaves none of them stopped, and the next one completes the restarts.
     """
-    mark = stale_mark(settings)
-    if not mark.exists():
+    pending = restart_pending_file(settings)
+    if not pending.exists():
         return []
-    users = [daemon for daemon in roles(settings) if daemon != "control"]
-    found = {name: pid for name, pid in (await running(settings)).items() if pid and name in users}
+    found = await _kubeconfig_users(settings)
     if found and uses_systemd(settings):
         await units.restart(found)
     elif found and not supervisor_pid(settings):
@@ -132,21 +183,29 @@ async def restart_stale(settings: Settings) -> list[str]:
         for pid in found.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)  # the supervisor starts it again
-    mark.unlink(missing_ok=True)
+    pending.unlink(missing_ok=True)
     return list(found)
 
 
-def stale_mark(settings: Settings) -> Path:
-    """Return the file that exists while daemons may run with a kubeconfig that has been replaced."""
+async def _kubeconfig_users(settings: Settings) -> dict[str, int]:
+    """Return the process IDs of the running daemons that read a kubeconfig at their start."""
+    users = [daemon for daemon in roles(settings) if daemon != "control"]
+    return {name: pid for name, pid in (await running(settings)).items() if pid and name in users}
+
+
+def restart_pending_file(settings: Settings) -> Path:
+    """Return the file that is present while daemons must be restarted to load new kubeconfigs."""
     return settings.layout.run / "kubeconfigs-replaced"
 
 
 def supervisor_pid(settings: Settings) -> int:
     """Return the running supervisor's process ID, or 0."""
-    with contextlib.suppress(OSError, ValueError):
-        pid = int((settings.layout.run / "supervisor.pid").read_text())
-        if _runs(pid, "wherry.supervisor"):
-            return pid
+    # An earlier version's supervisor, which may run on after an upgrade, has nothing in its lock.
+    for path in (_lock_file(settings), settings.layout.run / "supervisor.pid"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(path.read_text())
+            if _runs(pid, "wherry.supervisor"):
+                return pid
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,8 @@ from wherry.membership import installed, root
 from wherry.progress import console
 
 image_app = typer.Typer(no_args_is_help=True, help="Manage images in this machine's containerd.")
+_ARCHIVE = re.compile(r".\.(?:tar(?:\.(?:gz|xz|zst|bz2))?|t(?:gz|xz|zst|bz2?))\Z", re.IGNORECASE)
+"""Name of an archive, compressed or not; an image's name rarely ends so."""
 Images = Annotated[list[str], typer.Argument(help="Names of images.", show_default=False)]
 
 
@@ -22,7 +25,7 @@ def image_load(
     what: Annotated[
         str,
         typer.Argument(
-            help="Archive (docker save, OCI layout): NAME.tar, or a path that begins with / or ./. "
+            help="Archive (docker save, OCI layout): NAME.tar (also .tar.gz, .tar.zst), or a path that begins with / or ./. "
             "Otherwise an image of the local Docker engine.",
             show_default=False,
         ),
@@ -34,7 +37,9 @@ def image_load(
 
     root()
     settings = installed(prefix)
-    if what.startswith(("/", "./", "../")) or what.endswith((".tar", ".tar.gz", ".tgz")):
+    if not what:
+        raise WherryError("name an archive or an image")
+    if what.startswith(("/", "./", "../")) or _ARCHIVE.search(what):
         names = asyncio.run(containerd.load_archive(settings, Path(what)))
     else:
         # Never a file: others may have put one of an image's name into the current folder.

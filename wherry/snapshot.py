@@ -25,7 +25,7 @@ from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.output import Column, size
 from wherry.settings import Settings
-from wherry.snapshot_files import copy_in, private_folder, publish
+from wherry.snapshot_files import copy_in, private_folder, publish, require_new
 from wherry.storage import opened_etcd, wherry_errors
 
 SUFFIX = ".db"
@@ -57,9 +57,8 @@ async def save(settings: Settings, path: Path | None = None) -> Summary:
     """Write a snapshot to `path`, or to a file named after the time in the snapshot folder."""
     folder = settings.layout.snapshots
     path = path or folder / f"snapshot-{datetime.now(UTC):%Y%m%d-%H%M%S}{SUFFIX}"
-    if os.path.lexists(path):
-        raise WherryError(f"{path} exists: name another file")
     with wherry_errors(), private_folder(folder) as private:
+        require_new(path)
         made = private / path.name
         if settings.store == "etcd":
             async with opened_etcd(settings) as store:

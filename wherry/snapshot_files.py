@@ -46,6 +46,18 @@ def copy_in(path: Path, folder: Path) -> Path:
     return copy
 
 
+def require_new(path: Path) -> None:
+    """Raise WherryError if `publish` cannot create a file there, before there is something to lose."""
+    if path.is_dir():
+        raise WherryError(f"{path} is a folder: name a file in it")
+    if os.path.lexists(path):
+        raise WherryError(f"{path} exists: remove it or name another file")
+    if not path.parent.is_dir():
+        raise WherryError(f"{path} cannot be written: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise WherryError(f"{path} cannot be written: {path.parent} is read-only")
+
+
 def publish(file: Path, path: Path) -> None:
     """Move a file of a private folder to `path`, where it appears whole, with mode 0600, or not at all. Blocks.
 

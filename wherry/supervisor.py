@@ -6,7 +6,7 @@ three seconds of its start, again and again, waits longer each time, from 0.2 s 
 started first; containers keep running, since each has a shim of its own. Daemons of a supervisor that was killed are
 ended before their successors start. There is one supervisor at a time for a folder of process IDs.
 
-    python -m wherry.supervisor PLAN.json      (see `write_plan`)
+    python -m wherry.supervisor PLAN.json [DESCRIPTOR OF ITS LOCK]      (see `write_plan`)
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from kube import process_files
 FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 3.0
 STOP_SECONDS = 20.0
 NOTE_AGAIN = 1.0
+INHERITED = 3
+"""Descriptor of the lock, if the command that starts a supervisor has locked it."""
 MASK, CONTAINERS_MASK = 0o077, 0o022
 MAKE_FOR_CONTAINERS = ("containerd", "agent")
 """Daemons whose files processes of containers read under users of their own (/etc/resolv.conf, volumes)."""
@@ -191,15 +193,21 @@ def stop(daemons: list[Daemon]) -> None:
             reap(daemons)
 
 
-def lock(path: Path, *, wait: bool) -> int:
-    """Return the descriptor of a file that this process alone has locked, until it closes it. Raise BlockingIOError."""
+def lock(path: Path) -> int:
+    """Return the descriptor of a file that this process alone has locked, until it is closed. Raise BlockingIOError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def note_pid(descriptor: int, pid: int) -> None:
+    """Write a supervisor's process ID into its lock, which its successor cannot have meanwhile."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{pid}\n".encode(), 0)
 
 
 def main() -> None:
@@ -208,17 +216,24 @@ def main() -> None:
     run, logs = Path(plan["run"]), Path(plan["logs"])
     for folder in (run, logs):
         folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock(run / "supervisor.lock", wait=False)  # until this process ends
-    except BlockingIOError:
-        sys.exit("supervisor: another one runs these daemons")
+    if len(sys.argv) > 2:
+        held = int(sys.argv[2])
+        os.set_inheritable(held, False)
+    else:
+        try:
+            held = lock(run / "supervisor.lock")  # until this process ends
+        except BlockingIOError:
+            sys.exit("supervisor: another one runs these daemons")
     mine = run / "supervisor.pid"
-    mine.write_text(f"{os.getpid()}\n")
+    with contextlib.suppress(OSError):  # a full disk
+        note_pid(held, os.getpid())
+        mine.write_text(f"{os.getpid()}\n")
     try:
         end(left_behind(run, {d["name"]: d["argv"] for d in plan["daemons"]}))
         supervise([Daemon(d["name"], d["argv"], run, logs) for d in plan["daemons"]])
     finally:
         with contextlib.suppress(OSError):
+            os.ftruncate(held, 0)
             mine.unlink(missing_ok=True)
 
 

@@ -1,14 +1,17 @@
 """`wherry support-bundle`: one archive with what a bug report needs, without secrets.
 
-Everything is collected within limits of time and size. What cannot be collected has its error in its place, so that a bundle
-of a broken machine is made, too.
+One item after another is collected within limits of time and size, and written before the next one. What cannot be collected
+has its error in its place, so that a bundle of a broken machine is made, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import json
 import tarfile
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,20 +19,24 @@ from typing import Any
 
 import msgspec
 
+from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
-from kube.process import CommandError, run
+from kube.process import CommandError, pieces
 from wherry import check, cluster, containerd, daemon_logs, daemons, output, status, versions, wanted
 from wherry.command_options import Option
 from wherry.errors import WherryError
 from wherry.redaction import redacted, without_values
 from wherry.settings import Settings
-from wherry.snapshot_files import private_folder, publish
+from wherry.snapshot_files import private_folder, publish, require_new
 
 SECONDS = 30.0
-"""Limit for each item."""
+"""Limit for what each item waits for; removing secrets from it takes time in proportion to its size."""
+LATER_SECONDS = 3.0
+"""Limit for each list after one that took too long."""
 MOST_BYTES = 16 << 20
-"""Size of an item; the beginning of a larger one is left out."""
+"""Size of an item: a larger list ends with the last object that fits, of larger texts the beginning is left out."""
+PAGE = 100
 LOG_LINES = 20_000
 PATHS = {
     "nodes": "/api/v1/nodes",
@@ -65,56 +72,71 @@ COMMANDS = {
     "iptables": ["iptables-save"],
     "ip6tables": ["ip6tables-save"],
     "nftables": ["nft", "list", "ruleset"],
-    "sysctls": ["sysctl", "-a", "--pattern", "^(net\\.(ipv4|ipv6|bridge|netfilter)|vm|fs\\.(file|inotify))"],
+    # As another user: some of those that only root may read are keys.
+    "sysctls": [
+        *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
+        *("sysctl", "-a", "--pattern", "^(net\\.(ipv4|ipv6|bridge|netfilter)|vm|fs\\.(file|inotify))"),
+    ],
 }
 Item = Callable[[], Awaitable[str]]
 
 
 async def create(settings: Settings, path: Path | None, options: dict[str, Option], clock: Clock = SYSTEM) -> Path:
     """Write the archive, by default in a folder for root alone, and return its path; raises WherryError, OSError."""
+    if path is not None:
+        require_new(path)
     folder = settings.layout.state / "support"
     name = f"wherry-support-{settings.node_name}-{clock.now():%Y%m%d-%H%M%S}"
-    target = path or folder / f"{name}.tar.gz"
+    target = folder / f"{name}.tar.gz"
     with private_folder(folder) as private:
         made = private / "bundle.tar.gz"
         with tarfile.open(made, "w:gz") as archive:
-            for item, text in (await _collected(settings, options)).items():
-                data = text.encode(errors="replace")[-MOST_BYTES:]
-                info = tarfile.TarInfo(f"{name}/{item}")
+            items = {**_of_wherry(settings, options), **_of_machine(settings), **_of_cluster(settings)}
+            for file, item in items.items():
+                data = (await _text(item)).encode(errors="replace")
+                info = tarfile.TarInfo(f"{name}/{file}")
                 info.size, info.mode, info.mtime = len(data), 0o600, int(clock.now().timestamp())
-                archive.addfile(info, io.BytesIO(data))
+                await asyncio.to_thread(archive.addfile, info, io.BytesIO(data))
         made.chmod(0o600)
-        await asyncio.to_thread(publish, made, target)
-    return target
-
-
-async def _collected(settings: Settings, options: dict[str, Option]) -> dict[str, str]:
-    """Return the texts by file name."""
-    items = {**_of_wherry(settings, options), **_of_machine(settings), **_of_cluster(settings)}
-    texts = await asyncio.gather(*(_text(item) for item in items.values()))
-    return dict(zip(items, texts, strict=True))
+        try:
+            await asyncio.to_thread(publish, made, path or target)
+        except (WherryError, OSError) as error:
+            if path is None:
+                raise
+            await asyncio.to_thread(publish, made, target)
+            raise WherryError(f"{error}: the bundle is {target} instead") from error
+    return path or target
 
 
 async def _text(item: Item) -> str:
     try:
-        async with asyncio.timeout(SECONDS):
-            return await item()
-    except TimeoutError:
-        return f"not collected: it took more than {SECONDS:g} s\n"
-    except (WherryError, StatusError, CommandError, OSError, ValueError) as error:
-        return f"not collected: {redacted(str(error))}\n"
+        return await item()
+    except Exception as error:  # whatever is wrong with one item, the others are needed
+        return f"not collected: {redacted(_described(error))}\n"
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"it took more than {SECONDS:g} s"
+    if isinstance(error, (WherryError, StatusError, CommandError, OSError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _of_wherry(settings: Settings, options: dict[str, Option]) -> dict[str, Item]:
     async def version() -> str:
-        return output.dumped(await versions.collect(settings), "yaml")
+        async with asyncio.timeout(SECONDS):
+            return output.dumped(await versions.collect(settings), "yaml")
 
     async def state() -> str:
-        return output.dumped(without_values(status.as_data(await status.collect(settings, SYSTEM.now()))), "json")
+        async with asyncio.timeout(SECONDS):
+            found = await status.collect(settings, SYSTEM.now())
+        return output.dumped(without_values(status.as_data(found)), "json")
 
     async def findings() -> str:
-        running = any((await daemons.running(settings)).values())
-        found = await asyncio.to_thread(lambda: [asdict(one) for one in check.findings(settings, running=running)])
+        async with asyncio.timeout(SECONDS):
+            running = any((await daemons.running(settings)).values())
+            found = await asyncio.to_thread(lambda: [asdict(one) for one in check.findings(settings, running=running)])
         return output.dumped(found, "yaml")
 
     async def config() -> str:
@@ -147,14 +169,76 @@ def _of_machine(settings: Settings) -> dict[str, Item]:
 
 
 async def _printed(argv: list[str]) -> str:
-    done = await run(argv, timeout=SECONDS, check=False)
-    return redacted(done.stdout + done.stderr)
+    """Return what a command printed, without its beginning if that is too much, and with its error if it took too long."""
+    kept, size, cut, problem = deque[bytes](), 0, False, ""
+    try:
+        async for piece in pieces(argv, timeout=SECONDS):
+            kept.append(piece)
+            size += len(piece)
+            while size - len(kept[0]) >= MOST_BYTES:
+                size -= len(kept.popleft())
+                cut = True
+    except CommandError as error:
+        if not kept:
+            raise
+        problem = f"not complete: {error}\n"
+    text = b"".join(kept).decode(errors="replace")
+    return await asyncio.to_thread(redacted, (_without_rests(text) if cut else text) + problem)
+
+
+def _without_rests(text: str) -> str:
+    """Return a text whose beginning was cut without the rest of a line and of a key, which nothing shows to be one."""
+    text = text.partition("\n")[2]
+    head, end, rest = text.partition("-----END ")
+    return rest.partition("\n")[2] if end and "-----BEGIN " not in head else text
 
 
 def _of_cluster(settings: Settings) -> dict[str, Item]:
+    late = list[str]()
+
     async def read(path: str) -> str:
-        async with cluster.connect(settings) as client:
-            answer: Any = msgspec.json.decode(await client.call("GET", path))
-        return output.dumped(without_values(answer), "json")
+        seconds = LATER_SECONDS if late else SECONDS
+        try:
+            async with cluster.connect(settings) as client:
+                return await _listed(client, path, seconds)
+        except TimeoutError as error:
+            late.append(path)
+            raise WherryError(f"it took more than {seconds:g} s") from error
 
     return {f"cluster/{name}.json": lambda path=path: read(path) for name, path in PATHS.items()}  # type: ignore[misc]
+
+
+async def _listed(client: Client, path: str, seconds: float) -> str:
+    """Return a list as JSON; it is read page by page, and ends with what is left out of it, if anything is."""
+    found, size, head, left_out = list[str](), 0, dict[str, Any](), ""
+    end, after = time.monotonic() + seconds, ""
+    while not left_out and (after or not head):
+        query = {"limit": str(PAGE), **({"continue": after} if after else {})}
+        try:
+            async with asyncio.timeout(seconds):
+                body = await client.call("GET", path, query=query)
+        except (TimeoutError, StatusError) as error:
+            if not head:
+                raise
+            left_out = redacted(_described(error))
+            break
+        head, texts, after = await asyncio.to_thread(_page, body)
+        for text in texts:
+            size += len(text)
+            if size > MOST_BYTES:
+                left_out = f"more than {MOST_BYTES >> 20} MiB"
+                break
+            found.append(text)
+        if after and time.monotonic() > end:
+            left_out = f"more than {seconds:g} s"
+    whole = {**head, **({"leftOut": f"what follows {len(found)} objects: {left_out}"} if left_out else {})}
+    return json.dumps(whole)[:-1] + ', "items": [\n' + ",\n".join(found) + "\n]}\n"
+
+
+def _page(body: bytes) -> tuple[dict[str, Any], list[str], str]:
+    """Return the fields of a list beside its objects, each object as JSON, and the token of the next page."""
+    answer: Any = msgspec.json.decode(body)
+    metadata = answer.get("metadata") or {}
+    texts = [msgspec.json.format(msgspec.json.encode(without_values(each))).decode() for each in answer["items"]]
+    head = {"kind": answer.get("kind"), "metadata": {"resourceVersion": metadata.get("resourceVersion")}}
+    return head, texts, metadata.get("continue") or ""

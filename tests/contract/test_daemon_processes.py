@@ -7,13 +7,15 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wherry import daemons
+from wherry import daemons, units
+from wherry.errors import WherryError
 from wherry.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +70,9 @@ async def test_daemons_of_a_supervisor_that_was_killed_end_before_others_start(
     orphaned: tuple[Settings, list[int]],
 ) -> None:
     settings, pids = orphaned
+    daemons.restart_pending_file(settings).touch()
     await daemons.start(settings)
+    assert not daemons.restart_pending_file(settings).exists()
     async with asyncio.timeout(20):
         while set(await running(settings)) & set(pids):
             await asyncio.sleep(0.02)
@@ -102,16 +106,16 @@ async def test_the_supervisor_starts_daemons_with_a_replaced_kubeconfig_again(
         await running(settings)
         before = await daemons.running(settings)
         assert await daemons.restart_stale(settings) == []
-        daemons.stale_mark(settings).touch()
+        daemons.restart_pending_file(settings).touch()
         assert await daemons.restart_stale(settings) == ["agent"]
         async with asyncio.timeout(20):
             while (after := await daemons.running(settings))["agent"] in (0, before["agent"]):
                 await asyncio.sleep(0.02)
-        assert after["control"] == before["control"] and not daemons.stale_mark(settings).exists()
-        daemons.stale_mark(settings).touch()
+        assert after["control"] == before["control"] and not daemons.restart_pending_file(settings).exists()
+        daemons.restart_pending_file(settings).touch()
     finally:
         await daemons.stop(settings)
-    assert not daemons.stale_mark(settings).exists(), "the next ones read the files when they start"
+    assert not daemons.restart_pending_file(settings).exists(), "the next ones read the files when they start"
 
 
 async def test_commands_at_the_same_time_start_one_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +142,78 @@ async def test_commands_at_the_same_time_start_one_supervisor(tmp_path: Path, mo
             _, printed = await second.communicate()
         assert second.returncode == 1 and b"another one runs these daemons" in printed
         assert [daemons.supervisor_pid(settings)] == spawned and await running(settings) == pids
+        # Neither a command that finds no process ID, nor one that stops, mistakes that for none that runs.
+        (settings.layout.run / "supervisor.pid").unlink()
+        await daemons.start(settings)
+        assert [daemons.supervisor_pid(settings)] == spawned and await running(settings) == pids
+        (settings.layout.run / "supervisor.lock").write_text("")
+        await daemons.start(settings)
+        assert len(spawned) == 1 and await running(settings) == pids
+        with pytest.raises(WherryError, match=r"process ID was lost: end the process that `fuser .*supervisor\.lock`"):
+            await daemons.stop(settings)
+        assert await running(settings) == pids
     finally:
         for pid in spawned:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
+            while daemons._runs(pid, "wherry.supervisor"):
+                await asyncio.sleep(0.01)
+        await daemons.stop(settings)
+
+
+async def test_a_start_waits_for_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(1), exit()))\nwhile True: time.sleep(1)"
+    lines = {"agent": [sys.executable, "-c", f"{slow} # {os.getpid()}"]}
+    monkeypatch.setattr(daemons, "uses_systemd", lambda settings: False)
+    monkeypatch.setattr(daemons, "command_lines", lambda settings: lines)
+    settings = Settings(prefix=str(tmp_path), node_name="n")
+    await daemons.start(settings)
+    try:
+        [agent] = await running(settings)
+        first, kill, stopping = daemons.supervisor_pid(settings), os.kill, asyncio.Event()
+
+        def noted(pid: int, number: int) -> None:
+            kill(pid, number)
+            stopping.set()
+
+        monkeypatch.setattr(os, "kill", noted)
+        stop = asyncio.create_task(daemons.stop(settings))
+        await asyncio.wait_for(stopping.wait(), 20)
+        await daemons.start(settings)
+        assert await stop
+        assert daemons.supervisor_pid(settings) not in (0, first) and await running(settings) != [agent]
+    finally:
+        await daemons.stop(settings)
+
+
+@pytest.mark.parametrize("systemd", [False, True])
+async def test_daemons_that_start_have_no_restart_pending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systemd: bool
+) -> None:
+    pids = {"agent": 0, "control": 7}
+
+    async def started(settings: Settings, names: list[str], containerd: str = "") -> None:
+        pids["agent"] = 8
+
+    async def main_pid(daemon: str) -> int:
+        return pids[daemon]
+
+    monkeypatch.setattr(units, "start", started)
+    monkeypatch.setattr(units, "main_pid", main_pid)
+    lines = {"agent": ["/bin/sleep", f"7005.{os.getpid()}"], "control": ["/bin/sleep", f"7006.{os.getpid()}"]}
+    monkeypatch.setattr(daemons, "uses_systemd", lambda settings: systemd)
+    monkeypatch.setattr(daemons, "command_lines", lambda settings: lines)
+    settings = Settings(prefix=str(tmp_path), node_name="n")
+    pending = daemons.restart_pending_file(settings)
+    pending.parent.mkdir(parents=True)
+    pending.touch()
+    try:
+        await daemons.start(settings)
+        assert not pending.exists()
+        await running(settings)
+        pending.touch()
+        await daemons.start(settings)
+        assert pending.exists(), "they run with what they read before"
+    finally:
+        monkeypatch.setattr(daemons, "uses_systemd", lambda settings: False)
         await daemons.stop(settings)

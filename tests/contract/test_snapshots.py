@@ -192,6 +192,8 @@ async def test_a_snapshot_is_saved_on_another_filesystem_and_never_over_a_file(
     (tmp_path / "c.db.partial").symlink_to(tmp_path / "elsewhere")
     refused = await wherry(installed, "snapshot", "save", str(tmp_path / "c.db"), code=1)
     assert "c.db.partial exists: remove it" in str(refused.exception)
+    refused = await wherry(installed, "snapshot", "save", str(tmp_path / "none" / "d.db"), code=1)
+    assert "d.db cannot be written: there is no folder" in str(refused.exception)
     assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "c.db").exists()
 
 

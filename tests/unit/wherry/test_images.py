@@ -75,10 +75,16 @@ def test_an_archive_that_cannot_be_completed_is_removed(tmp_path: Path, monkeypa
     [
         ("web.tar", "archive"),
         ("images/web.tgz", "archive"),
+        ("web.tar.gz", "archive"),
+        ("web.tar.zst", "archive"),
+        ("web.TAR.xz", "archive"),
+        ("web.tzst", "archive"),
         ("./web", "archive"),
         ("/tmp/web", "archive"),
         ("web", "image"),
         ("registry.example/web:1", "image"),
+        ("registry.example/web.tar:1", "image"),
+        ("registry.example/web.target", "image"),
     ],
 )
 def test_only_what_is_named_as_an_archive_is_loaded_as_one(
@@ -105,3 +111,8 @@ def test_only_what_is_named_as_an_archive_is_loaded_as_one(
         with pytest.raises(WherryError, match=hint):
             image_commands.image_load(what)
     assert found == [loaded]
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(WherryError, match="name an archive or an image"):
+        image_commands.image_load("")

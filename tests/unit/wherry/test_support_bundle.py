@@ -1,0 +1,203 @@
+"""`wherry support-bundle` without a cluster: its target, and what it does about items that fail or are large."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.errors import StatusError
+from kube.process import CommandError
+from wherry import cluster, support_bundle
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(prefix=str(tmp_path / "prefix"), node_name="n1")
+
+
+Collected = list[str]
+OF_CLUSTER = support_bundle._of_cluster
+
+
+@pytest.fixture
+def collected(monkeypatch: pytest.MonkeyPatch) -> Collected:
+    """Have one item collected; with the times that it was."""
+    times = Collected()
+
+    async def item() -> str:
+        times.append("item")
+        return "text"
+
+    monkeypatch.setattr(support_bundle, "_of_wherry", lambda settings, options: {"item": item})
+    monkeypatch.setattr(support_bundle, "_of_machine", lambda settings: {})
+    monkeypatch.setattr(support_bundle, "_of_cluster", lambda settings: {})
+    return times
+
+
+class Lists:
+    """An API server with pods; it counts requests, and each may take a time or fail."""
+
+    def __init__(self, count: int, **pod: Any) -> None:
+        self.pods = [{"metadata": {"name": f"p{number}"}, **pod} for number in range(count)]
+        self.requests = list[Mapping[str, str]]()
+        self.effects: Callable[[int], Awaitable[None]] | None = None
+
+    @contextlib.asynccontextmanager
+    async def connect(self, settings: Settings) -> AsyncIterator[Lists]:
+        yield self
+
+    async def call(self, method: str, path: str, *, query: Mapping[str, str]) -> bytes:
+        self.requests.append(query)
+        if self.effects is not None:
+            await self.effects(len(self.requests))
+        first = int(query.get("continue", "0"))
+        end = first + int(query["limit"])
+        metadata = {"resourceVersion": "7", **({"continue": str(end)} if end < len(self.pods) else {})}
+        return json.dumps({"kind": "PodList", "metadata": metadata, "items": self.pods[first:end]}).encode()
+
+
+async def listed(lists: Lists, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> tuple[Any, list[str]]:
+    """Return the list of pods in a bundle, and the first and last of its names."""
+    monkeypatch.setattr(cluster, "connect", lists.connect)
+    found = json.loads(await support_bundle._of_cluster(settings)["cluster/pods.json"]())
+    names = [pod["metadata"]["name"] for pod in found["items"]]
+    return found, [names[0], names[-1]]
+
+
+async def test_a_list_is_read_page_by_page(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = Lists(250)
+    found, names = await listed(lists, monkeypatch, settings)
+    assert found["kind"] == "PodList" and names == ["p0", "p249"] and len(found["items"]) == 250
+    assert "leftOut" not in found and [each.get("continue") for each in lists.requests] == [None, "100", "200"]
+
+
+async def test_a_list_over_the_limit_of_size_is_json_and_says_so(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(support_bundle, "MOST_BYTES", 1 << 20)
+    lists = Lists(1000, status={"message": "a" * 10_000})
+    found, names = await listed(lists, monkeypatch, settings)
+    assert found["leftOut"] == "what follows 104 objects: more than 1 MiB" and names == ["p0", "p103"]
+    assert len(lists.requests) == 2
+
+
+async def test_a_page_that_fails_leaves_the_earlier_ones(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = Lists(250)
+
+    async def expired(number: int) -> None:
+        if number == 2:
+            raise StatusError(410, "Expired", "the token has expired")
+
+    lists.effects = expired
+    found, names = await listed(lists, monkeypatch, settings)
+    assert names == ["p0", "p99"] and found["leftOut"] == "what follows 100 objects: the token has expired"
+
+
+async def test_after_a_list_that_took_too_long_the_others_are_waited_for_less(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = Lists(1)
+
+    async def hanging(number: int) -> None:
+        await asyncio.Event().wait()
+
+    lists.effects = hanging
+    monkeypatch.setattr(support_bundle, "SECONDS", 0.02)
+    monkeypatch.setattr(support_bundle, "LATER_SECONDS", 0.01)
+    monkeypatch.setattr(cluster, "connect", lists.connect)
+    items = support_bundle._of_cluster(settings).values()
+    found = [await support_bundle._text(item) for item in items]
+    assert found[0] == "not collected: it took more than 0.02 s\n"
+    assert set(found[1:]) == {"not collected: it took more than 0.01 s\n"}
+
+
+async def test_any_error_of_an_item_is_in_its_place(
+    settings: Settings, collected: Collected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deep(Lists):
+        async def call(self, method: str, path: str, *, query: Mapping[str, str]) -> bytes:
+            return b"[" * 2000 + b"]" * 2000
+
+    monkeypatch.setattr(cluster, "connect", Deep(0).connect)
+    pods = OF_CLUSTER(settings)["cluster/pods.json"]
+    monkeypatch.setattr(support_bundle, "_of_cluster", lambda settings: {"cluster/pods.json": pods})
+    found = dict(texts(await support_bundle.create(settings, tmp_path / "a.tgz", {})))
+    assert found["item"] == "text" and found["cluster/pods.json"].startswith("not collected: RecursionError: ")
+
+
+async def test_a_large_output_loses_its_beginning_and_the_rest_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support_bundle, "MOST_BYTES", 1000)
+    read = list[int]()
+
+    async def pieces(argv: list[str], *, timeout: float) -> AsyncIterator[bytes]:
+        for number in range(10):
+            read.append(number)
+            yield b"-----BEGIN RSA PRIVATE KEY-----\n" if not number else b"secret\n" * 100
+        yield b"-----END RSA PRIVATE KEY-----\nfirst\n" + b"line\n" * 100
+
+    monkeypatch.setattr(support_bundle, "pieces", pieces)
+    assert await support_bundle._printed(["tail"]) == "first\n" + "line\n" * 100
+    assert len(read) == 10
+
+
+async def test_what_a_command_printed_before_it_was_killed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pieces(argv: list[str], *, timeout: float) -> AsyncIterator[bytes]:
+        yield b"line\n"
+        raise CommandError(argv, "killed")
+
+    monkeypatch.setattr(support_bundle, "pieces", pieces)
+    assert await support_bundle._printed(["tail"]) == "line\nnot complete: tail: killed\n"
+
+
+def texts(path: Path) -> Iterator[tuple[str, str]]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            assert file is not None
+            yield member.name.partition("/")[2], file.read().decode()
+
+
+async def test_a_target_that_cannot_be_written_is_refused_before_anything_is_collected(
+    settings: Settings, collected: Collected, tmp_path: Path
+) -> None:
+    (tmp_path / "there").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name, problem in {
+        "none/a.tgz": "there is no folder",
+        "there/a.tgz": "there is no folder",
+        "there": "exists: remove it",
+        "dangling": "exists: remove it",
+        "prefix": "prefix is a folder: name a file in it",
+    }.items():
+        (tmp_path / "prefix").mkdir(exist_ok=True)
+        with pytest.raises(WherryError, match=problem):
+            await support_bundle.create(settings, tmp_path / name, {})
+    assert not collected
+    made = await support_bundle.create(settings, tmp_path / "a.tgz", {})
+    assert made == tmp_path / "a.tgz" and dict(texts(made)) == {"item": "text"}
+
+
+async def test_a_bundle_whose_target_cannot_be_written_after_all_is_kept(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collected: Collected
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    async def removing() -> str:
+        folder.rmdir()
+        return "text"
+
+    monkeypatch.setattr(support_bundle, "_of_wherry", lambda settings, options: {"item": removing})
+    with pytest.raises(WherryError, match=r"a\.tgz.*: the bundle is .*support/wherry-support-n1-.*tar\.gz instead$"):
+        await support_bundle.create(settings, folder / "a.tgz", {})
+    [kept] = (settings.layout.state / "support").glob("*.tar.gz")
+    assert dict(texts(kept)) == {"item": "text"} and kept.stat().st_mode & 0o777 == 0o600
