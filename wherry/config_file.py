@@ -62,8 +62,13 @@ class ConfigFile:
             raise WherryError(f"{self.place(found[1])}: {str(error)[2:]}") from error
 
 
-def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False) -> ConfigFile:
-    """Return the content of a file, an empty one if there is none. Raise WherryError with all that is wrong in it."""
+def read(
+    path: Path, options: Mapping[str, Option], *, ignored: Container[str] = (), must_exist: bool = False
+) -> ConfigFile:
+    """Return the content of a file, an empty one if there is none; `ignored` are options of other machines.
+
+    Raise WherryError with all that is wrong in it.
+    """
     try:
         text = path.read_text()
     except FileNotFoundError as error:
@@ -86,6 +91,8 @@ def read(path: Path, options: Mapping[str, Option], *, must_exist: bool = False)
     for key, node in root.value:
         name, line = str(key.value), line_of(key)
         option = REGISTRIES if name == REGISTRIES.name else options.get(name)
+        if option is None and name in ignored:
+            continue
         if option is None:
             near = difflib.get_close_matches(name, [*options, REGISTRIES.name], 1)
             problems.append(

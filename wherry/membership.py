@@ -84,12 +84,11 @@ def join(
     """
     from wherry import join as joining
     from wherry import other_proxy
-    from wherry.up_command import up
 
     arguments = {name: value for name, value in locals().items() if value}
     root()
     known = options_of(join)
-    file = config_file.read(Layout(Path(prefix)).config, options_of(up) | known)
+    file = config_file.read(Layout(Path(prefix)).config, known, ignored=wanted.OF_UP)
     chosen = {"server": "", "token": "", "discovery_token_ca_cert_hash": "", **file.arguments, **arguments}
     role = "control-plane" if chosen.get("control_plane") else "worker"
     flags = wanted.given(arguments)

@@ -17,6 +17,10 @@ from wherry.settings import OF_A_NODE, Settings, check_worker
 _FIELDS = {"registry_mirror": "registry_mirrors", "name": "names"}
 """Parameters whose setting has another name."""
 
+_INTERNAL = frozenset("prefix role joined second_node_ip registry_mirrors registries names configured".split())
+OF_UP = frozenset(name.replace("_", "-") for name in Settings.__struct_fields__ if name not in _INTERNAL)
+"""Names of the options of `wherry up`, without those that have another name than their setting."""
+
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a command's arguments name; empty texts and None name nothing."""

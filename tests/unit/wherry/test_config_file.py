@@ -307,3 +307,7 @@ def test_what_is_written_is_what_is_read_and_nothing_of_an_older_file_stays(
     for name, value in second.items():
         expected = wanted.mirrors(value) if name == "registry-mirror" else value  # type: ignore[arg-type]
         assert shown[name] == expected
+
+
+def test_options_that_join_ignores_are_those_of_up() -> None:
+    assert UP.keys() - JOIN.keys() <= wanted.OF_UP <= UP.keys()
