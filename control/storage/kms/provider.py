@@ -215,8 +215,13 @@ class KmsProvider:
             self._failed.popitem(last=False)
 
     def stale(self, value: bytes) -> bool:
-        """Return whether a value was encrypted with another key ID than the current one."""
-        return self._write_seed is not None and _read(value).keyID != self._write_seed[1].key_id
+        """Return whether a value was encrypted with another key ID than the current one, also if it cannot be parsed."""
+        if self._write_seed is None:
+            return False
+        try:
+            return _read(value).keyID != self._write_seed[1].key_id
+        except EncryptionError:
+            return True  # `decrypt` reports it
 
     def _cache_seed(self, ciphertext: bytes, seed: bytes) -> None:
         self._seeds[ciphertext] = seed

@@ -12,7 +12,7 @@ import pytest
 from control.storage import cache, codec, encrypted_store
 from control.storage.cache import WatchCache
 from control.storage.encrypted_store import EncryptedStore
-from control.storage.encryption import Encryption, EncryptionError
+from control.storage.encryption import Encryption, EncryptionError, Identity
 from control.storage.kms import messages, provider
 from control.storage.kms import plugin as plugin_client
 from control.storage.kms.plugin import EncryptedSeed, PluginUnavailable
@@ -377,3 +377,18 @@ async def test_seeds_of_a_plugin_are_limited_as_upstream(
             assert (await outside.encrypt(b"seed")).key_id == "one"
     finally:
         await outside.close()
+
+
+async def test_a_damaged_value_keeps_no_other_from_being_encrypted_again(tmp_path: Path) -> None:
+    tested, engine = made(Plugin()), await SqliteStore.open(tmp_path / "state.db")
+    await tested.start()
+    store = EncryptedStore(engine, Encryption([(SECRETS, [tested, Identity()])]))
+    try:
+        for damaged in ("a", "b"):
+            await engine.create(SECRETS + damaged, tested.prefix + b"\xff\xff\xff")
+        await engine.create(SECRETS + "c", b"plain")
+        assert await store.rewrite() == encrypted_store.Rewritten(number=1, unreadable=2)
+        item = await engine.get(SECRETS + "c")
+        assert item is not None and item.value.startswith(tested.prefix)
+    finally:
+        await engine.close()
