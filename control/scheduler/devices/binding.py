@@ -38,7 +38,14 @@ class Reserved:
     allocation: resource_v1.AllocationResult | None = None
     mappings: list[core_v1.ContainerExtendedResourceRequest] | None = None
     """Not None: the claim has to be made first."""
+    created: bool = False
+    """True if the claim was made for the pod."""
     written: bool = False
+    reserved_uid: str = ""
+    """UID under which the devices are reserved: that of a claim that is still to be made is temporary."""
+
+    def __post_init__(self) -> None:
+        self.reserved_uid = self.reserved_uid or self.claim.metadata.uid or ""
 
 
 class ClaimWriter:
@@ -54,25 +61,25 @@ class ClaimWriter:
 
     async def bind(self, pod: core_v1.Pod, reserved: Reserved) -> None:
         """Write one claim's allocation and reservation; raises BindingFailed, StatusError."""
-        temporary = reserved.claim.metadata.uid or ""
         if reserved.mappings is not None:
             reserved.claim = await self._client.create(reserved.claim)
-        claim = reserved.claim
+            reserved.created = True
         for attempt in range(TRIES):
+            claim = reserved.claim
             try:
-                claim = await self._write(pod, claim, reserved.allocation)
+                claim = await self._write(pod, reserved)
                 break
             except StatusError as error:
                 if not error.conflict and not _may_have_taken_effect(error):
                     raise
-                claim = await self._newest(claim)
+                reserved.claim = claim = await self._newest(claim)
                 if _is_written(pod, claim, reserved.allocation):
                     break
                 if attempt + 1 == TRIES:
                     raise
         reserved.claim, reserved.written = claim, True
         self._allocated.written(claim)
-        self._allocated.settle(temporary)
+        self._allocated.settle(reserved.reserved_uid)
         if reserved.mappings is not None:
             await self._tell_pod(pod, claim, reserved.mappings)
 
@@ -94,9 +101,8 @@ class ClaimWriter:
             break
         raise BindingFailed(f"claim {key_of(claim)} got deleted in the meantime")
 
-    async def _write(
-        self, pod: core_v1.Pod, claim: resource_v1.ResourceClaim, allocation: resource_v1.AllocationResult | None
-    ) -> resource_v1.ResourceClaim:
+    async def _write(self, pod: core_v1.Pod, reserved: Reserved) -> resource_v1.ResourceClaim:
+        claim, allocation = reserved.claim, reserved.allocation
         who = f"{namespace_of(claim)}/{name_of(claim)}"
         if claim.metadata.deletion_timestamp is not None:
             raise BindingFailed(f"claim {who} got deleted in the meantime")
@@ -107,7 +113,7 @@ class ClaimWriter:
             if FINALIZER not in claim.metadata.finalizers:
                 finalizers = [*claim.metadata.finalizers, FINALIZER]
                 metadata = msgspec.structs.replace(claim.metadata, finalizers=finalizers)
-                claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+                reserved.claim = claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
             stamped = msgspec.structs.replace(allocation, allocation_timestamp=format_time(self._clock.now()))
             status = msgspec.structs.replace(claim.status, allocation=stamped)
         elif status.allocation is None:

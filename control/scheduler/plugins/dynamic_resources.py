@@ -176,17 +176,17 @@ class DynamicResources:
             raise BindingFailed("claim allocation not found for node")
         for reserved in found:
             if reserved.allocation is not None:
-                self.allocated.reserve(reserved.claim.metadata.uid or "", reserved.allocation)
+                self.allocated.reserve(reserved.reserved_uid, reserved.allocation)
         self._reserved[pod.uid] = found
 
     def unreserve(self, pod: PodInfo) -> None:
         self._abandoned.discard(pod.uid)
         written = []
         for reserved in self._reserved.pop(pod.uid, ()):
-            if reserved.written:
+            if not reserved.written:
+                self.allocated.settle(reserved.reserved_uid)
+            if reserved.written or reserved.created:
                 written.append(reserved)  # `release` takes it back
-            else:
-                self.allocated.settle(reserved.claim.metadata.uid or "")
         if written:
             self._reserved[pod.uid] = written
 
@@ -209,7 +209,7 @@ class DynamicResources:
     async def release(self, pod: PodInfo) -> None:
         """Take back what was written for a pod that is not bound after all."""
         for reserved in self._reserved.pop(pod.uid, ()):
-            if reserved.written:
+            if reserved.written or reserved.created:
                 try:
                     await self._writer.release(pod.pod, reserved)
                 except StatusError as error:
