@@ -26,8 +26,8 @@ from kube.pod_claims import is_reserved_for
 
 log = logging.getLogger(__name__)
 TRIES = 5
-FIRST_PAUSE, LAST_PAUSE, READS = 1.0, 10.0, 12
-"""Seconds between attempts to read a claim whose write failed, and their number: a minute and a half."""
+FIRST_PAUSE, LAST_PAUSE = 1.0, 10.0
+"""Seconds between attempts to read a claim whose write failed."""
 
 
 @dataclass(slots=True)
@@ -84,13 +84,19 @@ class ClaimWriter:
             await self._tell_pod(pod, claim, reserved.mappings)
 
     async def _newest(self, claim: resource_v1.ResourceClaim) -> resource_v1.ResourceClaim:
-        """Read a claim, as soon as the server can be reached: its devices stay reserved until then; raises BindingFailed."""
+        """Read a claim as soon as the server can be reached; raises BindingFailed if it is deleted.
+
+        There is no limit of the time: its devices must stay reserved, because the scheduler decides from memory during an
+        outage, and the next pod's claim would be written with the same devices.
+        """
         pause = FIRST_PAUSE
-        for attempt in range(READS):
+        while True:
             try:
                 found = await self._client.get(resource_v1.ResourceClaim, name_of(claim), namespace_of(claim))
             except StatusError as error:
-                if not _may_have_taken_effect(error) or attempt + 1 == READS:
+                if error.code == 404:
+                    break
+                if error.code == 403:
                     raise
                 log.warning("cannot determine yet whether %s is allocated: %s", key_of(claim), error)
                 await self._clock.sleep(pause)

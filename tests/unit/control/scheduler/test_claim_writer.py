@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -124,3 +125,20 @@ async def test_devices_of_a_created_claim_stay_allocated_when_it_is_written() ->
         await site.tested.pre_bind(site.pod, "n")  # the pod cannot be patched here
     assert list(site.tested.allocated.in_use.values()) == [1]
     assert not site.tested.allocated.pending("temporary")
+
+
+@pytest.mark.parametrize("code", [429, 503, 401, 500])
+async def test_devices_stay_reserved_until_the_server_shows_whether_they_are_allocated(code: int) -> None:
+    site = Site()
+    site.server.lost, site.server.failures = 1, {"get": [code] * 300}
+    task = asyncio.create_task(site.tested.pre_bind(site.pod, "n"))
+    try:
+        await site.clock.advance(1800)
+        assert not task.done() and site.tested.allocated.pending("c")
+        site.server.failures = {}
+        await site.clock.advance(10)
+        await task
+        assert list(site.tested.allocated.in_use.values()) == [1] and not site.tested.allocated.pending("c")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
