@@ -248,13 +248,17 @@ class VolumeBinding:
             await changed.wait()
 
     def _settled(self, written: Mapping[str, WrittenChoice], node: core_v1.Node) -> bool:
-        """Return whether all claims are bound; raises BindingFailed if one cannot be for this node any more."""
+        """Return whether all claims are bound; raises BindingFailed if one cannot be for this node any more.
+
+        The watch of claims may be ahead of that of volumes: a claim whose volume is not cached yet is not bound, as upstream.
+        """
         settled = True
         for key, choice in written.items():
             claim = self._claims.get(key)
             volume = self._volumes.get(name_of(choice.volume)) if choice.volume is not None else None
             settled &= choice.settled(claim, volume, name_of(node))
             bound = self._volumes.get(claim.spec.volume_name or "") if claim is not None else None
+            settled &= bound is not None
             check_reachable(bound, node, lambda each, place: self.affinities.of(each).includes(place))
         return settled
 

@@ -108,6 +108,16 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     await asyncio.gather(*made.tasks, return_exceptions=True)
 
 
+async def test_a_bound_claim_whose_volume_is_not_cached_yet_is_waited_for(site: Site) -> None:
+    task = await site.wait()
+    site.claims.add(claim(volume="v"))
+    await settle()
+    assert not task.done(), "the watch of claims is ahead of that of volumes"
+    site.volumes.add(volume())
+    await settle()
+    assert task.done() and task.exception() is None
+
+
 async def test_a_volume_that_was_provisioned_elsewhere_fails_the_binding(site: Site) -> None:
     task = await site.wait()
     site.claims.add(claim(volume="v"))
