@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from control.scheduler.change_waiters import ChangeWaiters
 from control.scheduler.devices import extended
 from control.scheduler.devices.allocated_devices import FINALIZER, AllocatedDevices
 from control.scheduler.framework import BindingFailed
@@ -53,11 +54,8 @@ class ClaimWriter:
 
     def __init__(self, client: Client, allocated: AllocatedDevices, clock: Clock, wait_seconds: float) -> None:
         self._client, self._allocated, self._clock, self._seconds = client, allocated, clock, wait_seconds
-        self._changed = asyncio.Event()
-
-    def wake(self) -> None:
-        """A claim changed, or a pod was abandoned."""
-        self._changed.set()
+        self.waiters = ChangeWaiters()
+        """Pods that wait for devices, by the keys of their claims."""
 
     async def bind(self, pod: core_v1.Pod, reserved: Reserved) -> None:
         """Write one claim's allocation and reservation; raises BindingFailed, StatusError."""
@@ -148,17 +146,20 @@ class ClaimWriter:
         )
 
     # -- devices that are prepared first ----------------------------------------------------------------------------
-    async def wait_ready(self, claims: list[resource_v1.ResourceClaim], abandoned: Callable[[], bool]) -> None:
+    async def wait_ready(
+        self, uid: str, claims: list[resource_v1.ResourceClaim], abandoned: Callable[[], bool]
+    ) -> None:
         """Wait until all devices meet their binding conditions; raises BindingFailed, also for an abandoned pod."""
         try:
-            async with asyncio.timeout(self._seconds):
-                while True:
-                    self._changed.clear()
-                    if abandoned():
-                        raise BindingFailed("the pod was deleted in the meantime")
-                    if all(_ready(self._allocated.get(key_of(claim)) or claim) for claim in claims):
-                        return
-                    await self._changed.wait()
+            with self.waiters.waiting(uid, map(key_of, claims)) as changed:
+                async with asyncio.timeout(self._seconds):
+                    while True:
+                        changed.clear()
+                        if abandoned():
+                            raise BindingFailed("the pod was deleted in the meantime")
+                        if all(_ready(self._allocated.get(key_of(claim)) or claim) for claim in claims):
+                            return
+                        await changed.wait()
         except TimeoutError as error:
             raise BindingFailed("device binding timeout") from error
 

@@ -76,7 +76,7 @@ class DynamicResources:
 
         def claim(change: Any) -> None:
             self.allocated.changed(change)
-            self._writer.wake()
+            self._writer.waiters.changed(change.key)
             claim_changed(change)
 
         def slice_(change: Any) -> None:
@@ -198,13 +198,14 @@ class DynamicResources:
         found = self._reserved.get(pod.uid, [])
         for reserved in found:
             await self._writer.bind(pod.pod, reserved)
-        await self._writer.wait_ready([reserved.claim for reserved in found], lambda: pod.uid in self._abandoned)
+        claims = [reserved.claim for reserved in found]
+        await self._writer.wait_ready(pod.uid, claims, lambda: pod.uid in self._abandoned)
 
     def abandon(self, pod: PodInfo) -> None:
         """The pod was deleted: wait no longer for its devices."""
         if pod.uid in self._reserved:
             self._abandoned.add(pod.uid)
-            self._writer.wake()
+            self._writer.waiters.wake(pod.uid)
 
     async def release(self, pod: PodInfo) -> None:
         """Take back what was written for a pod that is not bound after all."""

@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.scheduler.devices import binding
 from control.scheduler.devices.binding import Reserved
 from control.scheduler.framework import BindingFailed
 from control.scheduler.plugins.dynamic_resources import DynamicResources
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1, resource_v1
 from kube.errors import StatusError
-from tests.support.clock import FakeClock
+from kube.informer import Change
+from tests.support.clock import FakeClock, settle
 
 ALLOCATION = resource_v1.AllocationResult(
     devices=resource_v1.DeviceAllocationResult(
@@ -71,7 +73,11 @@ class Server:
 
 
 class Informer:
-    def subscribe(self, handler: Any) -> None: ...
+    def __init__(self) -> None:
+        self.handlers: list[Any] = []
+
+    def subscribe(self, handler: Any) -> None:
+        self.handlers.append(handler)
 
 
 def claim(uid: str) -> resource_v1.ResourceClaim:
@@ -85,7 +91,9 @@ class Site:
         self.clock, self.server = FakeClock(), Server(None if made else claim("c"))
         client: Any = self.server
         none: Any = Informer()
-        self.tested = DynamicResources(client, none, none, none, self.clock)
+        self.claims = Informer()
+        claims: Any = self.claims
+        self.tested = DynamicResources(client, claims, none, none, self.clock)
         self.pod = PodInfo(POD)
         reserved = Reserved(claim("temporary" if made else "c"), ALLOCATION, [] if made else None)
         self.tested.allocated.reserve(reserved.claim.metadata.uid or "", ALLOCATION)
@@ -142,3 +150,51 @@ async def test_devices_stay_reserved_until_the_server_shows_whether_they_are_all
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def unready(name: str) -> resource_v1.ResourceClaim:
+    result = resource_v1.DeviceRequestAllocationResult(
+        request="r", driver="d", pool="p", device=name, binding_conditions=["prepared"]
+    )
+    allocation = resource_v1.AllocationResult(devices=resource_v1.DeviceAllocationResult(results=[result]))
+    return resource_v1.ResourceClaim(
+        metadata=meta_v1.ObjectMeta(name=name, namespace="default", uid=name, resource_version="1"),
+        status=resource_v1.ResourceClaimStatus(allocation=allocation),
+    )
+
+
+async def test_a_claim_that_changes_wakes_only_the_pods_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, checks = Site(), list[str]()
+    ready = binding._ready
+
+    def counted(found: resource_v1.ResourceClaim) -> bool:
+        checks.append(found.metadata.name or "")
+        return ready(found)
+
+    monkeypatch.setattr(binding, "_ready", counted)
+    site.tested.follow(lambda change: None, lambda: None, lambda: None)
+    (report,) = site.claims.handlers
+    pods = {name: PodInfo(core_v1.Pod(metadata=meta_v1.ObjectMeta(name=name, uid=name))) for name in ("a", "b")}
+    tasks = []
+    for name, pod in pods.items():
+        reserved = Reserved(unready(name), written=True)
+        reserved.claim.status.reserved_for = [
+            resource_v1.ResourceClaimConsumerReference(resource="pods", name=name, uid=name)
+        ]
+        site.tested._reserved[name] = [reserved]
+        tasks.append(asyncio.create_task(site.tested.pre_bind(pod, "n")))
+    try:
+        await settle()
+        checks.clear()
+        report(Change("MODIFIED", None, unready("a")))
+        report(Change("ADDED", None, unready("another")))
+        await settle()
+        assert checks == ["a"]
+        site.tested.abandon(pods["b"])
+        with pytest.raises(BindingFailed, match="the pod was deleted in the meantime"):
+            await tasks[1]
+        assert not tasks[0].done() and checks == ["a"]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
