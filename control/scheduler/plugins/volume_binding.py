@@ -18,9 +18,9 @@ from control.scheduler.change_waiters import ChangeWaiters
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, PreFilterRejected, PreFilterState, Rejection
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.plugins.pending_bindings import PendingBinding, check_reachable
 from control.scheduler.plugins.volume_matching import VolumeAffinities, VolumeMatcher, is_large
 from control.scheduler.plugins.volume_provisioning import CapacityTopologies, Provisioning
-from control.scheduler.plugins.written_choices import WrittenChoice, check_reachable
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
 from control.scheduler.unfinished import Unfinished
@@ -237,32 +237,32 @@ class VolumeBinding:
             raise BindingFailed("timed out waiting for the condition") from error
 
     async def _until_bound(
-        self, pod: PodInfo, written: Mapping[str, WrittenChoice], node: core_v1.Node, changed: asyncio.Event
+        self, pod: PodInfo, written: Mapping[str, PendingBinding], node: core_v1.Node, changed: asyncio.Event
     ) -> None:
         while True:
             changed.clear()
             if pod.uid in self._abandoned:
                 raise BindingFailed("the pod was deleted in the meantime")
-            if self._settled(written, node):
+            if self._all_bound(written, node):
                 return
             await changed.wait()
 
-    def _settled(self, written: Mapping[str, WrittenChoice], node: core_v1.Node) -> bool:
+    def _all_bound(self, written: Mapping[str, PendingBinding], node: core_v1.Node) -> bool:
         """Return whether all claims are bound; raises BindingFailed if one cannot be for this node any more.
 
         The watch of claims may be ahead of that of volumes: a claim whose volume is not cached yet is not bound, as upstream.
         """
-        settled = True
-        for key, choice in written.items():
+        bound = True
+        for key, binding in written.items():
             claim = self._claims.get(key)
-            volume = self._volumes.get(name_of(choice.volume)) if choice.volume is not None else None
-            settled &= choice.settled(claim, volume, name_of(node))
-            bound = self._volumes.get(claim.spec.volume_name or "") if claim is not None else None
-            settled &= bound is not None
-            check_reachable(bound, node, lambda each, place: self.affinities.of(each).includes(place))
-        return settled
+            volume = self._volumes.get(name_of(binding.volume)) if binding.volume is not None else None
+            bound &= binding.is_bound(claim, volume, name_of(node))
+            its = self._volumes.get(claim.spec.volume_name or "") if claim is not None else None
+            bound &= its is not None
+            check_reachable(its, node, lambda each, place: self.affinities.of(each).includes(place))
+        return bound
 
-    async def _write(self, chosen: Mapping[str, str], node: str) -> dict[str, WrittenChoice]:
+    async def _write(self, chosen: Mapping[str, str], node: str) -> dict[str, PendingBinding]:
         """Write that a volume is a claim's, or a claim's node, of each claim."""
         written = {}
         for key, name in chosen.items():
@@ -277,7 +277,7 @@ class VolumeBinding:
                 annotations = {**claim.metadata.annotations, SELECTED_NODE: node}
                 metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
                 claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
-            written[key] = WrittenChoice(claim, volume)
+            written[key] = PendingBinding(claim, volume)
         return written
 
     async def _name_claim(

@@ -78,13 +78,13 @@ class Site:
         self.plugin = VolumeBinding(*given)
         self.tasks: list[asyncio.Task[None]] = []
         self.checks: list[str] = []
-        settled = self.plugin._settled
+        all_bound = self.plugin._all_bound
 
         def counted(written: Any, where: Any) -> bool:
             self.checks.extend(written)
-            return settled(written, where)
+            return all_bound(written, where)
 
-        monkeypatch.setattr(self.plugin, "_settled", counted)
+        monkeypatch.setattr(self.plugin, "_all_bound", counted)
 
     async def wait(self, name: str = "c", chosen: str = "") -> asyncio.Task[None]:
         self.claims.add(claim(name))
