@@ -3,7 +3,8 @@
 A changed file that cannot be used, or whose plugin does not answer, changes nothing until a later attempt succeeds. Keys that
 are taken out continue reading for as long as the server runs: watches may still replay what was written with them.
 
-Values are encrypted again by a loop of its own, which is repeated until none is stale: the store or a plugin may be away.
+Values are encrypted again by a loop of its own, which is repeated until none is stale: the store or a plugin may be away. A
+changed configuration starts it at once.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class EncryptionAtRest:
 
     async def _rewrite(self, clock: Clock) -> None:
         """Encrypt stale values again after each change of the configuration, until cancelled."""
-        delay = FIRST_RETRY
+        delay, failed = FIRST_RETRY, False
         while True:
             await self._stale.wait()
             self._stale.clear()
@@ -100,12 +101,27 @@ class EncryptionAtRest:
                 self._stale.set()  # the loop is started again
                 raise
             if not why:
-                delay = FIRST_RETRY
+                if failed:
+                    log.info("all values are encrypted with the current key")
+                delay, failed = FIRST_RETRY, False
                 continue
+            failed = True
             log.error("not all values are encrypted with the current key, keep the former one: %s", why)
-            self._stale.set()
-            await clock.sleep(delay)
-            delay = min(delay * 2, LAST_RETRY)
+            if await self._changes_within(clock, delay):
+                delay = FIRST_RETRY
+            else:
+                self._stale.set()
+                delay = min(delay * 2, LAST_RETRY)
+
+    async def _changes_within(self, clock: Clock, seconds: float) -> bool:
+        """Wait for another configuration for a time at most, and return whether there is one."""
+        waits = (asyncio.create_task(self._stale.wait()), asyncio.create_task(clock.sleep(seconds)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+        return self._stale.is_set()
 
     async def close(self) -> None:
         await self.store.encryption.close()

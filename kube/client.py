@@ -17,6 +17,7 @@ import msgspec
 from kube import resources, serialize
 from kube.api import meta_v1
 from kube.errors import StatusError
+from kube.json_object import UNREADABLE
 from kube.object_names import name_of, namespace_of
 from kube.yielding import LoopYield
 
@@ -353,7 +354,7 @@ def error_of(status: int, body: bytes) -> StatusError:
     """Read an error answer, which is a Status unless something between us and the server wrote it."""
     try:
         found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         found = None
     if isinstance(found, dict) and found.get("kind") == "Status":
         return StatusError.from_status(found, status)

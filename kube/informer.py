@@ -28,6 +28,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.indexer import Indexer, IndexFunction
+from kube.json_object import UNREADABLE
 from kube.object_names import key_of, metadata_of
 
 log = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class Informer(Indexer[T]):
                     self._revision = ""
                 self._report(logging.WARNING if error.code != 503 else logging.INFO, str(error))
                 most = REFUSED_RETRY if error.code in (401, 403) else LAST_RETRY
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 self._report(logging.WARNING, f"cannot read what the server sent: {error}")
                 self._revision, most = "", LAST_RETRY
             else:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 Object = dict[str, Any]
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Exceptions of msgspec for bytes that are no JSON: strings that are no UTF-8, and deep nesting, have their own."""
 
 
 def copy_json(value: Any) -> Any:

@@ -27,7 +27,7 @@ from control.storage.entry import Entry
 from control.storage.watcher import WatchEvent
 from control.weight import LARGE, weight
 from kube.errors import StatusError
-from kube.json_object import Object
+from kube.json_object import UNREADABLE, Object
 from kube.uid import new_uid
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Versions:
         try:
             answer = await self._webhooks.call(self._webhook.get("clientConfig") or {}, review, TIMEOUT, ACTING.get())
             return await _run(weight(answer), reading, conversion_response.read, answer, expected, objects, finish)
-        except (CallFailed, BadConversion, msgspec.DecodeError, RecursionError) as error:
+        except (CallFailed, BadConversion, *UNREADABLE) as error:
             raise StatusError(500, "", f"conversion webhook for {source} failed: {_plain(error)}") from error
 
 

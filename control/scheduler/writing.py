@@ -65,8 +65,13 @@ class Writer:
             status["nominatedNodeName"] = nominated or None
         elif nominated is not None and nominated != (pod.status.nominated_node_name or ""):
             status["nominatedNodeName"] = nominated or None
-        if status:
-            await self._patch_status(pod, status)
+        try:
+            if status:
+                await self._patch_status(pod, status)
+        except StatusError as error:
+            if error.not_found or error.replaced:
+                self.forget(info)
+            raise
         self._expected.discard(info.uid)
 
     async def read(self, info: PodInfo) -> core_v1.Pod | None:

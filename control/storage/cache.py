@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -237,7 +238,8 @@ class WatchCache:
         while True:
             await self.clock.sleep(RETRY_SECONDS)
             for cache in tuple(self._resources.values()):
-                for key in tuple(cache.unreadable):
+                # In another order each time: while a plugin does not answer, only the first values cause calls of it.
+                for key in random.sample(tuple(cache.unreadable), len(cache.unreadable)):
                     try:
                         item = await self.store.get(key)
                     except StoreError as error:

@@ -17,7 +17,7 @@ from control.admission.matching import Invocation
 from control.admission.request import describe
 from control.interfaces.admission import Attributes
 from kube.errors import StatusError
-from kube.json_object import Object
+from kube.json_object import UNREADABLE, Object
 
 _VERSIONS = ("v1", "v1beta1")
 
@@ -97,7 +97,7 @@ def read(answer: bytes, sent: Object, *, mutating: bool) -> Verdict:
     """Read the webhook's answer to a review; a patch of one that validates is not looked at."""
     try:
         review = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadAnswer(f"couldn't get version/kind; json parse error: {error}") from error
     version = sent["apiVersion"]
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview" or review.get("apiVersion") != version:

@@ -23,7 +23,7 @@ from kube import kubeconfig
 from kube.clock import Clock
 from kube.errors import StatusError, too_many_requests
 from kube.fair_places import FairPlaces
-from kube.json_object import Object
+from kube.json_object import UNREADABLE, Object
 
 if TYPE_CHECKING:
     from kube.transport import HttpsTransport
@@ -135,7 +135,7 @@ class ReviewClient:
 def _status(answer: bytes, review: Object) -> Object:
     try:
         found = msgspec.json.decode(answer)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ReviewFailed(f"the answer is no JSON: {error}") from error
     if not isinstance(found, dict) or found.get("kind") != review["kind"]:
         raise ReviewFailed(f"the answer is no {review['kind']}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from control.scheduler.change_waiters import ChangeWaiters
 from control.scheduler.devices import extended
 from control.scheduler.devices.allocated_devices import FINALIZER, AllocatedDevices
 from control.scheduler.framework import BindingFailed
@@ -26,8 +27,8 @@ from kube.pod_claims import is_reserved_for
 
 log = logging.getLogger(__name__)
 TRIES = 5
-FIRST_PAUSE, LAST_PAUSE, READS = 1.0, 10.0, 12
-"""Seconds between attempts to read a claim whose write failed, and their number: a minute and a half."""
+FIRST_PAUSE, LAST_PAUSE = 1.0, 10.0
+"""Seconds between attempts to read a claim whose write failed."""
 
 
 @dataclass(slots=True)
@@ -38,7 +39,14 @@ class Reserved:
     allocation: resource_v1.AllocationResult | None = None
     mappings: list[core_v1.ContainerExtendedResourceRequest] | None = None
     """Not None: the claim has to be made first."""
+    created: bool = False
+    """True if the claim was made for the pod."""
     written: bool = False
+    reserved_uid: str = ""
+    """UID under which the devices are reserved: that of a claim that is still to be made is temporary."""
+
+    def __post_init__(self) -> None:
+        self.reserved_uid = self.reserved_uid or self.claim.metadata.uid or ""
 
 
 class ClaimWriter:
@@ -46,44 +54,47 @@ class ClaimWriter:
 
     def __init__(self, client: Client, allocated: AllocatedDevices, clock: Clock, wait_seconds: float) -> None:
         self._client, self._allocated, self._clock, self._seconds = client, allocated, clock, wait_seconds
-        self._changed = asyncio.Event()
-
-    def wake(self) -> None:
-        """A claim changed, or a pod was abandoned."""
-        self._changed.set()
+        self.waiters = ChangeWaiters()
+        """Pods that wait for devices, by the keys of their claims."""
 
     async def bind(self, pod: core_v1.Pod, reserved: Reserved) -> None:
         """Write one claim's allocation and reservation; raises BindingFailed, StatusError."""
-        temporary = reserved.claim.metadata.uid or ""
         if reserved.mappings is not None:
             reserved.claim = await self._client.create(reserved.claim)
-        claim = reserved.claim
+            reserved.created = True
         for attempt in range(TRIES):
+            claim = reserved.claim
             try:
-                claim = await self._write(pod, claim, reserved.allocation)
+                claim = await self._write(pod, reserved)
                 break
             except StatusError as error:
                 if not error.conflict and not _may_have_taken_effect(error):
                     raise
-                claim = await self._newest(claim)
+                reserved.claim = claim = await self._newest(claim)
                 if _is_written(pod, claim, reserved.allocation):
                     break
                 if attempt + 1 == TRIES:
                     raise
         reserved.claim, reserved.written = claim, True
         self._allocated.written(claim)
-        self._allocated.settle(temporary)
+        self._allocated.settle(reserved.reserved_uid)
         if reserved.mappings is not None:
             await self._tell_pod(pod, claim, reserved.mappings)
 
     async def _newest(self, claim: resource_v1.ResourceClaim) -> resource_v1.ResourceClaim:
-        """Read a claim, as soon as the server can be reached: its devices stay reserved until then; raises BindingFailed."""
+        """Read a claim as soon as the server can be reached; raises BindingFailed if it is deleted.
+
+        There is no limit of the time: its devices must stay reserved, because the scheduler decides from memory during an
+        outage, and the next pod's claim would be written with the same devices.
+        """
         pause = FIRST_PAUSE
-        for attempt in range(READS):
+        while True:
             try:
                 found = await self._client.get(resource_v1.ResourceClaim, name_of(claim), namespace_of(claim))
             except StatusError as error:
-                if not _may_have_taken_effect(error) or attempt + 1 == READS:
+                if error.code == 404:
+                    break
+                if error.code == 403:
                     raise
                 log.warning("cannot determine yet whether %s is allocated: %s", key_of(claim), error)
                 await self._clock.sleep(pause)
@@ -94,9 +105,8 @@ class ClaimWriter:
             break
         raise BindingFailed(f"claim {key_of(claim)} got deleted in the meantime")
 
-    async def _write(
-        self, pod: core_v1.Pod, claim: resource_v1.ResourceClaim, allocation: resource_v1.AllocationResult | None
-    ) -> resource_v1.ResourceClaim:
+    async def _write(self, pod: core_v1.Pod, reserved: Reserved) -> resource_v1.ResourceClaim:
+        claim, allocation = reserved.claim, reserved.allocation
         who = f"{namespace_of(claim)}/{name_of(claim)}"
         if claim.metadata.deletion_timestamp is not None:
             raise BindingFailed(f"claim {who} got deleted in the meantime")
@@ -107,7 +117,7 @@ class ClaimWriter:
             if FINALIZER not in claim.metadata.finalizers:
                 finalizers = [*claim.metadata.finalizers, FINALIZER]
                 metadata = msgspec.structs.replace(claim.metadata, finalizers=finalizers)
-                claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+                reserved.claim = claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
             stamped = msgspec.structs.replace(allocation, allocation_timestamp=format_time(self._clock.now()))
             status = msgspec.structs.replace(claim.status, allocation=stamped)
         elif status.allocation is None:
@@ -136,17 +146,20 @@ class ClaimWriter:
         )
 
     # -- devices that are prepared first ----------------------------------------------------------------------------
-    async def wait_ready(self, claims: list[resource_v1.ResourceClaim], abandoned: Callable[[], bool]) -> None:
+    async def wait_ready(
+        self, uid: str, claims: list[resource_v1.ResourceClaim], abandoned: Callable[[], bool]
+    ) -> None:
         """Wait until all devices meet their binding conditions; raises BindingFailed, also for an abandoned pod."""
         try:
-            async with asyncio.timeout(self._seconds):
-                while True:
-                    self._changed.clear()
-                    if abandoned():
-                        raise BindingFailed("the pod was deleted in the meantime")
-                    if all(_ready(self._allocated.get(key_of(claim)) or claim) for claim in claims):
-                        return
-                    await self._changed.wait()
+            with self.waiters.waiting(uid, map(key_of, claims)) as changed:
+                async with asyncio.timeout(self._seconds):
+                    while True:
+                        changed.clear()
+                        if abandoned():
+                            raise BindingFailed("the pod was deleted in the meantime")
+                        if all(_ready(self._allocated.get(key_of(claim)) or claim) for claim in claims):
+                            return
+                        await changed.wait()
         except TimeoutError as error:
             raise BindingFailed("device binding timeout") from error
 

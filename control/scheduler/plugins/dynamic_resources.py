@@ -76,7 +76,7 @@ class DynamicResources:
 
         def claim(change: Any) -> None:
             self.allocated.changed(change)
-            self._writer.wake()
+            self._writer.waiters.changed(change.key)
             claim_changed(change)
 
         def slice_(change: Any) -> None:
@@ -176,17 +176,17 @@ class DynamicResources:
             raise BindingFailed("claim allocation not found for node")
         for reserved in found:
             if reserved.allocation is not None:
-                self.allocated.reserve(reserved.claim.metadata.uid or "", reserved.allocation)
+                self.allocated.reserve(reserved.reserved_uid, reserved.allocation)
         self._reserved[pod.uid] = found
 
     def unreserve(self, pod: PodInfo) -> None:
         self._abandoned.discard(pod.uid)
         written = []
         for reserved in self._reserved.pop(pod.uid, ()):
-            if reserved.written:
+            if not reserved.written:
+                self.allocated.settle(reserved.reserved_uid)
+            if reserved.written or reserved.created:
                 written.append(reserved)  # `release` takes it back
-            else:
-                self.allocated.settle(reserved.claim.metadata.uid or "")
         if written:
             self._reserved[pod.uid] = written
 
@@ -198,18 +198,19 @@ class DynamicResources:
         found = self._reserved.get(pod.uid, [])
         for reserved in found:
             await self._writer.bind(pod.pod, reserved)
-        await self._writer.wait_ready([reserved.claim for reserved in found], lambda: pod.uid in self._abandoned)
+        claims = [reserved.claim for reserved in found]
+        await self._writer.wait_ready(pod.uid, claims, lambda: pod.uid in self._abandoned)
 
     def abandon(self, pod: PodInfo) -> None:
         """The pod was deleted: wait no longer for its devices."""
         if pod.uid in self._reserved:
             self._abandoned.add(pod.uid)
-            self._writer.wake()
+            self._writer.waiters.wake(pod.uid)
 
     async def release(self, pod: PodInfo) -> None:
         """Take back what was written for a pod that is not bound after all."""
         for reserved in self._reserved.pop(pod.uid, ()):
-            if reserved.written:
+            if reserved.written or reserved.created:
                 try:
                     await self._writer.release(pod.pod, reserved)
                 except StatusError as error:

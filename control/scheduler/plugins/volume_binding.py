@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import msgspec
 
 from control import offload
+from control.scheduler.change_waiters import ChangeWaiters
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, PreFilterRejected, PreFilterState, Rejection
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.plugins.pending_bindings import PendingBinding, check_reachable
 from control.scheduler.plugins.volume_matching import VolumeAffinities, VolumeMatcher, is_large
 from control.scheduler.plugins.volume_provisioning import CapacityTopologies, Provisioning
-from control.scheduler.plugins.written_choices import WrittenChoice, check_reachable
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
 from control.scheduler.unfinished import Unfinished
@@ -49,6 +50,7 @@ _LOST = Rejection(
 )
 _TOO_MANY = "the pod's claims were compared with too many volumes"
 _UNDECIDED = Rejection(NAME, (_TOO_MANY,), unresolvable=True)
+_CLAIM, _VOLUME = "claim ", "volume "
 MOST_STEPS = 500_000
 """Comparisons of claims with volumes in one attempt to schedule a pod, over all nodes."""
 
@@ -81,14 +83,16 @@ class VolumeBinding:
         """UIDs of the pods that were deleted while they waited."""
         self._taken: dict[str, set[str]] = {}
         """Volumes that are chosen, and the UIDs of the pods."""
-        self._changed = asyncio.Event()
+        self._waiters = ChangeWaiters()
         self.affinities = VolumeAffinities()
-        claims.subscribe(lambda change: self._changed.set())
+        claims.subscribe(lambda change: self._waiters.changed(_CLAIM + change.key))
         volumes.subscribe(self._volume_changed)
 
     def _volume_changed(self, change: Change[core_v1.PersistentVolume]) -> None:
         self.affinities.changed(change)
-        self._changed.set()
+        self._waiters.changed(_VOLUME + change.key)
+        if (claim := change.new.spec.claim_ref) is not None:
+            self._waiters.changed(f"{_CLAIM}{claim.namespace}/{claim.name}")
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
         """Look up the pod's claims; raises PreFilterRejected if they allow no node at all."""
@@ -216,7 +220,7 @@ class VolumeBinding:
         """The pod was deleted: wait no longer for its claims."""
         if pod.uid in self._reserved:
             self._abandoned.add(pod.uid)
-            self._changed.set()
+            self._waiters.wake(pod.uid)
 
     async def pre_bind(self, pod: PodInfo, node: str) -> None:
         """Write the choices down and wait until the claims are bound; raises BindingFailed."""
@@ -224,30 +228,41 @@ class VolumeBinding:
         if reserved is None:
             return
         written = await self._write(reserved.chosen, node)
+        keys = [_CLAIM + claim for claim in written] + [_VOLUME + name for name in reserved.chosen.values() if name]
         try:
-            async with asyncio.timeout(BIND_SECONDS):
-                while True:
-                    self._changed.clear()
-                    if pod.uid in self._abandoned:
-                        raise BindingFailed("the pod was deleted in the meantime")
-                    if self._settled(written, reserved.node):
-                        return
-                    await self._changed.wait()
+            with self._waiters.waiting(pod.uid, keys) as changed:
+                async with asyncio.timeout(BIND_SECONDS):
+                    await self._until_bound(pod, written, reserved.node, changed)
         except TimeoutError as error:
             raise BindingFailed("timed out waiting for the condition") from error
 
-    def _settled(self, written: Mapping[str, WrittenChoice], node: core_v1.Node) -> bool:
-        """Return whether all claims are bound; raises BindingFailed if one cannot be for this node any more."""
-        settled = True
-        for key, choice in written.items():
-            claim = self._claims.get(key)
-            volume = self._volumes.get(name_of(choice.volume)) if choice.volume is not None else None
-            settled &= choice.settled(claim, volume, name_of(node))
-            bound = self._volumes.get(claim.spec.volume_name or "") if claim is not None else None
-            check_reachable(bound, node, lambda each, place: self.affinities.of(each).includes(place))
-        return settled
+    async def _until_bound(
+        self, pod: PodInfo, written: Mapping[str, PendingBinding], node: core_v1.Node, changed: asyncio.Event
+    ) -> None:
+        while True:
+            changed.clear()
+            if pod.uid in self._abandoned:
+                raise BindingFailed("the pod was deleted in the meantime")
+            if self._all_bound(written, node):
+                return
+            await changed.wait()
 
-    async def _write(self, chosen: Mapping[str, str], node: str) -> dict[str, WrittenChoice]:
+    def _all_bound(self, written: Mapping[str, PendingBinding], node: core_v1.Node) -> bool:
+        """Return whether all claims are bound; raises BindingFailed if one cannot be for this node any more.
+
+        The watch of claims may be ahead of that of volumes: a claim whose volume is not cached yet is not bound, as upstream.
+        """
+        bound = True
+        for key, binding in written.items():
+            claim = self._claims.get(key)
+            volume = self._volumes.get(name_of(binding.volume)) if binding.volume is not None else None
+            bound &= binding.is_bound(claim, volume, name_of(node))
+            its = self._volumes.get(claim.spec.volume_name or "") if claim is not None else None
+            bound &= its is not None
+            check_reachable(its, node, lambda each, place: self.affinities.of(each).includes(place))
+        return bound
+
+    async def _write(self, chosen: Mapping[str, str], node: str) -> dict[str, PendingBinding]:
         """Write that a volume is a claim's, or a claim's node, of each claim."""
         written = {}
         for key, name in chosen.items():
@@ -262,7 +277,7 @@ class VolumeBinding:
                 annotations = {**claim.metadata.annotations, SELECTED_NODE: node}
                 metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
                 claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
-            written[key] = WrittenChoice(claim, volume)
+            written[key] = PendingBinding(claim, volume)
         return written
 
     async def _name_claim(

@@ -5,17 +5,20 @@ encrypted seed, the plugin's key ID and 32 random bytes. The value's key is deri
 (HKDF-SHA256, expand only; AES-256-GCM), as in upstream since v1.29. Reading a value whose seed is not cached calls the plugin
 (`fetch_key`); a thousand seeds are cached.
 
-All readers of a seed share one call. Failures are cached, too, those of a plugin that does not answer for all seeds: otherwise
-each value would wait for the timeout of another call.
+All readers of a seed share one call. Failures are cached, too: otherwise each value would wait for the timeout of another call.
+A failure is the seed's alone, because the backend of one key may be away while others work. It applies to all seeds only if the
+plugin does not answer Status either, or the calls for several seeds in succession.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -32,6 +35,8 @@ CHECK_SECONDS = 60.0
 """Interval of Status calls, which return the plugin's health and current key ID."""
 RETRY_SECONDS = 3.0
 """Interval of retries of a failed plugin, as in upstream."""
+UNANSWERED_SEEDS = 3
+"""Number of seeds in succession whose calls are not answered after which the plugin counts as unavailable."""
 INFO, NONCE = 32, 12
 CACHED_SEEDS = 1000
 
@@ -40,6 +45,15 @@ CACHED_SEEDS = 1000
 class _Failure:
     message: str
     retry_at: float
+    number: int = 1
+    """Of failures in succession; the interval of retries is doubled with each of them, up to CHECK_SECONDS."""
+
+
+def _failure(error: EncryptionError, former: _Failure | None = None) -> _Failure:
+    number = former.number + 1 if former is not None else 1
+    interval = RETRY_SECONDS * 2 ** min(number - 1, 10)
+    retry_at = asyncio.get_running_loop().time() + min(interval, max(RETRY_SECONDS, CHECK_SECONDS))
+    return _Failure(str(error), retry_at, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +75,11 @@ class KmsProvider:
         self._failed: OrderedDict[bytes, _Failure] = OrderedDict()
         """Seeds that the plugin failed to decrypt: many values share a seed."""
         self._unavailable: _Failure | None = None
-        """Failure of the last call if the plugin did not answer it."""
+        """Circuit breaker for the whole plugin."""
+        self._unanswered: set[bytes] = set()
+        """Seeds of Decrypt calls that ended with UNAVAILABLE or DEADLINE_EXCEEDED since the last that was answered."""
+        self._status_call: asyncio.Task[str] | None = None
+        self._closed = False
         self._write_seed: tuple[bytes, EncryptedSeed] | None = None
         self.problem: str | None = None
         """Error of the plugin; None if it works."""
@@ -70,26 +88,36 @@ class KmsProvider:
         """Generate a seed for writes; raises EncryptionError."""
         try:
             await self._check()
-            self.problem = self._unavailable = None
+            self.problem = None
         except EncryptionError as error:
             self.problem = str(error)
-            self._record_availability(error)
             raise
 
-    def _record_availability(self, error: EncryptionError) -> _Failure:
-        """Record whether the plugin answered a call that failed, and return the failure."""
-        failure = _Failure(str(error), asyncio.get_running_loop().time() + RETRY_SECONDS)
-        self._unavailable = failure if isinstance(error, PluginUnavailable) else None
-        return failure
-
     async def _check(self) -> None:
-        key_id = await self._plugin.status()
+        key_id = await self._status()
         if self._write_seed is not None and self._write_seed[1].key_id == key_id:
             return
         seed = os.urandom(32)
         encrypted = await self._plugin.encrypt(seed)
         self._write_seed = (seed, encrypted)
         self._cache_seed(encrypted.ciphertext, seed)
+
+    async def _status(self) -> str:
+        """Return the plugin's key ID, and record whether it answers; concurrent callers share one Status call."""
+        if self._status_call is None:
+            self._status_call = asyncio.create_task(self._call_status(), name=f"kms {self._plugin.name}: Status")
+        return await asyncio.shield(self._status_call)
+
+    async def _call_status(self) -> str:
+        try:
+            key_id = await self._plugin.status()
+        except EncryptionError as error:
+            self._unavailable = _failure(error) if isinstance(error, PluginUnavailable) else None
+            raise
+        finally:
+            self._status_call = None
+        self._unavailable = None
+        return key_id
 
     async def poll_status(self, clock: Clock) -> None:
         """Call Status periodically until cancelled."""
@@ -158,20 +186,42 @@ class KmsProvider:
         try:
             seed = await self._plugin.decrypt(encrypted)
         except EncryptionError as error:
-            self._failed[source] = self._record_availability(error)
-            if len(self._failed) > CACHED_SEEDS:
-                self._failed.popitem(last=False)
+            await self._record_failure(source, error)
             return error
         finally:
             del self._calls[source]
         self._failed.pop(source, None)
         self._unavailable = None
+        self._unanswered.clear()
         self._cache_seed(source, seed)
         return None
 
+    async def _record_failure(self, source: bytes, error: EncryptionError) -> None:
+        """Record that a Decrypt call failed, of the seed or, if the plugin does not answer at all, of the plugin."""
+        if not isinstance(error, PluginUnavailable):
+            self._unavailable = None
+            self._unanswered.clear()
+        elif not self._closed:
+            with contextlib.suppress(EncryptionError):
+                await self._status()
+            if self._unavailable is not None:
+                return
+            if len(self._unanswered) < UNANSWERED_SEEDS:
+                self._unanswered.add(source)
+            if len(self._unanswered) == UNANSWERED_SEEDS:
+                self._unavailable = _failure(error)
+        self._failed[source] = _failure(error, self._failed.pop(source, None))
+        if len(self._failed) > CACHED_SEEDS:
+            self._failed.popitem(last=False)
+
     def stale(self, value: bytes) -> bool:
-        """Return whether a value was encrypted with another key ID than the current one."""
-        return self._write_seed is not None and _read(value).keyID != self._write_seed[1].key_id
+        """Return whether a value was encrypted with another key ID than the current one, also if it cannot be parsed."""
+        if self._write_seed is None:
+            return False
+        try:
+            return _read(value).keyID != self._write_seed[1].key_id
+        except EncryptionError:
+            return True  # `decrypt` reports it
 
     def _cache_seed(self, ciphertext: bytes, seed: bytes) -> None:
         self._seeds[ciphertext] = seed
@@ -179,8 +229,12 @@ class KmsProvider:
             self._seeds.popitem(last=False)
 
     async def close(self) -> None:
+        self._closed = True
         await self._plugin.close()
-        await asyncio.gather(*(call.task for call in self._calls.values()), return_exceptions=True)
+        under_way: list[asyncio.Task[Any]] = [call.task for call in self._calls.values()]
+        if self._status_call is not None:
+            under_way.append(self._status_call)
+        await asyncio.gather(*under_way, return_exceptions=True)
 
 
 def _derived(seed: bytes, info: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Deletion of victims: one that another pod has replaced meanwhile keeps none of the others."""
+"""Writes about pods that are gone or replaced: they prevent no deletion of other victims, and leave nothing in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .clusters import pod
 UID = errors.invalid_value("metadata.uid", "u", "field is immutable")
 
 
-@pytest.mark.parametrize(
+GONE = pytest.mark.parametrize(
     "error",
     [
         errors.invalid("", "Pod", "replaced", [UID]),
@@ -26,6 +26,9 @@ UID = errors.invalid_value("metadata.uid", "u", "field is immutable")
     ],
     ids=["uid", "conflict", "not found"],
 )
+
+
+@GONE
 async def test_a_victim_that_is_gone_or_replaced_is_passed_over(error: StatusError) -> None:
     deleted: list[str] = []
 
@@ -44,3 +47,22 @@ async def test_a_victim_that_is_gone_or_replaced_is_passed_over(error: StatusErr
     preemptor = SimpleNamespace(pod=pod("high"), uid="uid-high")
     await writer.evict(cast(Any, SimpleNamespace(node="n1", pods=victims)), cast(Any, preemptor))
     assert deleted == ["second"]
+
+
+@GONE
+async def test_nothing_is_kept_of_a_pod_that_is_gone_before_its_failure_is_written(error: StatusError) -> None:
+    class Client:
+        gone = False
+
+        async def patch(self, *_: object, **__: object) -> None:
+            if self.gone:
+                raise error
+
+    client, recorder = Client(), SimpleNamespace(event=lambda *_, **__: None)
+    writer = Writer(cast(Any, client), cast(Any, recorder), FakeClock())
+    info: Any = SimpleNamespace(pod=pod("p"), uid="uid-p")
+    await writer.expect(info, "n")
+    client.gone = True
+    with pytest.raises(StatusError):
+        await writer.failed(info, "SchedulerError", "it failed")
+    assert not writer._expected

@@ -12,7 +12,7 @@ import pytest
 from control.storage import cache, codec, encrypted_store
 from control.storage.cache import WatchCache
 from control.storage.encrypted_store import EncryptedStore
-from control.storage.encryption import Encryption, EncryptionError
+from control.storage.encryption import Encryption, EncryptionError, Identity
 from control.storage.kms import messages, provider
 from control.storage.kms import plugin as plugin_client
 from control.storage.kms.plugin import EncryptedSeed, PluginUnavailable
@@ -33,6 +33,9 @@ class Plugin:
         """Seconds after which calls that hang end."""
         self.continues = asyncio.Event()
         self.calls: list[str] = []
+        self.away: set[bytes] = set()
+        """Encrypted seeds whose Decrypt calls end with UNAVAILABLE."""
+        self.encrypts = True
 
     async def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -54,10 +57,14 @@ class Plugin:
 
     async def encrypt(self, secret: bytes) -> EncryptedSeed:
         await self._call("encrypt")
+        if not self.encrypts:
+            raise PluginUnavailable("no Encrypt")
         return EncryptedSeed(secret[::-1], "one", {})
 
     async def decrypt(self, encrypted: EncryptedSeed) -> bytes:
         await self._call("decrypt")
+        if encrypted.ciphertext in self.away:
+            raise PluginUnavailable("the key's backend does not answer")
         return encrypted.ciphertext[::-1]
 
 
@@ -128,7 +135,7 @@ async def test_the_interval_of_retries_begins_when_the_call_has_timed_out(monkey
     for _ in range(3):
         with pytest.raises(EncryptionError, match="does not answer"):
             await reader.fetch_key(value)
-    assert plugin.calls == ["decrypt"]
+    assert plugin.calls == ["decrypt", "status"]
 
 
 async def test_readers_of_a_seed_share_a_call_and_one_of_them_may_be_cancelled() -> None:
@@ -162,10 +169,96 @@ async def test_a_plugin_that_does_not_answer_is_called_once_for_all_seeds() -> N
     for value in values:
         with pytest.raises(EncryptionError, match="does not answer"):
             await reader.fetch_key(value)
-    assert plugin.calls == ["decrypt"]
+    assert plugin.calls == ["decrypt", "status"]
     plugin.timeout = None
     await reader.start()  # it answers again
     await reader.fetch_key(values[1])
+
+
+def source(value: bytes) -> bytes:
+    return messages.EncryptedObject.FromString(value).encryptedDEKSource
+
+
+async def test_a_seed_whose_backend_does_not_answer_makes_no_other_seed_unreadable() -> None:
+    plugin = Plugin()
+    reader, (bad, *good) = made(plugin), await seeds(plugin, 4)
+    plugin.away = {source(bad)}
+    for _ in range(2):
+        with pytest.raises(EncryptionError, match="backend does not answer"):
+            await reader.fetch_key(bad)
+        for value in good:
+            await reader.fetch_key(value)
+    assert plugin.calls == ["decrypt", "status"] + ["decrypt"] * 3 and reader.problem is None
+
+
+async def test_concurrent_calls_that_fail_share_one_status_call() -> None:
+    plugin = Plugin()
+    reader, values = made(plugin), await seeds(plugin, 2)
+    plugin.timeout = 0.0
+    found = await asyncio.gather(*(reader.fetch_key(value) for value in values), return_exceptions=True)
+    assert all(isinstance(each, EncryptionError) for each in found)
+    assert sorted(plugin.calls) == ["decrypt", "decrypt", "status"]
+
+
+async def test_a_plugin_that_answers_only_status_is_called_for_a_few_seeds() -> None:
+    """Otherwise a list waits for one timeout of each seed."""
+    plugin = Plugin()
+    reader, values = made(plugin), await seeds(plugin, 20)
+    plugin.away = {source(value) for value in values}
+    for value in values:
+        with pytest.raises(EncryptionError, match="backend does not answer"):
+            await reader.fetch_key(value)
+    assert plugin.calls.count("decrypt") == provider.UNANSWERED_SEEDS
+
+
+async def test_an_encrypt_call_that_is_not_answered_prevents_no_decrypt_call() -> None:
+    plugin = Plugin()
+    reader, (value,) = made(plugin), await seeds(plugin, 1)
+    plugin.encrypts = False
+    with pytest.raises(EncryptionError, match="no Encrypt"):
+        await reader.start()
+    await reader.fetch_key(value)
+
+
+async def test_the_interval_of_a_seeds_retries_is_doubled_up_to_a_minute() -> None:
+    """Values of several such seeds in a list would wait for a timeout each, as the interval of the first has expired."""
+    failure, intervals = None, [3, 6, 12, 24, 48, 60, 60]
+    now = asyncio.get_running_loop().time
+    for interval in intervals:
+        earliest = now()
+        failure = provider._failure(EncryptionError("away"), failure)
+        assert earliest + interval <= failure.retry_at <= now() + interval
+
+
+async def test_values_of_other_seeds_become_readable_while_several_backends_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (cache, provider):
+        monkeypatch.setattr(module, "RETRY_SECONDS", 0.02)
+    plugin, engine = Plugin(), await SqliteStore.open(tmp_path / "state.db")
+    sources = []
+    for number in range(6):
+        writer = made(plugin)
+        store = EncryptedStore(engine, Encryption([(SECRETS, [writer])]))
+        await store.encryption.start()
+        await store.create(f"{SECRETS}default/{number}", stored("Secret", str(number)))
+        assert writer._write_seed is not None
+        sources.append(writer._write_seed[1].ciphertext)
+    plugin.away = set(sources[:-1])
+    watched = WatchCache(EncryptedStore(engine, Encryption([(SECRETS, [made(plugin)])])))
+    secrets = watched.resource(SECRETS, "Secret", "v1")
+    task = asyncio.create_task(watched.run())
+    try:
+        await watched.wait_ready()
+        assert len(secrets.unreadable) == 6
+        async with asyncio.timeout(30):
+            while len(secrets.unreadable) == 6:
+                await asyncio.sleep(0.01)
+        assert f"{SECRETS}default/5" not in secrets.unreadable
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
 
 
 async def test_a_server_that_starts_without_its_plugin_waits_for_it_once_and_not_for_each_value(tmp_path: Path) -> None:
@@ -284,3 +377,18 @@ async def test_seeds_of_a_plugin_are_limited_as_upstream(
             assert (await outside.encrypt(b"seed")).key_id == "one"
     finally:
         await outside.close()
+
+
+async def test_a_damaged_value_keeps_no_other_from_being_encrypted_again(tmp_path: Path) -> None:
+    tested, engine = made(Plugin()), await SqliteStore.open(tmp_path / "state.db")
+    await tested.start()
+    store = EncryptedStore(engine, Encryption([(SECRETS, [tested, Identity()])]))
+    try:
+        for damaged in ("a", "b"):
+            await engine.create(SECRETS + damaged, tested.prefix + b"\xff\xff\xff")
+        await engine.create(SECRETS + "c", b"plain")
+        assert await store.rewrite() == encrypted_store.Rewritten(number=1, unreadable=2)
+        item = await engine.get(SECRETS + "c")
+        assert item is not None and item.value.startswith(tested.prefix)
+    finally:
+        await engine.close()

@@ -1,4 +1,4 @@
-"""Choices of volumes as they were written for a pod, and their outcome: bound, not yet, or given back.
+"""Bindings of claims that were written for a pod, and their outcome: bound, not yet, or failed.
 
 A provisioner that cannot make a volume for the chosen node removes the annotation selected-node from the claim: the pod has to
 go elsewhere. Upstream: volumebinding/binder.go, checkBindings.
@@ -19,16 +19,17 @@ Volume = core_v1.PersistentVolume
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenChoice:
+class PendingBinding:
     """A claim, and the volume chosen for it (None: a provisioner makes one), both as the server returned them."""
 
     claim: Claim
     volume: Volume | None
 
-    def settled(self, claim: Claim | None, volume: Volume | None, node: str) -> bool:
-        """Return whether the claim is bound in its present state; raises BindingFailed if the choice was given back.
+    def is_bound(self, claim: Claim | None, volume: Volume | None, node: str) -> bool:
+        """Return whether the claim is bound in its present state.
 
-        States older than those written are passed over.
+        Raises BindingFailed if it never will be: a provisioner, for example, removed the annotation selected-node. States older
+        than those written are ignored.
         """
         name = name_of(self.claim)
         if claim is None or claim.metadata.uid != self.claim.metadata.uid:

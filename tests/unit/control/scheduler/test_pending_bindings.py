@@ -1,11 +1,11 @@
-"""Outcome of a written choice of volumes: bound, not yet, or given back."""
+"""Outcome of a pending binding of a claim: bound, not yet, or failed."""
 
 from __future__ import annotations
 
 import pytest
 
 from control.scheduler.framework import BindingFailed
-from control.scheduler.plugins.written_choices import WrittenChoice
+from control.scheduler.plugins.pending_bindings import PendingBinding
 from kube.api import core_v1, meta_v1
 from kube.volume_binding import BIND_COMPLETED, SELECTED_NODE
 
@@ -26,12 +26,12 @@ def volume(version: int = 2, uid: str = "v", of: str = "c") -> core_v1.Persisten
     return core_v1.PersistentVolume(metadata=metadata, spec=core_v1.PersistentVolumeSpec(claim_ref=reference))
 
 
-PROVISIONED = WrittenChoice(claim(**HERE), None)
-CHOSEN = WrittenChoice(claim(), volume())
+PROVISIONED = PendingBinding(claim(**HERE), None)
+CHOSEN = PendingBinding(claim(), volume())
 
 
 @pytest.mark.parametrize(
-    ("choice", "now", "its", "settled"),
+    ("binding", "now", "its", "bound"),
     [
         (PROVISIONED, claim(**HERE), None, False),
         (PROVISIONED, claim(version=1), None, False),
@@ -41,14 +41,14 @@ CHOSEN = WrittenChoice(claim(), volume())
         (CHOSEN, claim(3, volume="v", **BOUND), volume(), True),
     ],
 )
-def test_a_choice_is_settled_when_the_claim_is_bound(
-    choice: WrittenChoice, now: core_v1.PersistentVolumeClaim, its: core_v1.PersistentVolume | None, settled: bool
+def test_a_binding_is_complete_when_the_claim_is_bound(
+    binding: PendingBinding, now: core_v1.PersistentVolumeClaim, its: core_v1.PersistentVolume | None, bound: bool
 ) -> None:
-    assert choice.settled(now, its, "n") is settled
+    assert binding.is_bound(now, its, "n") is bound
 
 
 @pytest.mark.parametrize(
-    ("choice", "now", "its", "why"),
+    ("binding", "now", "its", "why"),
     [
         (PROVISIONED, None, None, "deleted"),
         (PROVISIONED, claim(3, uid="other"), None, "deleted"),
@@ -59,8 +59,8 @@ def test_a_choice_is_settled_when_the_claim_is_bound(
         (CHOSEN, claim(), volume(3, of=""), 'ClaimRef got reset for pv "v"'),
     ],
 )
-def test_a_choice_that_was_given_back_fails(
-    choice: WrittenChoice, now: core_v1.PersistentVolumeClaim | None, its: core_v1.PersistentVolume | None, why: str
+def test_a_binding_that_was_reverted_fails(
+    binding: PendingBinding, now: core_v1.PersistentVolumeClaim | None, its: core_v1.PersistentVolume | None, why: str
 ) -> None:
     with pytest.raises(BindingFailed, match=why):
-        choice.settled(now, its, "n")
+        binding.is_bound(now, its, "n")
