@@ -2,8 +2,8 @@
 
 containerd and runc do the same work a second with 4 concurrent calls as with 30, but with 30 every pod waits for all the
 others. The priority of later steps makes the pods of a burst ready one after another instead of all at the end. It is not
-strict: pods with many containers to start would keep others from being started and stopped. Calls of a priority that were
-passed over `PASSED` times are next, and within a priority slots go round robin over namespaces.
+strict: pods with many containers to start would keep others from being started and stopped. A priority that waits while others
+get `STARVATION_LIMIT` slots is next, and within a priority slots go round robin over namespaces.
 
 A call that takes many times as long as it should (a network plugin hangs) does not load the machine: it loses its slot to the
 next one, so that such calls of some pods delay other pods only briefly. There is one call a pod at a time.
@@ -21,16 +21,16 @@ SLOT_SECONDS = 2.0
 """Seconds after which a call that has not returned gives up its slot; a healthy call takes 0.04 to 0.5 s."""
 
 
-PASSED = 3
-"""Calls of higher priorities that pass over those of a lower one before one of these is next."""
+STARVATION_LIMIT = 3
+"""Slots that other priorities get before a waiting priority is served."""
 
 
-class _Line:
+class _PriorityQueue:
     """Waiting calls of one priority, by namespace in the order in which namespaces are next."""
 
     def __init__(self) -> None:
         self.namespaces: dict[str, dict[asyncio.Future[None], None]] = {}
-        self.passed = 0
+        self.waited = 0
         """Slots that other priorities got since this one had any."""
 
     def add(self, namespace: str, future: asyncio.Future[None]) -> None:
@@ -42,7 +42,7 @@ class _Line:
         if not waiting:
             self.namespaces.pop(namespace, None)
         if not self.namespaces:
-            self.passed = 0
+            self.waited = 0
 
     def next(self) -> asyncio.Future[None]:
         """Remove the next call and return its future; its namespace is behind the others from now on."""
@@ -52,16 +52,16 @@ class _Line:
         del waiting[future]
         if waiting:
             self.namespaces[namespace] = waiting
-        self.passed = 0
+        self.waited = 0
         return future
 
 
 class Limiter:
-    """At most `limit` slots; the lowest priority number that is waited for is next, if no other was passed over too often."""
+    """At most `limit` slots; the lowest priority number that is waited for is next, if no other waits for too long."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
-        self._lines: dict[int, _Line] = {}
+        self._queues: dict[int, _PriorityQueue] = {}
         """By priority."""
         self.slots_lent = 0
         """Calls under way that lost their slot."""
@@ -73,7 +73,7 @@ class Limiter:
 
     def write(self, text: Text) -> None:
         """Add the families to a text."""
-        waiting = sum(len(futures) for line in self._lines.values() for futures in line.namespaces.values())
+        waiting = sum(len(futures) for queue in self._queues.values() for futures in queue.namespaces.values())
         for name, help, value in (
             ("wherry_runtime_calls_waiting", "Number of heavy runtime calls that wait for a place", waiting),
             (
@@ -111,25 +111,27 @@ class Limiter:
             self._free -= 1
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._lines.setdefault(priority, _Line())
-        line.add(namespace, future)
+        queue = self._queues.setdefault(priority, _PriorityQueue())
+        queue.add(namespace, future)
         try:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self._release()
             else:
-                line.remove(namespace, future)
+                queue.remove(namespace, future)
             raise
 
     def _release(self) -> None:
-        while lines := [self._lines[priority] for priority in sorted(self._lines) if self._lines[priority].namespaces]:
-            # The first of those that were passed over for longest, else the first.
-            line = max(lines, key=lambda line: line.passed if line.passed >= PASSED else 0)
-            future = line.next()
+        while queues := [
+            self._queues[priority] for priority in sorted(self._queues) if self._queues[priority].namespaces
+        ]:
+            # The first of those that wait for longest, else the first.
+            queue = max(queues, key=lambda queue: queue.waited if queue.waited >= STARVATION_LIMIT else 0)
+            future = queue.next()
             if not future.done():
-                for other in lines:
-                    other.passed += other is not line
+                for other in queues:
+                    other.waited += other is not queue
                 future.set_result(None)
                 return
         self._free += 1

@@ -35,7 +35,7 @@ static const volatile struct faults *faults = &none;
 
 #define NEXT(name) ((__typeof__(&name))next(&next_##name, #name))
 static void *next_clock_gettime, *next_pthread_cond_timedwait, *next_pthread_cond_clockwait, *next_sem_clockwait;
-static void *next_syscall, *next_fsync, *next_fdatasync;
+static void *next_clock_nanosleep, *next_syscall, *next_fsync, *next_fdatasync;
 
 static void *next(void **known, const char *name) {
     if (!*known) *known = dlsym(RTLD_NEXT, name);
@@ -106,6 +106,14 @@ int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, cl
 int sem_clockwait(sem_t *restrict semaphore, clockid_t clock, const struct timespec *restrict deadline) {
     struct timespec moved;
     return NEXT(sem_clockwait)(semaphore, clock, in_kernel(deadline, &moved));
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *deadline, struct timespec *left) {
+    struct timespec moved;
+    if ((flags & TIMER_ABSTIME) && (clock == CLOCK_MONOTONIC || clock == CLOCK_REALTIME)) {
+        deadline = in_kernel(deadline, &moved);
+    }
+    return NEXT(clock_nanosleep)(clock, flags, deadline, left);
 }
 
 static int fails(int file) {

@@ -35,6 +35,7 @@ class Reclaim:
     def start(self, tasks: Tasks) -> None:
         tasks.loop("housekeeping", self.housekeeping.run)
         tasks.loop("image garbage collection", self.image_gc.run)
+        tasks.loop("deletion of image names", self.image_gc.delete_names)
         tasks.loop("eviction", self.eviction.run)
 
 

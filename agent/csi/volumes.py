@@ -132,8 +132,9 @@ class CSIVolumes:
         if bound is not None and growing:
             staged = str(self._layout.staging(volume)) if await driver.stages() else ""
             await self._expansion.finish(pod, driver, volume, bound, self._path(uid, volume), staged)
-        again = spec.requires_republish or growing
-        return Ready(self._path(uid, volume), self._clock.now().timestamp() + REPUBLISH_SECONDS if again else None)
+        required = bool(spec.requires_republish)
+        again = self._clock.now().timestamp() + REPUBLISH_SECONDS if required or growing else None
+        return Ready(self._path(uid, volume), again, required)
 
     def _path(self, uid: str, volume: Volume) -> Path:
         return self._layout.device_link(uid, volume.name) if volume.block else self._layout.target(uid, volume)

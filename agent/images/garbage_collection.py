@@ -78,16 +78,37 @@ class ImageGC:
         self._images: list[Image] = []
         self._collecting = asyncio.Lock()
         """One collection at a time: the period's and the eviction's would count the same images twice."""
+        self._collected = asyncio.Event()
+        """Set after a collection of the period; names of images in use are not deleted while unused images may be left."""
 
     async def run(self) -> None:
         """Collect every five minutes until cancelled. Images are listed for `seen` also if none is to be removed."""
         while True:
-            for collect in (self.remove_old, self.collect, self.delete_surplus_names):
+            for collect in (self.remove_old, self._collect_and_tell):
                 try:
                     await collect()
                 except (CRIError, OSError) as error:
                     log.warning("image garbage collection: %s", error)
             await self._clock.sleep(PERIOD_SECONDS)
+
+    async def delete_names(self) -> None:
+        """Delete surplus names after each collection until cancelled. No collection waits for this: there may be thousands."""
+        while True:
+            await self._collected.wait()
+            self._collected.clear()
+            try:
+                await self.delete_surplus_names()
+            except CRIError as error:
+                log.warning("deleting names of images: %s", error)
+
+    async def _collect_and_tell(self) -> int:
+        try:
+            freed = await self.collect()
+        except MessageTooLargeError:  # with the images in use alone, too
+            self._collected.set()
+            raise
+        self._collected.set()
+        return freed
 
     async def collect(self) -> int:
         """Free what the thresholds request; return the bytes freed. Raise CRIError, OSError."""
@@ -124,10 +145,7 @@ class ImageGC:
             return await self._free(wanted)
 
     async def delete_surplus_names(self) -> None:
-        """Delete names of images in use if the runtime's list of images is too large for them. Raise CRIError.
-
-        No collection, nor the eviction of pods, waits for this: there may be thousands.
-        """
+        """Delete names of images in use if the runtime's list of images is too large for them. Raise CRIError."""
         await list_limit.delete_surplus_names(self._runtime, self._specified)
 
     async def _free(self, wanted: int) -> int:

@@ -18,7 +18,7 @@ from agent.images.names import BUILT_IN, with_registry
 from agent.images.names_in_use import full_name, sandbox_image
 from cri.channel import MESSAGE_BYTES
 from cri.client import Client
-from cri.errors import MessageTooLargeError, UnimplementedError
+from cri.errors import CRIError, DeadlineExceededError, MessageTooLargeError, UnavailableError, UnimplementedError
 from cri.messages import Image
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ LIST_BYTES = MESSAGE_BYTES // 2
 """Bytes of the list above which unused images are removed."""
 LARGE_BYTES = 4096
 """Bytes of an image in the list from which it counts as large: large ones are removed first, the others by their last use."""
+_NO_ANSWER = (DeadlineExceededError, UnavailableError, UnimplementedError)
+"""Errors after which the next call would fail, too."""
 AT_ONCE = 16
 """Images that are removed at a time: containerd collects its garbage once for all that are removed together."""
 
@@ -102,9 +104,17 @@ async def delete_surplus_names(runtime: Client, specified: Callable[[], Iterable
         return
     status = await runtime.runtime.status(verbose=True)
     names = await asyncio.to_thread(surplus_names, images, [sandbox_image(status.info), *specified()])
+    deleted = 0
     for name in names:
-        await runtime.containerd.delete_image_name(name)
-    log.warning("the runtime's list of images is too large: deleted %d names of images in use", len(names))
+        try:
+            await runtime.containerd.delete_image_name(name)
+        except _NO_ANSWER:
+            raise
+        except CRIError as error:
+            log.warning("deleting the name %s of an image: %s", name, error)
+            continue
+        deleted += 1
+    log.warning("the runtime's list of images is too large: deleted %d names of images in use", deleted)
 
 
 def _are_too_large(images: Iterable[Image]) -> bool:
@@ -119,6 +129,11 @@ async def _images_one_by_one(runtime: Client) -> list[Image]:
             image = await runtime.images.image_status(name.name)
         except MessageTooLargeError as error:
             log.warning("image %s has too many names: %s", name.name, error)
+            continue
+        except _NO_ANSWER:
+            raise
+        except CRIError as error:
+            log.warning("reading image %s: %s", name.name, error)
             continue
         if image is not None:
             found.append(image)

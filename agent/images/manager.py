@@ -190,7 +190,7 @@ class Images:
         return found
 
     async def _begin(self, full: str, before: str) -> None:
-        """Write the intent of a pull. One that a thread still writes after a cancellation ends with the write."""
+        """Write the intent of a pull; if the pull is cancelled meanwhile, remove it as soon as the thread has written it."""
         writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before))
 
         def withdraw(_: object) -> None:

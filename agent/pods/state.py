@@ -87,8 +87,8 @@ class Termination:
     """The grace period in seconds that the termination's cause sets, if it is not the pod's own."""
     finished: bool = False
     """Nothing of the pod runs any more, and its resources on the node are released."""
-    volumes_removed: bool = False
-    """The pod's volumes and its cgroup are removed, too."""
+    torn_down: bool = False
+    """Volumes are unmounted and the pod's cgroup is removed."""
     removed: bool = False
     """Nothing of the pod is left."""
 

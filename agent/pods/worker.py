@@ -165,7 +165,7 @@ class PodWorker:
                 return
             await self._child.cancel()
             self.state.runtime_uncertain = True
-        if termination.volumes_removed and not self.state.deleted:
+        if termination.torn_down and not self.state.deleted:
             self.reporter.publish()  # a mirror pod may have been created that has no status yet
             return
         self._child.start(terminate_pod(self._context, grace), "end", grace)

@@ -87,8 +87,10 @@ class PodWorkers:
                 worker.source_removed()
             return
         if uid in self._awaiting_node:
-            self._awaiting_node[uid] = pod
-            return
+            if pod.metadata.deletion_timestamp is None:
+                self._awaiting_node[uid] = pod
+                return
+            del self._awaiting_node[uid]  # it needs no admission
         worker = self._workers.get(uid)
         if worker is None:
             self._add(pod)
@@ -180,6 +182,8 @@ class PodWorkers:
                 break
             except StatusError as error:
                 log.warning("reading the Node object for pod %s: %s", uid, error)
+                if error.not_found:
+                    break  # somebody deleted it: what is known of it is all there is
             except Exception:
                 # An error of one pod must not stop the others.
                 log.exception("reading the Node object for pod %s failed", uid)

@@ -3,6 +3,10 @@
 Any account of the machine may send signals to any process on the system bus, of up to 32 MiB and with file descriptors. So a
 connection accepts descriptors only if a call returns one, messages of more than `MESSAGE_BYTES` are discarded while they are
 received, and only replies and expected signals are decoded.
+
+Descriptors belong to the last message that begins in what is received together with them: buses send them with the first bytes
+of a message, and the kernel ends a read after bytes that descriptors came with. So messages of others, which may have headers
+of any size and types, need not be decoded.
 """
 
 from __future__ import annotations
@@ -54,8 +58,9 @@ class Bus:
         self._socket, self._with_descriptors = connection, descriptors
         self._members, self._received = [member.encode() for member in members], received
         self._buffer, self._skip = bytearray(), 0
-        self._descriptors: list[int] = []
-        """Those that came with messages which are not complete yet."""
+        self._received_bytes = 0
+        self._descriptors: list[tuple[int, list[int]]] = []
+        """Those of messages that are not complete yet, each with the number of bytes received by then."""
         self._serial = 0
         self._calls: dict[int, asyncio.Future[Message]] = {}
         self._sending = asyncio.Lock()
@@ -107,7 +112,8 @@ class Bus:
     async def call(self, to: Address, member: str, signature: str = "", body: Sequence[str | int] = ()) -> Message:
         """Return the reply to a call; the caller closes its descriptors. Raise BusError."""
         self._serial += 1
-        serial, reply = self._serial, asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        serial, answer = self._serial, None
         self._calls[serial] = reply
         try:
             async with asyncio.timeout(_SECONDS):
@@ -116,17 +122,15 @@ class Bus:
                 async with self._sending:
                     data = bus_messages.call(serial, to, member, signature, body)
                     await asyncio.get_running_loop().sock_sendall(self._socket, data)
-                answer: Message = await reply
-        except asyncio.CancelledError:
-            if reply.done() and not reply.cancelled() and reply.exception() is None:
-                _close(reply.result().descriptors)
-            raise
+                answer = await reply
         except OSError as error:
             raise BusError(f"{member}: {error or 'no answer'}") from error
         except BusError as error:
             raise BusError(f"{member}: {error}") from error
         finally:
             del self._calls[serial]
+            if answer is None and reply.done() and not reply.cancelled() and reply.exception() is None:
+                _close(reply.result().descriptors)  # it came together with the timeout or the cancellation
         if answer.type == ERROR:
             _close(answer.descriptors)
             with contextlib.suppress(ValueError):
@@ -137,60 +141,66 @@ class Bus:
     def _read(self) -> None:
         try:
             data, ancillary, _, _ = self._socket.recvmsg(
-                _READ_BYTES, socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS) if self._with_descriptors else 0
+                _READ_BYTES,
+                socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS) if self._with_descriptors else 0,
+                socket.MSG_CMSG_CLOEXEC,
             )
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             data, ancillary = b"", []
+        self._received_bytes += len(data)
         for level, kind, content in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 numbers = array.array("i")
                 numbers.frombytes(content[: len(content) // numbers.itemsize * numbers.itemsize])
-                self._descriptors += numbers
+                self._descriptors.append((self._received_bytes, numbers.tolist()))
         if not data:
             return self.close()
         skipped = min(self._skip, len(data))
         self._skip -= skipped
         self._buffer += memoryview(data)[skipped:]
+        _close(self._take_descriptors(self._received_bytes - len(self._buffer)))
         try:
             self._handle_buffer()
         except ValueError:
             self.close()
 
+    def _take_descriptors(self, end: int) -> list[int]:
+        """Return the descriptors of messages that end at this byte of all that is received, or before."""
+        taken = [descriptor for at, some in self._descriptors if at <= end for descriptor in some]
+        self._descriptors = [(at, some) for at, some in self._descriptors if at > end]
+        return taken
+
     def _handle_buffer(self) -> None:
         """Handle the messages that are complete. Raise ValueError for what is no D-Bus."""
-        start = 0
+        start, received_before = 0, self._received_bytes - len(self._buffer)
         while len(self._buffer) - start >= HEAD_BYTES:
             size, _ = bus_messages.size(bytes(self._buffer[start : start + HEAD_BYTES]))
             if size > MESSAGE_BYTES:
-                if self._with_descriptors:
-                    raise ValueError("a message is too large for its descriptors to be known")
                 self._skip = max(0, start + size - len(self._buffer))
+                _close(self._take_descriptors(received_before + start + size))
             elif len(self._buffer) - start < size:
                 break
             else:
-                self._handle(bytes(self._buffer[start : start + size]))
+                descriptors = self._take_descriptors(received_before + start + size)
+                self._handle(bytes(self._buffer[start : start + size]), descriptors)
             start += size
         del self._buffer[:start]
 
-    def _handle(self, data: bytes) -> None:
-        expected = data[1] in (REPLY, ERROR) or (data[1] == SIGNAL and any(name in data for name in self._members))
-        if not expected and not self._with_descriptors:
-            return
-        try:
-            message = bus_messages.decode(data)
-        except ValueError:
-            if self._with_descriptors:
-                raise
-            return
-        message.descriptors = self._descriptors[: message.descriptor_count]
-        del self._descriptors[: message.descriptor_count]
-        call = self._calls.get(message.reply_to) if message.type in (REPLY, ERROR) else None
-        if call is not None and not call.done():
-            return call.set_result(message)
-        _close(message.descriptors)
-        if message.type == SIGNAL and message.member.encode() in self._members:
+    def _handle(self, data: bytes, descriptors: list[int]) -> None:
+        message = None
+        if data[1] in (REPLY, ERROR) or (data[1] == SIGNAL and any(name in data for name in self._members)):
+            with contextlib.suppress(ValueError):
+                message = bus_messages.decode(data)
+        call = self._calls.get(message.reply_to) if message and message.type in (REPLY, ERROR) else None
+        if message is not None and call is not None and not call.done():
+            if message.descriptor_count == len(descriptors):
+                message.descriptors = descriptors
+                return call.set_result(message)
+            call.set_exception(BusError("file descriptors of the answer are missing"))
+        _close(descriptors)
+        if message is not None and message.type == SIGNAL and message.member.encode() in self._members:
             self._received(message)
 
     def close(self) -> None:
@@ -200,7 +210,8 @@ class Bus:
         self.gone.set()
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
-        _close(self._descriptors)
+        for _, descriptors in self._descriptors:
+            _close(descriptors)
         self._descriptors = []
         for call in self._calls.values():
             if not call.done():

@@ -39,10 +39,12 @@ class Logind:
     def __init__(self, address: str, clock: Clock, drop_in: Path) -> None:
         self._address, self._clock, self._drop_in = address, clock, drop_in
         self._bus: Bus
-        self._owner, self._logged = "", False
-        """Unique name of logind on the bus, which the bus puts into each message of it; a forged signal was logged."""
-        self._signals: asyncio.Queue[bool | None] = asyncio.Queue()
-        """None: the bus is gone."""
+        self._owner: str | None = None
+        """Unique name of logind on the bus, which the bus puts into each message of it; None before it is known."""
+        self._logged = False
+        """A forged signal was logged."""
+        self._signals: asyncio.Queue[tuple[bool | None, ...]] = asyncio.Queue()
+        """One event each; without one, the bus is gone."""
         self._lock: int | None = None
 
     @classmethod
@@ -67,10 +69,13 @@ class Logind:
 
     async def _find_owner(self) -> None:
         try:
-            self._owner = str((await self._bus.call(BUS, "GetNameOwner", "s", [_LOGIND])).values()[0])
+            found = str((await self._bus.call(BUS, "GetNameOwner", "s", [_LOGIND])).values()[0])
         except BusError as error:
             if error.name != _NO_OWNER:  # else the first call starts logind
                 raise LogindError(str(error)) from error
+        else:
+            if self._owner is None:  # a change that was announced since is newer
+                self._owner = found
 
     def _handle_signal(self, message: Message) -> None:
         """Queue logind's signals about shutdowns: any program on the bus may send one to this process."""
@@ -79,9 +84,11 @@ class Logind:
                 name, _, owner = message.values()
                 if name == _LOGIND:
                     self._owner = str(owner)
+                    if owner:
+                        self._signals.put_nowait((None,))
         elif message.interface == _MANAGER and message.signature == "b":
             if message.sender == self._owner:
-                self._signals.put_nowait(bool(message.values()[0]))
+                self._signals.put_nowait((bool(message.values()[0]),))
             elif not self._logged:
                 self._logged = True
                 log.warning("signals about a shutdown by %s, which is not logind, are ignored", message.sender)
@@ -159,18 +166,21 @@ class Logind:
             os.close(self._lock)
             self._lock = None
 
-    async def events(self) -> AsyncIterator[bool]:
-        """Yield True when a shutdown begins and False when it was called off, until the bus is gone."""
+    async def events(self) -> AsyncIterator[bool | None]:
+        """Yield True when a shutdown begins and False when it was called off, until the bus is gone.
+
+        None: logind was started again, and may have forgotten a shutdown and the delay lock.
+        """
         gone = asyncio.create_task(self._until_gone(), name="system bus")
         try:
-            while (began := await self._signals.get()) is not None:
-                yield began
+            while event := await self._signals.get():
+                yield event[0]
         finally:
             gone.cancel()
 
     async def _until_gone(self) -> None:
         await self._bus.gone.wait()
-        self._signals.put_nowait(None)
+        self._signals.put_nowait(())
 
     def close(self) -> None:
         self.release()

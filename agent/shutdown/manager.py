@@ -1,7 +1,8 @@
 """Terminates pods group by group when logind announces the machine's shutdown, then lets the shutdown continue.
 
 Meanwhile the node is not ready and admits no pod. Pods end as Failed with reason Terminated, so that their controllers create
-others elsewhere. A shutdown that was cancelled makes the node ready again; terminated pods stay terminated.
+others elsewhere. A shutdown that was cancelled makes the node ready again; terminated pods stay terminated. Shutdowns are
+followed also while logind gives no lock: pods then end as far as the machine lets them.
 """
 
 from __future__ import annotations
@@ -48,38 +49,67 @@ class Shutdown:
         self._periods = sorted(periods, key=lambda period: period.priority)
         self._pods, self._state, self._recorder = pods, state, recorder
         self._connect, self._node_name, self._file, self._clock = connect, node_name, folder / FILE, clock
+        self._logged = ""
 
     async def run(self) -> None:
         """Follow logind until cancelled; a lost connection is dialled again after a second."""
-        logged = ""
         while True:
             try:
                 await self._follow()
-                logged = ""
+                self._logged = ""
             except LogindError as error:
-                if str(error) != logged:
-                    logged = str(error)
-                    log.warning("cannot delay shutdowns of the node: %s", error)
+                self._warn(error)
             await self._clock.sleep(RECONNECT_SECONDS)
+
+    def _warn(self, error: LogindError) -> None:
+        if str(error) != self._logged:
+            self._logged = str(error)
+            log.warning("cannot delay shutdowns of the node: %s", error)
 
     async def _follow(self) -> None:
         logind = await self._connect()
+        lock = self._begin_lock(logind)
         try:
-            await logind.allow(sum(period.seconds for period in self._periods))
-            await logind.inhibit()
-            if self._state.shutting_down and not await logind.shuts_down():
-                self._announced(begins=False)  # cancelled while there was no connection
+            await self._end_if_forgotten(logind)
             async for begins in logind.events():
-                self._announced(begins=begins)
+                if begins is None:
+                    await self._end_if_forgotten(logind)
+                else:
+                    self._announced(begins=begins)
+                await _cancel(lock)
                 if begins:
                     try:
                         await self._end_pods()
                     finally:
                         logind.release()
                 else:
-                    await logind.inhibit()
+                    lock = self._begin_lock(logind)
         finally:
+            await _cancel(lock)
             logind.close()
+
+    async def _end_if_forgotten(self, logind: Logind) -> None:
+        """Announce that a shutdown is over which was cancelled while there was no connection, or which logind forgot."""
+        if self._state.shutting_down and not await logind.shuts_down():
+            self._announced(begins=False)
+
+    def _begin_lock(self, logind: Logind) -> asyncio.Task[None]:
+        return asyncio.create_task(self._take_lock(logind), name="shutdown lock")
+
+    async def _take_lock(self, logind: Logind) -> None:
+        """Have logind delay shutdowns, with a retry each second."""
+        while True:
+            try:
+                await logind.allow(sum(period.seconds for period in self._periods))
+                await logind.inhibit()
+                self._logged = ""
+                return
+            except LogindError as error:
+                self._warn(error)
+            except Exception:
+                # Shutdowns are followed also without a lock.
+                log.exception("taking the shutdown lock failed")
+            await self._clock.sleep(RECONNECT_SECONDS)
 
     def _announced(self, *, begins: bool) -> None:
         what = "event" if begins else "cancellation"
@@ -124,6 +154,11 @@ class Shutdown:
             await asyncio.to_thread(save, self._file, format_time(began), format_time(ended) if ended else None)
         except OSError as error:
             log.warning("failed to store graceful shutdown state: %s", error)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:

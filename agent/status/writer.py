@@ -193,20 +193,23 @@ class StatusWriter:
         while True:
             try:
                 async with self._deletions:
-                    await self._client.delete(
-                        core_v1.Pod,
-                        pod.metadata.name or "",
-                        pod.metadata.namespace or "",
-                        uid=uid,
-                        grace_period_seconds=0,
-                    )
-                return
-            except StatusError as error:
-                if await self._is_gone(uid, pod.metadata.name or "", pod.metadata.namespace or "", error):
-                    return
-                log.warning("deleting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+                    if await self._delete_once(uid, pod.metadata.name or "", pod.metadata.namespace or ""):
+                        return
+            except Exception:
+                # An answer that cannot be decoded, for one: what the server has done is not known.
+                log.exception("deleting pod %s/%s", pod.metadata.namespace, pod.metadata.name)
             await self._clock.sleep(delay)
             delay = min(delay * 2, LAST_RETRY)
+
+    async def _delete_once(self, uid: str, name: str, namespace: str) -> bool:
+        """Return whether the server has deleted the pod, or had before."""
+        try:
+            await self._client.delete(core_v1.Pod, name, namespace, uid=uid, grace_period_seconds=0)
+        except StatusError as error:
+            if not await self._is_gone(uid, name, namespace, error):
+                log.warning("deleting pod %s/%s: %s", namespace, name, error)
+                return False
+        return True
 
     def reported(self, uid: str) -> core_v1.PodStatus | None:
         """Return the newest status that was set for a pod: it may be ahead of what watches show."""

@@ -1,4 +1,4 @@
-"""One round in which a pod's volumes are set up: each claim is read once, and each local volume is set up once.
+"""One call that sets up a pod's volumes: each claim is read once, and each local volume is set up once.
 
 A pod may name a claim in a thousand volumes.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from agent.volumes.claims import BoundClaim, claim_of
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
+
+T = TypeVar("T")
 
 INTERVAL_SECONDS = 60.0
 """Interval at which a volume in use is checked for an expansion, as those of drivers."""
@@ -21,7 +23,7 @@ CHECKS_A_SECOND = 10.0
 
 
 def interval(claims: int) -> float:
-    """Return the seconds between checks of a volume, next to so many claims that pods of the node use."""
+    """Return the seconds between checks of a volume, next to so many claims of the node's pods that are read again."""
     return max(INTERVAL_SECONDS, claims / CHECKS_A_SECOND)
 
 
@@ -34,11 +36,11 @@ class Reader(Protocol):
 
 
 @dataclass(slots=True)
-class Round:
-    """Claims that were read and volumes that were set up in this round, and their uses by containers."""
+class VolumeSetUp:
+    """One call of VolumeManager.mount: claims read and local volumes set up in it, and how containers use them."""
 
     pod: core_v1.Pod
-    local: dict[tuple[str, bool], MountedVolume] = field(default_factory=dict)
+    local: dict[tuple[str, bool], MountedVolume | VolumeError] = field(default_factory=dict)
     """Local volumes by the name of their PersistentVolume, and whether they are read-only."""
     _claims: dict[tuple[str, bool], BoundClaim | VolumeError] = field(default_factory=dict)
     """By name, and whether it was made for the pod."""
@@ -54,10 +56,7 @@ class Round:
                 self._claims[key] = await reader.read(self.pod, volume)
             except VolumeError as error:
                 self._claims[key] = error
-        found = self._claims[key]
-        if isinstance(found, VolumeError):
-            raise VolumeError(str(found), step=found.step, name=found.name)
-        return found
+        return raised(self._claims[key])
 
     def check_mode(self, volume: core_v1.Volume, persistent: core_v1.PersistentVolume) -> None:
         """Refuse a device that is to be mounted and a file system that is to be a device. Raise VolumeError."""
@@ -67,6 +66,13 @@ class Round:
                 raise VolumeError(f"volume {volume.name} has volumeMode Block, but is specified in volumeMounts")
         elif volume.name in uses["devices"]:
             raise VolumeError(f"volume {volume.name} has volumeMode Filesystem, but is specified in volumeDevices")
+
+
+def raised(found: T | VolumeError) -> T:
+    """Return what was found; raise a copy of an error that was."""
+    if isinstance(found, VolumeError):
+        raise VolumeError(str(found), step=found.step, name=found.name)
+    return found
 
 
 def _uses(pod: core_v1.Pod) -> Mapping[str, frozenset[str]]:

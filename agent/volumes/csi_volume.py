@@ -61,6 +61,8 @@ class Ready:
 
     path: Path
     again: float | None = None
+    required: bool = False
+    """True if the driver requires that (requiresRepublish); else it is only to look for an expansion, and may be later."""
 
 
 class DriverVolumes(Protocol):

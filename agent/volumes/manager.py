@@ -17,7 +17,7 @@ from agent.podspec.environment import ContainerConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
 from agent.volumes import cleanup, container_mounts, mount_budget
-from agent.volumes.claimed_volumes import Round
+from agent.volumes.claimed_volumes import VolumeSetUp
 from agent.volumes.csi_volume import PLUGIN
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import AttachLimitError, Sources, VolumeError, single_user
@@ -48,7 +48,7 @@ class MountsFailed(Exception):
 class _Prepared:
     """Sources of a pod's own volumes, and its persistent volumes, which are set up before them."""
 
-    round: Round
+    set_up: VolumeSetUp
     tokens: dict[tuple[str, str], str] = field(default_factory=dict)
     bundles: dict[tuple[str, str], str] = field(default_factory=dict)
     claims: dict[str, MountedVolume] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class VolumeManager:
         mounted_volumes = [name for name in mount_budget.of_volumes(pod) if name in used]
         if problem := self._mount_budget.take(pod, len(mounted_volumes)):
             raise MountsFailed([MountError(mounted_volumes[0], problem)])
-        found = _Prepared(Round(pod))
+        found = _Prepared(VolumeSetUp(pod))
         for volume in volumes:
             try:
                 await self._prepare(pod, volume, found)
@@ -148,7 +148,7 @@ class VolumeManager:
                 if text is not None:
                     found.bundles[volume.name, source.cluster_trust_bundle.path] = text
         if is_persistent(volume):
-            found.claims[volume.name], again = await self._persistent.set_up(pod, volume, found.round)
+            found.claims[volume.name], again = await self._persistent.set_up(pod, volume, found.set_up)
             found.repeat_at(again)
 
     # -- what containers mount ----------------------------------------------------------------------------------------

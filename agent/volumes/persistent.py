@@ -1,7 +1,7 @@
 """Volumes with a lifetime of their own or on other machines: claims with their PersistentVolumes, NFS, CSI.
 
 Each kind of source has a handler. The claim of a local volume in use is read again from time to time, so that an expansion is
-noticed; until then the volume stays as it is.
+noticed; until then the volume stays as it is. With many claims on the node that is less often, but not what a driver requires.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent.keyed_tasks import Begin
 from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
 from agent.volumes import csi_volume, hostpath, nfs
-from agent.volumes.claimed_volumes import INTERVAL_SECONDS, Round, interval
+from agent.volumes.claimed_volumes import INTERVAL_SECONDS, VolumeSetUp, interval, raised
 from agent.volumes.claims import BoundClaim, ClaimReader, claim_of
 from agent.volumes.expansion import Expansion
 from agent.volumes.local import LocalVolumes
@@ -44,6 +44,8 @@ class _There:
 
     mounted: MountedVolume | None = None
     csi: csi_volume.Volume | None = None
+    required: bool = False
+    """True if its driver requires the next set-up at the time that it gave."""
     use: Filesystem | None = None
     interval: float = 0.0
     """Seconds between two times that it is set up."""
@@ -71,10 +73,10 @@ class PersistentVolumes:
         self._there: dict[str, dict[str, _There]] = {}
         """By pod UID: its volumes by name, for their usage."""
         self._claims_of: dict[str, set[str]] = {}
-        """By pod UID: names of its claims."""
+        """By pod UID: names of its claims that are read again."""
         self._claim_count = 0
 
-    async def set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, found: Round | None = None) -> Result:
+    async def set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, found: VolumeSetUp | None = None) -> Result:
         """Set one volume up, or see to it again; `found` is of the other volumes of the pod. Raise VolumeError."""
         now, there = self._clock.now().timestamp(), self._there.get(pod.metadata.uid or "", {}).get(volume.name)
         claim = claim_of(pod, volume)
@@ -83,12 +85,12 @@ class PersistentVolumes:
             left = there.due - self._clock.monotonic()
             if left > there.interval / 2:
                 return there.mounted, now + left
-        mounted, again = await self._set_up(pod, volume, found or Round(pod))
+        mounted, again = await self._set_up(pod, volume, found or VolumeSetUp(pod))
         known = self._there.setdefault(pod.metadata.uid or "", {}).setdefault(volume.name, _There())
         known.mounted = mounted
-        if claim is not None:
+        if claim is not None and again is not None:
             self._add_claim(pod, claim[1])
-            if again is not None:
+            if not known.required:
                 known.interval = max(again - now, interval(self._claim_count))
                 known.due, again = self._clock.monotonic() + known.interval, now + known.interval
         return mounted, again
@@ -98,7 +100,7 @@ class PersistentVolumes:
         self._claim_count += name not in claims
         claims.add(name)
 
-    async def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, found: Round) -> Result:
+    async def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, found: VolumeSetUp) -> Result:
         if volume.csi is not None:
             return await self._csi_volume(pod, csi_volume.of_pod(pod, volume), None)
         if volume.nfs is not None:
@@ -117,7 +119,7 @@ class PersistentVolumes:
             raise VolumeError(str(error), step=error.step, name=name) from error
 
     async def _claimed(
-        self, pod: core_v1.Pod, volume: core_v1.Volume, bound: BoundClaim, found: Round, *, read_only: bool
+        self, pod: core_v1.Pod, volume: core_v1.Volume, bound: BoundClaim, found: VolumeSetUp, *, read_only: bool
     ) -> Result:
         persistent = bound.persistent
         name, spec = persistent.metadata.name or "", persistent.spec
@@ -133,8 +135,11 @@ class PersistentVolumes:
             return MountedVolume(path, read_only), None
         if spec.local is not None:
             if (name, read_only) not in found.local:
-                found.local[name, read_only] = await self._local.set_up(pod, bound, read_only=read_only)
-            return found.local[name, read_only], self._clock.now().timestamp() + INTERVAL_SECONDS
+                try:
+                    found.local[name, read_only] = await self._local.set_up(pod, bound, read_only=read_only)
+                except VolumeError as error:
+                    found.local[name, read_only] = error
+            return raised(found.local[name, read_only]), self._clock.now().timestamp() + INTERVAL_SECONDS
         raise VolumeError(f'PV "{name}": no volume plugin matched')
 
     def forget(self, uid: str) -> None:
@@ -192,7 +197,8 @@ class PersistentVolumes:
         if self._csi is None:
             raise VolumeError("no volume plugin matched")
         ready = await self._csi.set_up(pod, volume, bound)
-        self._there.setdefault(pod.metadata.uid or "", {}).setdefault(volume.pod_volume, _There()).csi = volume
+        there = self._there.setdefault(pod.metadata.uid or "", {}).setdefault(volume.pod_volume, _There())
+        there.csi, there.required = volume, ready.required
         return MountedVolume(ready.path, volume.read_only, device=volume.block), ready.again
 
     async def _nfs(

@@ -84,16 +84,16 @@ def allow_pods(ready_file: Path) -> None:
 def write(folder: str, document: dict[str, Any]) -> bool:
     """Write the list into the runtime's folder; return whether that changed anything. Blocking."""
     target = Path(folder) / FILE_NAME
-    data = json.dumps(document, indent=2) + "\n"
+    data = json.dumps(document, indent=2).encode() + b"\n"
     try:
-        if target.read_text() == data:
+        if target.read_bytes() == data:
             return False
     except OSError:
         pass
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=folder, prefix=".wherry-")
     try:
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -53,6 +53,8 @@ class PodNetwork:
         self._done: tuple[object, ...] | None = None
         self._document: dict[str, Any] = {}
         """The CNI configuration, once it is written."""
+        self._writing = asyncio.Lock()
+        """A verification that writes last would put an earlier configuration over the new one."""
         self._source = ""
         self._own = peers.Peer("")
 
@@ -83,10 +85,11 @@ class PodNetwork:
             data_dir=settings.cni_data_dir,
             ready_file=self._ready_file,
         )
-        await asyncio.to_thread(cni.allow_pods, self._ready_file)
-        if await asyncio.to_thread(cni.write, settings.cni_conf_dir, document):
-            log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
-        self._done, self._document = state, document
+        async with self._writing:
+            await asyncio.to_thread(cni.allow_pods, self._ready_file)
+            if await asyncio.to_thread(cni.write, settings.cni_conf_dir, document):
+                log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
+            self._done, self._document = state, document
         return True
 
     async def _prefer_source(self, address: str, mtu: int) -> None:
@@ -113,9 +116,10 @@ class PodNetwork:
     async def _verify_files(self) -> None:
         folder = self._config.pod_network.cni_conf_dir
         try:
-            await asyncio.to_thread(cni.allow_pods, self._ready_file)
-            if await asyncio.to_thread(cni.write, folder, self._document):
-                log.warning("%s/%s was removed or changed: it is written again", folder, cni.FILE_NAME)
+            async with self._writing:
+                await asyncio.to_thread(cni.allow_pods, self._ready_file)
+                if await asyncio.to_thread(cni.write, folder, self._document):
+                    log.warning("%s/%s was removed or changed: it is written again", folder, cni.FILE_NAME)
         except OSError as error:
             log.error("the configuration of the pod network cannot be written: %s", error)
 

@@ -25,6 +25,18 @@ from tests.support.cluster import Cluster
 from tests.support.disks import MI, small_disk
 
 NOW = "import time; print(time.time(), time.monotonic()); time.sleep(0.01)"
+SLEEP = """
+import ctypes, time
+class Time(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+def until(clock):
+    at = time.clock_gettime_ns(clock) + 200_000_000
+    ctypes.CDLL(None).clock_nanosleep(clock, 1, ctypes.byref(Time(at // 10**9, at % 10**9)), None)
+for sleep in (lambda: time.sleep(0.2), lambda: until(time.CLOCK_MONOTONIC), lambda: until(time.CLOCK_REALTIME)):
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
+    sleep()
+    print(time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+"""
 SYNC = """
 import os, sys
 for path in sys.argv[1:]:
@@ -109,6 +121,14 @@ def test_the_wall_clock_of_programs_is_set_and_no_other_one(preloaded: Preloaded
         wall, monotonic = map(float, run(preloaded, NOW).split())
         assert before <= monotonic <= time.monotonic()
         assert abs(wall - began - seconds) < 20
+
+
+def test_programs_sleep_as_long_as_they_request_after_a_suspension_and_with_another_wall_clock(
+    preloaded: Preloaded,
+) -> None:
+    preloaded.suspend(10)
+    preloaded.set_clock(-3600)
+    assert all(float(seconds) >= 0.19 for seconds in run(preloaded, SLEEP).split())
 
 
 def test_fsync_of_programs_fails_on_one_disk(preloaded: Preloaded, tmp_path: Path) -> None:

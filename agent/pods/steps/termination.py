@@ -51,9 +51,9 @@ async def terminate_pod(ctx: PodContext, grace: int) -> None:
         state.waiting.clear()
         ctx.reporter.publish()
         deps.references.forget(state.uid)
-    if not state.termination.volumes_removed:
+    if not state.termination.torn_down:
         await _remove_volumes_and_cgroup(ctx)
-        state.termination.volumes_removed = True
+        state.termination.torn_down = True
         ctx.resources_released()
     if state.deleted:
         if state.in_source and not state.static:

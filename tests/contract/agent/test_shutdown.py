@@ -14,10 +14,12 @@ from dbus_fast.aio import MessageBus
 from agent.config import ShutdownPeriod
 from agent.shutdown import bus_messages
 from agent.shutdown import logind as login
+from agent.shutdown.bus import BUS, Bus
 from agent.shutdown.state import load
 from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1, scheduling_v1
 from kube.clock import SYSTEM
+from tests.support.bus_messages import encoded, strings, text
 from tests.support.control import ApiUnderTest
 from tests.support.fake_node import calls, create
 from tests.support.logind import Logind, logind
@@ -132,14 +134,14 @@ async def test_a_signal_of_another_program_is_ignored(manager: Logind) -> None:
         manager.call_off()
         async with asyncio.timeout(30):
             async for began in mine.events():
-                assert not began
+                assert began is False
                 break
     finally:
         other.disconnect()
         mine.close()
 
 
-async def next_event(mine: login.Logind) -> bool:
+async def next_event(mine: login.Logind) -> bool | None:
     async with asyncio.timeout(30):
         async for began in mine.events():
             return began
@@ -151,6 +153,7 @@ async def test_signals_of_a_logind_that_started_later_count(tmp_path: Path, mana
     try:
         await manager.restart()
         manager.call_off()
+        assert await next_event(mine) is None, "what it knows is to be read"
         assert await next_event(mine) is False
     finally:
         mine.close()
@@ -179,11 +182,23 @@ async def test_descriptors_in_messages_of_others_are_not_kept(manager: Logind) -
         mine.close()
 
 
+def signal(to: str, member: str, size: int) -> bytes:
+    """Build a signal in logind's name with so many bytes."""
+    manager = "org.freedesktop.login1.Manager"
+    fields = text(1, "o", "/a"), text(2, "s", manager), text(3, "s", member), text(6, "s", to), text(8, "g", "s")
+    return encoded(bus_messages.SIGNAL, *fields, body=strings("x" * size))
+
+
+async def send(bus: Bus, data: bytes) -> None:
+    async with bus._sending:
+        await asyncio.get_running_loop().sock_sendall(bus._socket, data)
+
+
 async def test_a_message_that_is_too_large_is_discarded_while_it_is_received(
     manager: Logind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
-    other = await MessageBus(bus_address=manager.address).connect()
+    other = await Bus.connect(manager.address)
     decoded, decode = list[int](), bus_messages.decode
 
     def count(data: bytes) -> bus_messages.Message:
@@ -193,15 +208,39 @@ async def test_a_message_that_is_too_large_is_discarded_while_it_is_received(
     monkeypatch.setattr(bus_messages, "decode", count)
     try:
         for _ in range(3):
-            large = Message.new_signal(
-                "/a", "org.freedesktop.login1.Manager", "PrepareForShutdown", "ay", [bytes(4 << 20)]
-            )
-            large.destination = mine._bus.unique_name
-            await other.send(large)
-        await other.call(Message("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId"))
+            await send(other, signal(mine._bus.unique_name, "PrepareForShutdown", 4 << 20))
+        await other.call(BUS, "GetId")
         manager.call_off()
         assert await next_event(mine) is False
         assert max(decoded) < 1024 and len(mine._bus._buffer) == 0
     finally:
-        other.disconnect()
+        other.close()
         mine.close()
+
+
+async def test_a_lock_is_taken_among_large_messages_of_others_to_its_connection(manager: Logind) -> None:
+    """The bus announces each new connection to everybody."""
+    sending, sent = list[asyncio.Task[None]](), list[str]()
+
+    def send_to_new(message: bus_messages.Message) -> None:
+        name, _, owner = map(str, message.values())
+        if owner and name.startswith(":"):
+            sent.append(name)
+            sending.append(asyncio.create_task(send(other, signal(name, "Any", 70_000))))
+
+    other = await Bus.connect(manager.address, members=["NameOwnerChanged"], received=send_to_new)
+    await other.call(BUS, "AddMatch", "s", [f"type='signal',sender='{BUS.name}',member='NameOwnerChanged'"])
+    mine = await login.Logind.connect(manager.address, SYSTEM, manager.drop_in)
+    try:
+        for _ in range(10):
+            await mine.inhibit()
+        assert len(sent) == 11 and mine._lock is not None
+        assert not os.get_inheritable(mine._lock) and os.readlink(f"/proc/self/fd/{mine._lock}").startswith("pipe:")
+    finally:
+        other.close()
+        mine.close()
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        for lock in manager.login.locks:
+            os.close(lock)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.volumes import claimed_volumes, mounts
-from agent.volumes.claimed_volumes import Round
+from agent.volumes import claimed_volumes, csi_volume, mounts
+from agent.volumes.claimed_volumes import VolumeSetUp
 from agent.volumes.claims import BoundClaim
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import VolumeError
@@ -25,7 +25,7 @@ def pod(uid: str, *claims: str, **container: Any) -> core_v1.Pod:
 
 
 class Claims:
-    """Each claim is bound to a local volume of its name; "missing" is none."""
+    """Each claim is bound to a local volume of its name, but for "csi-..." and "host-..."; "missing" is none."""
 
     def __init__(self, mode: str = "Filesystem") -> None:
         self.read_names, self.mode = list[str](), mode
@@ -36,7 +36,12 @@ class Claims:
         self.read_names.append(name)
         if name == "missing":
             raise VolumeError("no claim")
-        body = {"metadata": {"name": name}, "spec": {"volumeMode": self.mode, "local": {"path": f"/{name}"}}}
+        sources: dict[str, dict[str, Any]] = {
+            "csi": {"csi": {"driver": "d", "volumeHandle": name}},
+            "host": {"hostPath": {"path": "/tmp"}},
+        }
+        source = sources.get(name.partition("-")[0], {"local": {"path": f"/{name}"}})
+        body = {"metadata": {"name": name}, "spec": {"volumeMode": self.mode, **source}}
         return BoundClaim(core_v1.PersistentVolumeClaim(), msgspec.convert(body, core_v1.PersistentVolume))
 
 
@@ -46,6 +51,8 @@ class Local:
 
     async def set_up(self, pod: core_v1.Pod, bound: BoundClaim, *, read_only: bool) -> MountedVolume:
         self.made.append(bound.persistent.metadata.name or "")
+        if self.made[-1] == "gone":
+            raise VolumeError("no such folder", step="MapVolume", name="gone")
         return MountedVolume(Path("/") / self.made[-1], read_only)
 
     def forget(self, uid: str) -> None: ...
@@ -53,6 +60,18 @@ class Local:
 
 class Anywhere:
     async def check(self, persistent: core_v1.PersistentVolume) -> None: ...
+
+
+class Drivers:
+    """A CSI driver that requires each volume to be published again after a minute, but for those that may only grow."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    async def set_up(self, pod: core_v1.Pod, volume: csi_volume.Volume, bound: BoundClaim) -> csi_volume.Ready:
+        return csi_volume.Ready(
+            Path("/") / volume.handle, self._clock.now().timestamp() + 60, "grows" not in volume.handle
+        )
 
 
 class Node:
@@ -64,12 +83,13 @@ class Node:
         claims: Any = self.claims
         anywhere: Any = Anywhere()
         local: Any = self.local
-        self.volumes = PersistentVolumes(Path("/pods"), claims, nothing, anywhere, clock=self.clock)
+        csi: Any = Drivers(self.clock)
+        self.volumes = PersistentVolumes(Path("/pods"), claims, nothing, anywhere, csi, clock=self.clock)
         self.volumes._local = local
 
     async def set_up(self, pod: core_v1.Pod) -> float:
         """Return the seconds until the next round."""
-        found, again = Round(pod), list[float]()
+        found, again = VolumeSetUp(pod), list[float]()
         for volume in pod.spec.volumes:
             mounted, at = await self.volumes.set_up(pod, volume, found)
             assert volume.persistent_volume_claim is not None and at is not None
@@ -109,9 +129,39 @@ async def test_claims_of_many_pods_are_read_again_less_often() -> None:
     assert await node.set_up(pod("p39", *[f"c{n}" for n in range(50)])) == 60
 
 
+@pytest.mark.parametrize("kind", ["local", "host"])
+async def test_volumes_of_drivers_are_published_as_often_as_they_request_next_to_many_claims(kind: str) -> None:
+    node = Node()
+    for number in range(40):
+        for volume in (many := pod(f"p{number}", *[f"{kind}-{n}" for n in range(50)])).spec.volumes:
+            await node.volumes.set_up(many, volume)
+    for _ in range(2):
+        assert await node.set_up(pod("a", "csi-1")) == pytest.approx(60)
+        await node.clock.advance(60)
+    assert await node.set_up(pod("b", "csi-grows")) == pytest.approx(200 if kind == "local" else 60, abs=1)
+
+
+async def test_claims_that_are_never_read_again_do_not_lengthen_the_interval_of_others() -> None:
+    node = Node()
+    for number in range(40):
+        for volume in (many := pod(f"p{number}", *[f"host-{n}" for n in range(50)])).spec.volumes:
+            await node.volumes.set_up(many, volume)
+    assert await node.set_up(pod("a", "data")) == 60
+
+
+async def test_a_local_volume_that_cannot_be_set_up_is_tried_once_for_all_volumes_that_name_it() -> None:
+    node, many = Node(), pod("a", *["gone"] * 50)
+    found = VolumeSetUp(many)
+    for volume in many.spec.volumes:
+        with pytest.raises(VolumeError, match="no such folder") as caught:
+            await node.volumes.set_up(many, volume, found)
+        assert (caught.value.step, caught.value.name) == ("MapVolume", "gone")
+    assert node.local.made == ["gone"]
+
+
 async def test_a_claim_that_cannot_be_read_fails_each_of_its_volumes() -> None:
     node, many = Node(), pod("a", "missing", "missing")
-    found = Round(many)
+    found = VolumeSetUp(many)
     for volume in many.spec.volumes:
         with pytest.raises(VolumeError, match="no claim"):
             await node.volumes.set_up(many, volume, found)

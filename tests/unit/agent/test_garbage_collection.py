@@ -12,7 +12,7 @@ from agent.images.garbage_collection import ImageDisk, ImageGC
 from agent.images.names_in_use import full_name
 from cri.client import Client
 from cri.containerd_service import ImageName
-from cri.errors import MessageTooLargeError, UnavailableError, UnimplementedError
+from cri.errors import CRIError, MessageTooLargeError, UnavailableError, UnimplementedError
 from cri.messages import Container, Image, ImageSpec
 from tests.support.clock import FakeClock, settle
 
@@ -257,6 +257,95 @@ async def test_the_longest_names_are_deleted_first_and_the_sandbox_images_and_bu
     assert runtime.deleted == [*names_of(0, 3), "r.test/p:1"]
 
 
+class Refusing(Runtime):
+    """Deletes no name that ends in "1", and has an image whose status cannot be read."""
+
+    error: CRIError = CRIError("busy", code="INTERNAL")
+
+    async def delete_image_name(self, name: str) -> None:
+        if name.endswith("1"):
+            raise self.error
+        await super().delete_image_name(name)
+
+    async def image_status(self, name: str) -> Image | None:
+        if name == "i1":
+            raise self.error
+        return await super().image_status(name)
+
+
+@pytest.mark.parametrize("received", [True, False])
+async def test_a_name_that_cannot_be_deleted_keeps_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, *, received: bool
+) -> None:
+    runtime = Refusing()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 10)
+    names = [f"r.test/{n}:{end}" for n in range(3) for end in range(1, 4)]
+    runtime.have = {"i0": Image(id="i0", repo_tags=names), "i1": Image(id="i1"), "i2": Image(id="i2")}
+    runtime.names, runtime.largest = {}, 1 << 30 if received else 10
+    await deleting(runtime).delete_surplus_names()
+    kept = "r.test/2:3"
+    assert set(runtime.deleted) == {name for name in names if not name.endswith("1")} - {kept}
+    runtime.error = UnavailableError("away", code="UNAVAILABLE")
+    with pytest.raises(UnavailableError):
+        await deleting(runtime).delete_surplus_names()
+
+
+class Hanging(Runtime):
+    """Deletes no name before `answer` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.answer = 0, asyncio.Event()
+
+    async def delete_image_name(self, name: str) -> None:
+        self.begun += 1
+        await self.answer.wait()
+        await super().delete_image_name(name)
+
+
+async def test_collections_do_not_wait_for_names_which_are_deleted_only_after_a_collection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime, clock, failures, measured = Hanging(), FakeClock(), [OSError("Input/output error")], list[str]()
+    monkeypatch.setattr(list_limit, "LIST_BYTES", 10)
+    runtime.have = {"i0": Image(id="i0", repo_tags=["r.test/a:1", "r.test/a:2"], pinned=True)}
+    runtime.names = {}
+
+    def disk(path: str) -> ImageDisk:
+        measured.append(path)
+        if failures:
+            raise failures.pop()
+        return EMPTY
+
+    images = ImageGC(cast(Client, runtime), clock, high=85, low=80, minimum_age=0, disk=disk)
+    tasks = [asyncio.create_task(images.run()), asyncio.create_task(images.delete_names())]
+
+    async def measure(times: int) -> None:
+        async with asyncio.timeout(30):
+            while len(measured) < times:
+                await clock.advance(60)
+                await asyncio.sleep(0.001)
+        await settle()
+
+    try:
+        await measure(1)
+        assert runtime.begun == 0, "unused images may still be there"
+        await measure(4)
+        async with asyncio.timeout(30):
+            while not runtime.begun:
+                await asyncio.sleep(0.001)
+        await measure(6)
+        assert runtime.begun == 1 and not any(task.done() for task in tasks)
+        runtime.answer.set()
+        async with asyncio.timeout(30):
+            while len(runtime.deleted) < 2:
+                await asyncio.sleep(0.001)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_other_runtimes_keep_their_names_and_collect_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, clock = Runtime(), FakeClock()
     monkeypatch.setattr(list_limit, "LIST_BYTES", 3000)
@@ -271,17 +360,21 @@ async def test_other_runtimes_keep_their_names_and_collect_all_the_same(monkeypa
     task.cancel()
 
 
-async def test_names_are_deleted_though_the_collection_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_are_deleted_though_the_collection_fails_for_a_list_that_is_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     runtime, clock = Runtime(), FakeClock()
     monkeypatch.setattr(list_limit, "LIST_BYTES", 20_000)
     runtime.have = {f"i{n}": Image(id=f"i{n}", repo_tags=names_of(n, 20)) for n in range(4)}
     runtime.used = [Container(image=ImageSpec(image=image)) for image in runtime.have]
     runtime.names, runtime.largest = {}, 30_000
-    task = asyncio.create_task(collection(runtime, clock, FULL).run())
+    images = collection(runtime, clock, FULL)
+    tasks = [asyncio.create_task(images.run()), asyncio.create_task(images.delete_names())]
     async with asyncio.timeout(10):
-        while not runtime.deleted and not task.done():
+        while not runtime.deleted and not any(task.done() for task in tasks):
             await asyncio.sleep(0.001)
-    task.cancel()
+    for task in tasks:
+        task.cancel()
 
 
 @pytest.mark.parametrize(

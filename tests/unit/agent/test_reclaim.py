@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,13 +17,13 @@ async def test_an_error_of_a_reclaiming_loop_ends_neither_it_nor_the_agent() -> 
     clock, runs = FakeClock(), list[str]()
 
     def failing_once(name: str) -> Any:
-        async def run() -> None:
+        async def run(name: str = name) -> None:
             runs.append(name)
             if runs.count(name) == 1:
                 raise KeyError(name)
             await asyncio.Event().wait()
 
-        return SimpleNamespace(run=run, free=run)
+        return SimpleNamespace(run=run, free=run, delete_names=partial(run, "names"))
 
     made = Reclaim(failing_once("usage"), *(failing_once(name) for name in ("images", "eviction", "housekeeping")))
 
@@ -33,6 +34,6 @@ async def test_an_error_of_a_reclaiming_loop_ends_neither_it_nor_the_agent() -> 
     running = asyncio.create_task(agent())
     await clock.advance(LAST_RETRY)
     assert not running.done()
-    assert sorted(runs) == ["eviction"] * 2 + ["housekeeping"] * 2 + ["images"] * 2
+    assert sorted(runs) == ["eviction"] * 2 + ["housekeeping"] * 2 + ["images"] * 2 + ["names"] * 2
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

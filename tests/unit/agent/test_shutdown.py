@@ -16,6 +16,7 @@ from agent import configure
 from agent.config import ShutdownPeriod
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
+from agent.shutdown.logind import LogindError
 from agent.shutdown.manager import Shutdown
 from agent.shutdown.periods import grace, grouped, periods
 from agent.shutdown.state import load
@@ -76,7 +77,7 @@ class Node:
 
     def __init__(self, *uids: str, clock: FakeClock, failing: str = "") -> None:
         self.done = list[str]()
-        self.released = asyncio.Event()
+        self.locked, self.released = asyncio.Event(), asyncio.Event()
         self._clock, self._failing = clock, failing
         self._views = [
             SimpleNamespace(pod=pod(metadata={"name": uid, "uid": uid}), alive=True, terminating=False) for uid in uids
@@ -87,8 +88,10 @@ class Node:
 
     async def inhibit(self) -> None:
         self.done.append("inhibit")
+        self.locked.set()
 
-    async def events(self) -> AsyncIterator[bool]:
+    async def events(self) -> AsyncIterator[bool | None]:
+        await self.locked.wait()
         yield True
         await asyncio.Event().wait()
 
@@ -166,7 +169,7 @@ class LostBus(Node):
         super().__init__(clock=clock)
         self._goes_on, self.connections = goes_on, 0
 
-    async def events(self) -> AsyncIterator[bool]:
+    async def events(self) -> AsyncIterator[bool | None]:
         self.connections += 1
         if self.connections == 1:
             yield True
@@ -189,6 +192,60 @@ async def test_a_shutdown_that_was_cancelled_without_a_connection_is_over(tmp_pa
                 await clock.advance(0.1)
                 await asyncio.sleep(0.001)
         assert seen == ([True] if goes_on else [True, False]) and state.shutting_down is goes_on
+    finally:
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
+
+
+class WithoutLock(Node):
+    """Logind that gives no lock, and announces a shutdown."""
+
+    async def inhibit(self) -> None:
+        self.locked.set()
+        raise LogindError("Inhibit: no answer")
+
+
+async def test_pods_end_in_a_shutdown_that_cannot_be_delayed(tmp_path: Path) -> None:
+    node = WithoutLock("a", clock=FakeClock())
+    await node.shut_down(tmp_path)
+    assert node.done == ["end a", "release"]
+
+
+class Restarted(Node):
+    """Logind that announces a shutdown, and is started again and has forgotten it."""
+
+    forgotten = False
+
+    async def inhibit(self) -> None:
+        await super().inhibit()
+        if self.done.count("inhibit") == 2:
+            self.released.set()
+
+    def release(self) -> None:
+        self.done.append("release")
+
+    async def events(self) -> AsyncIterator[bool | None]:
+        await self.locked.wait()
+        yield True
+        self.forgotten = True
+        yield None
+        await asyncio.Event().wait()
+
+    async def shuts_down(self) -> bool:
+        return not self.forgotten
+
+
+async def test_a_shutdown_is_over_if_logind_was_started_again_and_has_forgotten_it(tmp_path: Path) -> None:
+    clock, seen = FakeClock(), list[bool]()
+    node = Restarted(clock=clock)
+    state: Any = SimpleNamespace(shutting_down=False, request_report=lambda: seen.append(state.shutting_down))
+    runs = asyncio.create_task(node.manager(tmp_path, state).run())
+    try:
+        async with asyncio.timeout(60):
+            while not node.released.is_set():
+                await clock.advance(0.1)
+                await asyncio.sleep(0.001)
+        assert seen == [True, False] and node.done == ["inhibit", "release", "inhibit"]
     finally:
         runs.cancel()
         await asyncio.gather(runs, return_exceptions=True)

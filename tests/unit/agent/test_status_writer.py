@@ -273,6 +273,31 @@ async def test_deletions_that_the_api_does_not_answer_take_a_part_of_the_clients
     assert api.deleted == 40
 
 
+class ConflictingApi(SlowApi):
+    """Answers each deletion with a conflict, and none of the questions whether the pod is there."""
+
+    under_way = 0
+
+    async def delete(self, *args: Any, **_: Any) -> None:
+        self.deleted += 1
+        raise StatusError(409, "Conflict", "a webhook refuses")
+
+    async def get(self, kind: type, name: str, namespace: str) -> core_v1.Pod:
+        self.under_way += 1
+        await self.answer.wait()
+        raise StatusError(404, "NotFound", "no such pod")
+
+
+async def test_deletions_that_conflict_take_a_part_of_the_clients_requests_while_their_pods_are_read() -> None:
+    api = ConflictingApi()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    deletions = [asyncio.create_task(writer.delete(pod)) for pod in numbered(40)]
+    await settle(200)
+    assert api.under_way == api.deleted == DELETIONS
+    api.answer.set()
+    await asyncio.gather(*deletions)
+
+
 def disrupted(pod: core_v1.Pod, reason: str) -> core_v1.Pod:
     condition = core_v1.PodCondition(type="DisruptionTarget", status="True", reason=reason)
     conditions = [*pod.status.conditions, condition]
@@ -358,8 +383,9 @@ async def test_a_status_is_sent_again_after_any_error(error: Exception) -> None:
     await writer.close()
 
 
-async def test_a_pod_is_deleted_although_a_write_conflicts_with_others() -> None:
-    clock, api = FakeClock(), BusyApi(BUSY)
+@pytest.mark.parametrize("error", [BUSY, msgspec.DecodeError("JSON is malformed"), StatusError(503, "", "away")])
+async def test_a_pod_is_deleted_after_any_error(error: Exception) -> None:
+    clock, api = FakeClock(), BusyApi(error, error)
     deletion = asyncio.create_task(StatusWriter(api, clock=clock).delete(api.pod()))  # type: ignore[arg-type]
     await clock.advance(10)
     assert deletion.done() and api.deleted == 1

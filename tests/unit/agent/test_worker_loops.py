@@ -95,6 +95,37 @@ async def test_a_node_object_that_cannot_be_read_is_read_again_for_its_pod(
     await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.parametrize("cause", ["pod is deleted", "no Node object"])
+async def test_a_pod_does_not_wait_for_a_node_object_that_it_does_not_need_or_that_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    clock, code = FakeClock(), 503
+
+    async def refresh() -> None:
+        raise StatusError(code, "NotFound" if code == 404 else "ServiceUnavailable", "no")
+
+    made = workers(clock, [], refresh)
+    added = list[tuple[Any, bool]]()
+    monkeypatch.setattr(made, "_add", lambda pod, *, node_read=False, **how: added.append((pod, node_read)))
+    monkeypatch.setattr(made, "_update_mirror", lambda uid, pod: None)
+    waiting = made._awaiting_node["u"] = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", uid="u"))
+    running = asyncio.create_task(made.run())
+    await settle()
+    assert not added
+    if cause == "pod is deleted":
+        metadata = meta_v1.ObjectMeta(name="p", uid="u", deletion_timestamp="2026-01-01T00:00:00Z")
+        made.pod_changed(Change("MODIFIED", waiting, core_v1.Pod(metadata=metadata)))
+        assert [pod.metadata for pod, _ in added] == [metadata]
+    else:
+        code = 404
+        await clock.advance(FIRST_READ_RETRY)
+        assert added == [(waiting, True)], "with the labels that are known"
+    await clock.advance(FIRST_READ_RETRY * 4)
+    assert len(added) == 1 and not made._awaiting_node and not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 class FailingWorker:
     """A pod's worker that fails at its first runs and then waits; it is woken by a request to sync."""
 

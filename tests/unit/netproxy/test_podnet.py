@@ -1,7 +1,9 @@
 """The CNI configuration, the node's facts and the routes' check."""
 
+import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -74,14 +76,14 @@ async def test_a_list_that_was_removed_or_changed_is_written_again(
     assert not await made.verify() and not folder.exists(), "the node has no range yet"
     assert await made.configure(node("node-1", "10.244.1.0/24"))
     written = (folder / cni.FILE_NAME).read_text()
-    for damage in ("", None):
+    for damage in (b"", b"{\xff", None):
         if damage is None:
             (folder / cni.FILE_NAME).unlink()
         else:
-            (folder / cni.FILE_NAME).write_text(damage)
+            (folder / cni.FILE_NAME).write_bytes(damage)
         await made.verify()
         assert (folder / cni.FILE_NAME).read_text() == written
-    assert caplog.text.count("it is written again") == 2
+    assert caplog.text.count("it is written again") == 3
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -90,6 +92,41 @@ async def test_a_list_that_was_removed_or_changed_is_written_again(
     (folder / cni.FILE_NAME).unlink()
     await made.verify()
     assert "cannot be written: [Errno 28] No space left on device" in caplog.text
+
+
+async def test_a_verification_under_way_does_not_write_an_earlier_list_over_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object, **__: object) -> tuple[str, ...]:
+        return ()
+
+    for module, name in ((local_addresses, "global_addresses"), (kernel_routes, "read_links")):
+        monkeypatch.setattr(module, name, nothing)
+    monkeypatch.setattr(cluster_routes, "installed", lambda _: True)
+    folder = tmp_path / "net.d"
+    settings = PodNetworkConfig(mtu=1450, cni_conf_dir=str(folder), run_dir=str(tmp_path / "run"))
+    made = network.PodNetwork(ProxyConfig(pod_network=settings))
+    monkeypatch.setattr(made._settings, "verify", nothing)
+    await made.configure(node("node-1", "10.244.1.0/24"))
+    (folder / cni.FILE_NAME).unlink()
+    slow, go_on, sync = threading.Event(), threading.Event(), os.fsync
+
+    def first_is_slow(file: int) -> None:
+        if not slow.is_set():
+            slow.set()
+            go_on.wait(30)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", first_is_slow)
+    verification = asyncio.create_task(made.verify())
+    await asyncio.to_thread(slow.wait, 30)
+    configuration = asyncio.create_task(made.configure(node("node-1", "10.244.2.0/24")))
+    try:
+        await asyncio.wait({configuration}, timeout=0.2)  # without an order it is done by now
+    finally:
+        go_on.set()
+        await asyncio.gather(verification, configuration)
+    assert cni.configured_ranges(str(folder)) == ("10.244.2.0/24",)
 
 
 def test_the_pod_ranges_of_an_earlier_process_are_read_and_a_damaged_file_counts_as_none(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from agent.csi.attachments import Attachments
 from agent.csi.layout import Layout
 from agent.csi.publishing import Publisher
 from agent.csi.volumes import CSIVolumes
-from agent.volumes.csi_volume import Volume
+from agent.volumes.csi_volume import Ready, Volume
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1, storage_v1
 from kube.csi import attachment_name
@@ -92,17 +92,17 @@ class Node:
     def say(self, **spec: Any) -> None:
         self.api.put(msgspec.convert({"metadata": {"name": "d"}, "spec": spec}, storage_v1.CSIDriver))
 
-    async def set_up(self, name: str) -> None:
+    async def set_up(self, name: str) -> Ready:
         body = {"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {"containers": []}}
-        await self.volumes.set_up(msgspec.convert(body, core_v1.Pod), VOLUME)
+        return await self.volumes.set_up(msgspec.convert(body, core_v1.Pod), VOLUME)
 
-    async def waiting(self, name: str) -> asyncio.Task[None]:
+    async def waiting(self, name: str) -> asyncio.Task[Ready]:
         """Return a task that sets a pod up and waits for its attachment."""
         task = asyncio.create_task(self.set_up(name))
         await self.clock.sleeping()
         return task
 
-    async def done(self, task: asyncio.Task[None]) -> None:
+    async def done(self, task: asyncio.Task[Ready]) -> None:
         for _ in range(5):
             await self.clock.advance(1)
         async with asyncio.timeout(30):

@@ -30,6 +30,13 @@ async def test_later_pods_of_a_volume_do_not_stage_it_again(node: Node) -> None:
     assert len(node.driver.staged) == 2
 
 
+@pytest.mark.parametrize("republishes", [True, False])
+async def test_the_next_publication_is_required_if_the_driver_says_so(node: Node, *, republishes: bool) -> None:
+    node.say(attachRequired=False, requiresRepublish=republishes)
+    ready = await node.set_up("first")
+    assert ready.required is republishes and (ready.again is not None) is republishes
+
+
 async def test_a_volume_whose_publishing_failed_is_not_staged_again(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
