@@ -18,7 +18,7 @@ _NAMES = (
 _NAME = re.compile(_NAMES, re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
 _FLAG = re.compile(rf"--?[\w-]*{_NAMES}[\w-]*", re.IGNORECASE)
-_QUOTED = r"\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?"
+_QUOTED = r"\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*'?"
 _PATTERNS = (
     (
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
