@@ -56,6 +56,7 @@ class EncryptionAtRest:
             await self.store.encryption.start()
         except EncryptionError as error:
             log.error("%s: its resources cannot be used until the plugin answers", error)
+            self._stale.set()  # without its key it is not known which values are stale
         if (await self.store.rewrite()).unreadable:
             self._stale.set()
 
@@ -94,7 +95,7 @@ class EncryptionAtRest:
             self._stale.clear()
             try:
                 left = (await self.store.rewrite()).unreadable
-                why = f"{left} values cannot be decrypted" if left else ""
+                why = f"{left} values cannot be decrypted" if left else self.check() or ""
             except StoreError as error:
                 why = str(error)
             except Exception:

@@ -211,14 +211,14 @@ class Scheduler:
             if isinstance(decision, Placed):
                 await self._binding.run(self._of(queued.info), queued, decision.node)
             elif same_pod(queued.info, self._pods.get(queued.key)):
-                await self._make_room(writer, queued, decision)
+                await self._report_and_preempt(writer, queued, decision)
         except StatusError as error:
             if not error.not_found:
                 log.warning("scheduling %s: %s", queued.key, error)
         finally:
             self._slots.release()
 
-    async def _make_room(self, writer: Writer, queued: QueuedPod, failed: Failed) -> None:
+    async def _report_and_preempt(self, writer: Writer, queued: QueuedPod, failed: Failed) -> None:
         """Report why a pod was not placed, and evict its victims; where that fails the pod is retried after its back-off.
 
         No victim leaves then, so no event would wake the pod. A failed report prevents no eviction.

@@ -13,9 +13,12 @@ import yaml
 from control import encryption_at_rest
 from control.encryption_at_rest import EncryptionAtRest
 from control.storage.encrypted_store import Rewritten
+from control.storage.encryption import Encryption
+from control.storage.kms.plugin import EncryptedSeed
 from control.storage.sqlite import SqliteStore
 from kube.json_object import Object
 from tests.support.clock import FakeClock
+from tests.unit.control.storage.test_kms_provider import Plugin, made
 
 SECRETS = "/registry/secrets/"
 
@@ -95,6 +98,41 @@ async def test_the_interval_of_attempts_starts_again_with_another_configuration(
         encryption._stale.set()
         await clock.advance(10)
         assert attempts == [0, 1, 3, 7, 10, 11, 13, 17]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+
+
+async def test_values_under_a_plugins_former_key_are_encrypted_again_if_it_did_not_answer_at_the_start(
+    tmp_path: Path,
+) -> None:
+    class Former(Plugin):
+        async def status(self) -> str:
+            return "former"
+
+        async def encrypt(self, secret: bytes) -> EncryptedSeed:
+            return EncryptedSeed(secret[::-1], "former", {})
+
+    engine, clock, plugin = await SqliteStore.open(tmp_path / "state.db"), FakeClock(), Plugin()
+    encryption = EncryptionAtRest(write(tmp_path / "encryption.yaml", "unused"), engine)
+    writer, reader = made(Former()), made(plugin)
+    await writer.start()
+    encryption.store.encryption = Encryption([(SECRETS, [writer])])
+    await encryption.store.create(SECRETS + "a", b"{}")
+    encryption.store.encryption = Encryption([(SECRETS, [reader])])
+    plugin.failure = "away"
+    await encryption.start()
+    plugin.failure = ""
+    task = asyncio.create_task(encryption.run(clock, 3600.0))
+    try:
+        async with asyncio.timeout(30):
+            while (item := await engine.get(SECRETS + "a")) is not None:
+                if not encryption.store.encryption.stale(item.key, item.value) and reader.problem is None:
+                    break
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+        assert item is not None and b"former" not in item.value
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
