@@ -1,0 +1,49 @@
+"""Records of pulled images as the agent keeps them, and credentials to pull with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agent.images.image_access import ImageAccess
+from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
+from cri.errors import CRIError
+from cri.messages import Image
+
+ID, IMAGE = "sha256:abc", "r.test/app:1"
+NOW = "2026-01-02T03:04:05Z"
+
+
+def made(folder: Path, policy: str = "NeverVerifyPreloadedImages", *allowed: str) -> ImageAccess:
+    records = ImageAccess(folder, lambda: NOW, policy, allowed)
+    records.load()
+    return records
+
+
+def by_secret(name: str, password: str = "p") -> Credential:
+    return Credential("r.test", "u", password, source=Source(SECRET, f"uid-{name}", "ns", name))
+
+
+def by_account(name: str) -> Credential:
+    return Credential("r.test", "u", "p", source=Source(ACCOUNT, f"uid-{name}", "ns", name))
+
+
+def pull(records: ImageAccess, credential: Credential | None, image: str = IMAGE) -> None:
+    records.begin(image)
+    records.pulled(image, ID, credential)
+
+
+class Pulls:
+    """A runtime that pulls or fails; `present` is the ID that it then has of the image. Pulls list no images."""
+
+    def __init__(self, pull: CRIError | None, present: str | CRIError | None) -> None:
+        self.pull, self.present = pull, present
+
+    async def pull_image(self, *_: Any, **__: Any) -> None:
+        if self.pull is not None:
+            raise self.pull
+
+    async def image_status(self, name: str) -> Image | None:
+        if isinstance(self.present, CRIError):
+            raise self.present
+        return Image(id=self.present) if self.present else None
