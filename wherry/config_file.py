@@ -131,10 +131,10 @@ def _has_secrets(arguments: Mapping[str, Any]) -> bool:
     """Return whether there are tokens, passwords, or URLs with user information."""
     if not _SECRETS.isdisjoint(arguments):
         return True
-    registries_: Mapping[str, Registry] = arguments.get(REGISTRIES.parameter, {})
+    by_host: Mapping[str, Registry] = arguments.get(REGISTRIES.parameter, {})
     found = [text for value in arguments.values() for text in (value if isinstance(value, list) else [value])]
-    found += [url for one in registries_.values() for url in one.mirrors]
-    return any(one.password for one in registries_.values()) or any(
+    found += [url for one in by_host.values() for url in one.mirrors]
+    return any(one.password for one in by_host.values()) or any(
         isinstance(text, str) and _USER_INFORMATION.search(text) for text in found
     )
 

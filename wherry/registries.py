@@ -28,7 +28,7 @@ _TYPES = {"mirrors": list, "ca": str, "insecure": bool, "plain-http": bool, "use
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
-class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+class Registry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Settings for pulling the images of one registry."""
 
     mirrors: list[str] = []

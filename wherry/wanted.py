@@ -16,10 +16,18 @@ from wherry.settings import OF_A_NODE, Settings, check_worker
 
 _FIELDS = {"registry_mirror": "registry_mirrors", "name": "names"}
 """Parameters whose setting has another name."""
-
 _INTERNAL = frozenset("prefix role joined second_node_ip registry_mirrors registries names configured".split())
 OF_UP = frozenset(name.replace("_", "-") for name in Settings.__struct_fields__ if name not in _INTERNAL)
 """Names of the options of `wherry up`, without those that have another name than their setting."""
+IDENTITY = frozenset(
+    "node_name api_port pod_cidr service_cidr cluster_domain cluster_dns "
+    "store etcd_servers etcd_cafile etcd_certfile etcd_keyfile etcd_prefix".split()
+)
+"""Settings of a node or a cluster that exists, which only --unset resets: a line or a file may be missing by mistake."""
+
+
+def _field(option: Option) -> str:
+    return _FIELDS.get(option.parameter, option.parameter)
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,13 +44,6 @@ def mirrors(pairs: Collection[str]) -> dict[str, str]:
     if bad := [host for host, _, url in found if not url]:
         raise WherryError(f"--registry-mirror {bad[0]}: write HOST=URL, as in docker.io=http://127.0.0.1:5000")
     return {host: url for host, _, url in found}
-
-
-IDENTITY = frozenset(
-    "node_name api_port pod_cidr service_cidr cluster_domain cluster_dns "
-    "store etcd_servers etcd_cafile etcd_certfile etcd_keyfile etcd_prefix".split()
-)
-"""Settings of a node or a cluster that exists, which only --unset resets: a line or a file may be missing by mistake."""
 
 
 def merge(
@@ -90,12 +91,12 @@ def _own(name: str, before: Settings, joining: str) -> bool:
 
 def names(flags: Collection[str], options: Mapping[str, Option]) -> set[str]:
     """Return the names of the options that flags set."""
-    return {name for name, option in options.items() if _FIELDS.get(option.parameter, option.parameter) in flags}
+    return {name for name, option in options.items() if _field(option) in flags}
 
 
 def _unset(name: str, file: ConfigFile, flags: Mapping[str, Any], options: Mapping[str, Option]) -> str:
     option = options.get(name.lstrip("-"))
-    field = _FIELDS.get(option.parameter, option.parameter) if option else ""
+    field = _field(option) if option else ""
     if option is None or field not in Settings.__struct_fields__:
         raise WherryError(f"--unset {name}: there is no such option; `wherry up --help` lists them")
     if option.name in file.lines:
@@ -109,7 +110,7 @@ def as_options(settings: Settings, options: Mapping[str, Option]) -> dict[str, A
     """Return the options with the values that settings have, as the configuration file has them, but without passwords."""
     found = {}
     for name, option in options.items():
-        field = _FIELDS.get(option.parameter, option.parameter)
+        field = _field(option)
         if field in Settings.__struct_fields__:
             found[name] = getattr(settings, field)
     shown = {host: msgspec.structs.replace(one, password="") for host, one in settings.registries.items()}
