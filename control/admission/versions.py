@@ -12,7 +12,7 @@ import msgspec
 
 from control.decoding.typed import to_object
 from control.patch.schema import Node, of_object
-from control.registry.served import Run, at_once, served
+from control.registry.served import Executor, run_inline, served
 from kube.api import authentication_v1, autoscaling_v1, core_v1, policy_v1
 from kube.json_object import Object
 from kube.resources import Resource
@@ -44,7 +44,7 @@ def shape_of(obj: Object, on_path: Resource, shown: Resource) -> Node:
     return served(on_path if on_path.custom else shown).shape
 
 
-async def shown_as(obj: Object | None, on_path: Resource, shown: Resource, run: Run = at_once) -> Object | None:
+async def shown_as(obj: Object | None, on_path: Resource, shown: Resource, run: Executor = run_inline) -> Object | None:
     """Return an object of the version that is on the server's path as another version shows it.
 
     `run` does the work on the whole object.
@@ -54,7 +54,9 @@ async def shown_as(obj: Object | None, on_path: Resource, shown: Resource, run: 
     return await served(on_path).in_version(obj, shown, run)
 
 
-async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Object, run: Run = at_once) -> Object:
+async def taken_back(
+    obj: Object, on_path: Resource, shown: Resource, before: Object, run: Executor = run_inline
+) -> Object:
     """Return what a webhook made of `before`, an object in the version on the path, with the types and fields of its kind.
 
     Raises msgspec.ValidationError or StatusError where it has none of the kind.

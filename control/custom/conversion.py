@@ -137,7 +137,7 @@ class Reader:
                 continue
             await time_slice.step(len(entry.data))
             size = weight(entry.data)
-            version, obj, data = await _run(size, True, self._settled_entry, entry)
+            version, obj, data = await _run(size, True, self._defaulted_entry, entry)
             if version != self._served:
                 batch = batches.setdefault(version, _Batch())
                 batch.add(index, obj, size)
@@ -174,15 +174,15 @@ class Reader:
         """Return an object of the served version as it is to be stored."""
         return obj if self._served == self._versions.storage else await self.in_version(obj, self._versions.storage)
 
-    def _settled_entry(self, entry: Entry) -> tuple[str, Object, bytes | None]:
-        """Return an entry's version, its object settled, and the bytes of that if it is served and they differ."""
+    def _defaulted_entry(self, entry: Entry) -> tuple[str, Object, bytes | None]:
+        """Return an entry's version, its object with defaults, and the bytes of that if it is served and they differ."""
         before = entry.obj
         version = str(before.get("apiVersion", "")).rpartition("/")[2]
-        obj = self._settled(before, version)
+        obj = self._defaulted(before, version)
         changed = version == self._served and obj != before
         return version, obj, codec.encode(obj) if changed else None
 
-    def _settled(self, obj: Object, version: str) -> Object:
+    def _defaulted(self, obj: Object, version: str) -> Object:
         """Return a copy with the defaults of its version put in and what that does not know dropped."""
         schema = self._versions.schemas.get(version)
         if schema is None:

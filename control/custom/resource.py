@@ -12,7 +12,7 @@ from control.custom.conversion import Reader, Versions
 from control.custom.decoder import CustomDecoder
 from control.custom.strategy import CustomStrategy
 from control.patch.schema import of_custom
-from control.registry.served import Run, ServedResource, at_once
+from control.registry.served import Executor, ServedResource, run_inline
 from control.schemas import rules
 from kube.client import APPLY, JSON_PATCH, MERGE
 from kube.json_object import Object
@@ -75,10 +75,10 @@ class CustomResource(ServedResource):
     def versions(self) -> Sequence[Resource]:
         return list(self._siblings.values())
 
-    async def in_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+    async def in_version(self, obj: Object, shown: Resource, run: Executor = run_inline) -> Object:
         return obj if shown.version == self.version else await self._reader.in_version(obj, shown.version)
 
-    async def from_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+    async def from_version(self, obj: Object, shown: Resource, run: Executor = run_inline) -> Object:
         if shown.version != self.version:
             obj = await self._reader.in_version(obj, self.version)
         converted: Object = await run(self.decoder.convert, obj, "Ignore", [])

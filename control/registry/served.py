@@ -25,12 +25,12 @@ from kube.client import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
 
-Run = Callable[..., Awaitable[Any]]
+Executor = Callable[..., Awaitable[Any]]
 """Calls a function with arguments, here or elsewhere (`control.offload`), and returns its result."""
 
 
-async def at_once(work: Callable[..., Any], *args: Any) -> Any:
-    """A `Run` that calls the function here."""
+async def run_inline(work: Callable[..., Any], *args: Any) -> Any:
+    """Call the function on the event loop, an `Executor` for small objects."""
     return work(*args)
 
 
@@ -88,11 +88,11 @@ class ServedResource(Resource):
         """Return all resources that show the same stored objects."""
         raise NotImplementedError
 
-    async def in_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+    async def in_version(self, obj: Object, shown: Resource, run: Executor = run_inline) -> Object:
         """Return an object of this version as another one shows it; `run` does the work on the whole object."""
         raise NotImplementedError
 
-    async def from_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+    async def from_version(self, obj: Object, shown: Resource, run: Executor = run_inline) -> Object:
         """Return an object of another version as one of this, with the types and fields of its kind.
 
         Raises msgspec.ValidationError or StatusError where it has none of the kind.
@@ -127,11 +127,11 @@ class BuiltInResource(ServedResource):
     def versions(self) -> Sequence[Resource]:
         return [other for other in RESOURCES if other.storage_prefix == self.storage_prefix]
 
-    async def in_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+    async def in_version(self, obj: Object, shown: Resource, run: Executor = run_inline) -> Object:
         way = None if shown.api_version == self.api_version else conversion(shown)
         return obj if way is None else await run(way.to_served, obj)
 
-    async def from_version(self, obj: Object, shown: Resource, run: Run = at_once) -> Object:
+    async def from_version(self, obj: Object, shown: Resource, run: Executor = run_inline) -> Object:
         typed: Object = await run(self._typed, obj, shown)
         return typed
 

@@ -26,7 +26,7 @@ from control.patch.apply.merge import merge
 from control.patch.json_patch import FailedTest, apply_json_patch
 from control.policy_expressions.compiled import Mutation, Prepared
 from control.policy_expressions.conditions import Unclear
-from control.registry.served import Run
+from control.registry.served import Executor
 from kube import errors
 from kube.errors import StatusError
 from kube.json_object import Object, copy_json
@@ -93,7 +93,7 @@ class MutatingAdmissionPolicy(Plugin):
     async def _mutated(mutation: Mutation, result: Any, version: Resource, attributes: Attributes) -> Object:
         """Return the changed object, or the object as it is if a test in a JSON patch fails."""
         on_path, obj = attributes.resource, attributes.obj
-        run: Run = partial(object_work.run, attributes)
+        run: Executor = partial(object_work.run, attributes)
         assert obj is not None
         shown = await shown_as(obj, on_path, version, run)
         if mutation.kind == "ApplyConfiguration":

@@ -18,7 +18,7 @@ from control.admission.versions import keep_identity, shown_as, taken_back
 from control.admission.webhooks.invoker import WebhookInvoker
 from control.interfaces.admission import Attributes, Plugin
 from control.patch.json_patch import apply_json_patch
-from control.registry.served import Run
+from control.registry.served import Executor
 from kube import errors
 from kube.errors import StatusError
 from kube.json_object import copy_json
@@ -66,7 +66,7 @@ class MutatingAdmissionWebhook(Plugin):
             return False
         attributes.size = max(attributes.size, verdict.size)
         on_path, version = attributes.resource, invocation.resource
-        run: Run = partial(object_work.run, attributes)
+        run: Executor = partial(object_work.run, attributes)
         shown = await shown_as(obj, on_path, version, run)
         try:
             made = await run(apply_json_patch, shown, verdict.patch)
