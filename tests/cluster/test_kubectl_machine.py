@@ -26,7 +26,8 @@ def test_a_large_manifest_comes_up_is_rolled_and_goes(shared: Cluster, ns: str) 
     shared.kubectl("rollout", "restart", "deployment/big", "-n", ns)
     shared.kubectl("rollout", "status", "deployment/big", "-n", ns, "--timeout=120s")
     assert "2" in shared.kubectl("rollout", "history", "deployment/big", "-n", ns).stdout.split()
-    pod = shared.get("pods", "-n", ns, "-l", "app=big")["items"][0]["metadata"]["name"]
+    pods = shared.get("pods", "-n", ns, "-l", "app=big")["items"]
+    [pod] = [each["metadata"]["name"] for each in pods if "deletionTimestamp" not in each["metadata"]]
     shared.kubectl("delete", "deployment", "big", "-n", ns, "--cascade=orphan")
     assert pod in shared.kubectl("get", "pods", "-n", ns, "-l", "app=big", "-o", "name").stdout
     shared.kubectl("apply", "-n", ns, "-f", "-", input=MANIFEST)

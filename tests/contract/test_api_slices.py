@@ -137,13 +137,13 @@ async def test_custom_objects_are_read_in_their_version_in_slices(
     for entries in server.api.registry.cache._resources.values():
         for entry in entries.list().entries:
             entry.views = None  # as after a start
-    settle = Reader._settled
+    defaulted = Reader._defaulted
 
     def counted(self: Reader, obj: dict[str, Any], version: str) -> dict[str, Any]:
         rounds.add(len(obj["metadata"].get("annotations", {}).get("text", "")))
-        return settle(self, obj, version)
+        return defaulted(self, obj, version)
 
-    monkeypatch.setattr(Reader, "_settled", counted)
+    monkeypatch.setattr(Reader, "_defaulted", counted)
     answers = await asyncio.gather(*(server.request("GET", path) for _ in range(REQUESTS)))
     assert [len(answer.json["items"]) for answer in answers] == [OBJECTS] * REQUESTS
     assert rounds.bytes.total() >= OBJECTS * len(TEXT)
