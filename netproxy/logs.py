@@ -15,12 +15,12 @@ class JSONLines(logging.Formatter):
         line: dict[str, object] = {
             "ts": round(record.created * 1000, 3),
             "caller": f"{record.filename}:{record.lineno}",
-            "msg": record.getMessage(),
+            "msg": log_lines.shortened(record.getMessage()),
         }
         if record.levelno < logging.WARNING:
             line["v"] = 4 if record.levelno < logging.INFO else 0
         if record.exc_info:
-            line["err"] = self.formatException(record.exc_info)
+            line["err"] = log_lines.shortened(self.formatException(record.exc_info))
         return json.dumps(line)
 
 

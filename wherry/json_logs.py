@@ -6,6 +6,8 @@ import logging
 
 import msgspec
 
+from kube.log_lines import shortened
+
 
 class JsonFormatter(logging.Formatter):
     """One object a line, whatever a message holds."""
@@ -16,9 +18,9 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "caller": f"{record.module}.py:{record.lineno}",
-            "msg": record.getMessage(),
+            "msg": shortened(record.getMessage()),
         }
         if record.exc_info:
-            line["err"] = str(record.exc_info[1] or "")
-            line["stacktrace"] = self.formatException(record.exc_info)
+            line["err"] = shortened(str(record.exc_info[1] or ""))
+            line["stacktrace"] = shortened(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()
