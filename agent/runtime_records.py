@@ -6,6 +6,7 @@ from a call's own return without another call. Times are seconds since the epoch
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -19,6 +20,7 @@ from cri.messages import (
     PodSandboxStatus,
     Signal,
 )
+from cri.texts import NAME, shortened
 
 # Labels and annotations by which a kubelet finds its own in the runtime (pkg/kubelet/types/labels.go, kuberuntime/labels.go).
 POD_NAME = "io.kubernetes.pod.name"
@@ -34,6 +36,9 @@ PORTS = "io.kubernetes.container.ports"
 CONTAINER_GRACE = "io.kubernetes.container.terminationGracePeriod"
 POD_DELETION_GRACE = "io.kubernetes.pod.deletionGracePeriod"
 POD_GRACE = "io.kubernetes.pod.terminationGracePeriod"
+
+MOST_GROUPS = 1024
+"""Further groups of a user that are kept. An image's /etc/group chooses them, and may have a user in any number of them."""
 
 
 class State(Enum):
@@ -74,7 +79,7 @@ class ContainerRecord:
     deep_read_only: frozenset[str] = frozenset()
     """Paths of mounts that are recursively read-only."""
     user: tuple[int, int, tuple[int, ...]] | None = None
-    """User, group and further groups of its first process, where the runtime reports them."""
+    """User, group and further groups of its first process, where the runtime reports them and they are at most MOST_GROUPS."""
     grace: int | None = None
     """The pod's terminationGracePeriodSeconds when the container was made, for pods no longer in the API."""
 
@@ -192,8 +197,8 @@ def container_record(status: ContainerStatus, sandbox_id: str = "") -> Container
         started_at=status.started_at / 1e9,
         finished_at=status.finished_at / 1e9,
         exit_code=status.exit_code,
-        reason=status.reason,
-        message=status.message,
+        reason=shortened(status.reason, NAME),
+        message=shortened(status.message),
         log_path=status.log_path,
         message_file=message_file,
         message_policy=annotations.get(MESSAGE_POLICY, "File"),
@@ -211,10 +216,16 @@ def _signal(number: int) -> str:
 
 
 def _user(status: ContainerStatus) -> tuple[int, int, tuple[int, ...]] | None:
-    if not status.user.HasField("linux"):
+    if not status.user.HasField("linux") or len(status.user.linux.supplemental_groups) > MOST_GROUPS:
         return None
     found = status.user.linux
-    return found.uid, found.gid, tuple(found.supplemental_groups)
+    return found.uid, found.gid, _shared(tuple(found.supplemental_groups))
+
+
+@functools.lru_cache(256)
+def _shared(groups: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the same tuple for the same groups: the containers of a pod have its groups, each as many as the pod."""
+    return groups
 
 
 def listed_state(container: Container) -> State:

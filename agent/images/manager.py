@@ -24,6 +24,7 @@ from agent.podspec.security import AnyContainer, ImageUser
 from cri.client import Client
 from cri.errors import CRIError, DeadlineExceededError, UnavailableError
 from cri.messages import Image, ImageSpec, PodSandboxConfig
+from cri.texts import NAME, shortened
 from kube import duration
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
@@ -242,4 +243,4 @@ class Images:
 
 
 def _user(image: Image) -> ImageUser:
-    return ImageUser(image.uid.value if image.HasField("uid") else None, image.username)
+    return ImageUser(image.uid.value if image.HasField("uid") else None, shortened(image.username, NAME))
