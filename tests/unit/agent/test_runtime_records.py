@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.images.manager import _user
-from agent.runtime_records import MOST_GROUPS, container_record
+from agent.runtime_messages import MOST_GROUPS, container_record
 from agent.status.container import StatusInputs
 from agent.status.pod import NodeFacts, pod_status
 from cri.messages import ContainerState, ContainerStatus, ContainerUser, Image, LinuxContainerUser, Signal
