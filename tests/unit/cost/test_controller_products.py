@@ -14,11 +14,13 @@ import functools
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from control.controllers import batch_delay, history
+from control.controllers.addons import AddonSettings
 from control.controllers.context import Context
 from control.controllers.deployment import template
 from control.controllers.manager import CONTROLLERS, ControllerConfig
@@ -68,6 +70,7 @@ def config() -> ControllerConfig:
         signing_key=key,
         service_account_key=key,
         local_path=True,
+        addons=AddonSettings(Path("/nowhere")),
     )
 
 
