@@ -109,6 +109,8 @@ def _opened(folder: Path, owners: Collection[int]) -> Iterator[int]:
     """Open the folder for the block, if it may be trusted. Raise FolderRefused."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise FolderRefused(f"there is no folder {folder}: `wherry up` creates it") from error
     except OSError as error:
         raise FolderRefused(f"{folder} cannot be opened: {error.strerror}") from error
     try:
