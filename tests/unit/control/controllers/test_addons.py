@@ -108,7 +108,7 @@ def test_links_and_what_is_no_file_are_refused(place: Path, tmp_path_factory: py
     link.symlink_to(place)
     with pytest.raises(FolderRefused, match="cannot be opened"):
         folder.scan(link, OWN)
-    with pytest.raises(FolderRefused, match="there is no folder .*nowhere: `wherry up` creates it"):
+    with pytest.raises(FolderRefused, match=r"there is no folder .*nowhere: `wherry up` creates it"):
         folder.scan(place / "nowhere", OWN)
 
 
