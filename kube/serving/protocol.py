@@ -26,6 +26,11 @@ class _Refused(Exception):
     """A request is refused before it reaches the application: status and text."""
 
 
+def _announces_body(header: tuple[bytes, bytes]) -> bool:
+    name, value = header
+    return name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
+
+
 class BoundedProtocol(SendingProtocol):
     """One connection; `admitted` is called before anything else."""
 
@@ -197,6 +202,8 @@ class BoundedProtocol(SendingProtocol):
         app, large = self.app, self._fed + self._chunk > self._looked_at and self._large_head()
         if len(self.pipeline) >= self.limits.pipelined:
             raise _Refused(429)
+        if self.parser.should_upgrade() and any(map(_announces_body, self.headers)):
+            raise _Refused(400)  # the parser ends such a request behind its head, as if it had no body
         if self._fed:
             self.table.hold_head(self.connection, 0)
         self._fed = self._body = self._charged = 0

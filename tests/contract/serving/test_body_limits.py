@@ -101,6 +101,21 @@ async def test_a_body_in_small_chunks_is_read(site: Site) -> None:
         client.close()
 
 
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 2\r\n\r\nok", b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"]
+)
+async def test_an_upgrade_with_a_body_is_refused(site: Site, framing: bytes) -> None:
+    """The parser would pass the request on without its body: a deletion without its preconditions, for example."""
+    async with site.serving() as (port, _):
+        upgrade = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+        client = await site.connect(port, b"POST / HTTP/1.1\r\n" + upgrade + framing)
+        assert (await client.rest()).startswith(b"HTTP/1.1 400 ")
+        assert site.bodies == []
+        client = await site.connect(port, b"POST / HTTP/1.1\r\n" + upgrade + b"Content-Length: 0\r\n\r\n")
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        client.close()
+
+
 async def test_a_body_that_goes_on_for_long_after_its_answer_ends_the_connection(site: Site) -> None:
     async def refuse(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
