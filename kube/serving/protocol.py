@@ -20,6 +20,9 @@ from kube.serving.table import Connection, ConnectionTable, Stage
 REFUSED = 0.5
 """Seconds between a refusal and the close: closing at once with unread bytes would reset the connection before it is read."""
 _EARLY = 64 << 10
+CHUNKS, CHUNK_BYTES = 256, 32
+"""Chunks of a body that one read (of TLS, one record) may bring, and bytes of it for each one more: a chunk of one byte costs
+the parser as much as hundreds of bytes of a larger one."""
 
 
 class _Refused(Exception):
@@ -48,7 +51,7 @@ class BoundedProtocol(SendingProtocol):
         self.upgrading = False
         self.early = b""
         self._in_head = self._in_body = False
-        self._fed = self._chunk = self._body = self._seen = self._charged = 0
+        self._fed = self._chunk = self._body = self._seen = self._charged = self._chunks = 0
         self._idle_since: float | None = None
         self._progress: asyncio.TimerHandle | None = None
         self._slowed: asyncio.TimerHandle | None = None
@@ -107,7 +110,7 @@ class BoundedProtocol(SendingProtocol):
             self._keep_early(data)
             return
         self._idle_since = None
-        self._chunk = len(data)
+        self._chunk, self._chunks = len(data), 0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -250,6 +253,11 @@ class BoundedProtocol(SendingProtocol):
         self._slowed = None
         if not (self.flow.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > CHUNKS + self._chunk // CHUNK_BYTES:
+            raise _Refused(400)
 
     def on_body(self, body: bytes) -> None:
         self._seen += len(body)
