@@ -34,7 +34,7 @@ from kube.events import NORMAL, WARNING, EventRecorder
 RECHECK_SECONDS = 1.0
 """Time that ErrImagePull is shown before ImagePullBackOff."""
 UNUSABLE_SECONDS = 60.0
-"""Time until a name or an image that cannot be used is looked at again."""
+"""Time until a name or an image that cannot be used is inspected again."""
 
 
 class ImageError(Exception):
