@@ -23,6 +23,7 @@ from control.http.exchange import Request
 from control.node_dialer import NodeDialer
 from control.registry.registry import Registry
 from control.registry.strategy_context import Settings
+from control.resource_metrics.objects import RESOURCES as METRICS
 from control.server.discovery import Discovery
 from control.server.edge import Edge
 from control.server.health import Health
@@ -65,7 +66,7 @@ class Resources:
         configurations = admission_configuration.load(config.admission_config_file)
         plugins.check(configurations, config.enabled_admission, config.disabled_admission)
         self.webhooks = Caller(objects, plugins.webhook_credentials(configurations))
-        self.custom = Definitions(self.registry, self.webhooks)
+        self.custom = Definitions(self.registry, self.webhooks, (*RESOURCES, *METRICS))
         self.lookup = Lookup(self.registry, self.custom)
         auth = self.access.auth
         plugin_context = plugins.PluginContext(

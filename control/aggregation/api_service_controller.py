@@ -109,6 +109,11 @@ class APIServiceController:
                 await self.registry.clock.sleep(1)
                 self._changed.set()
 
+    def _services(self) -> dict[str, Object]:
+        """Return the APIServices, and no objects that only stand in their folder."""
+        found = controller_support.stored(self.registry, SERVICES)
+        return {name: obj for name, obj in found.items() if registrations.readable(obj)}
+
     # -- the local ones -------------------------------------------------------------------------------------------
     def _missing(self, wanted: Iterable[Object]) -> list[Awaitable[None]]:
         present = controller_support.stored(self.registry, SERVICES)
@@ -120,7 +125,7 @@ class APIServiceController:
         kept = {obj["metadata"]["name"] for obj in (*self._built_in, *wanted)}
         surplus = [
             deletion.delete(self.registry, Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
-            for name, obj in controller_support.stored(self.registry, SERVICES).items()
+            for name, obj in self._services().items()
             if (obj["metadata"].get("labels") or {}).get(registrations.AUTOMANAGED) == registrations.ALWAYS
             and name not in kept
         ]
@@ -133,7 +138,7 @@ class APIServiceController:
     async def _say_local(self) -> bool:
         return await _each(
             self._say(obj, availability.LOCAL)
-            for obj in controller_support.stored(self.registry, SERVICES).values()
+            for obj in self._services().values()
             if not (obj.get("spec") or {}).get("service") and not _says(obj, availability.LOCAL)
         )
 
@@ -142,9 +147,9 @@ class APIServiceController:
         """Store the group versions of extension servers; the state of one is kept while its backend is unchanged."""
         remotes: dict[tuple[str, str], Remote] = {}
         for entry in self.registry.cached(SERVICES).list().entries:
-            spec = entry.obj.get("spec") or {}
-            if not spec.get("service"):
+            if not registrations.readable(entry.obj) or not entry.obj["spec"].get("service"):
                 continue
+            spec = entry.obj["spec"]
             place = (spec.get("group", ""), spec.get("version", ""))
             before = self.aggregator.extensions.remotes.get(place)
             if before is not None and before.spec == spec:
