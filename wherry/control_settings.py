@@ -27,6 +27,7 @@ def control_config(settings: Settings) -> ControlConfig:
         requestheader_client_ca_file=keys / "front-proxy-ca.crt",
         kubelet_client_key_file=keys / "apiserver-kubelet-client.key",
         kubelet_ca_file=keys / "ca.crt",
+        service_account_extend_token_expiration=defaults.EXTEND_TOKEN_EXPIRATION,
         port=settings.api_port,
         service_load_balancer=settings.service_load_balancer,
         load_balancer_ports=settings.load_balancer_ports,

@@ -46,6 +46,10 @@ def test_the_command_line_of_a_kubeadm_manifest_is_understood() -> None:
     assert found.service_account_public_key_file == Path("/p/sa.pub") and found.enabled_admission == (
         "NodeRestriction",
     )
+    assert found.service_account_extend_token_expiration
+    assert not config(
+        KUBEADM + " --service-account-extend-token-expiration=false"
+    ).service_account_extend_token_expiration
 
 
 @pytest.mark.parametrize(
