@@ -66,7 +66,8 @@ class Resources:
         configurations = admission_configuration.load(config.admission_config_file)
         plugins.check(configurations, config.enabled_admission, config.disabled_admission)
         self.webhooks = Caller(objects, plugins.webhook_credentials(configurations))
-        self.custom = Definitions(self.registry, self.webhooks, (*RESOURCES, *METRICS))
+        self.built_in = (*RESOURCES, *METRICS) if config.resource_metrics else RESOURCES
+        self.custom = Definitions(self.registry, self.webhooks, self.built_in)
         self.lookup = Lookup(self.registry, self.custom)
         auth = self.access.auth
         plugin_context = plugins.PluginContext(
@@ -95,7 +96,8 @@ class Serving:
         registry, auth = resources.registry, resources.access.auth
         self.watches = WatchStreams(registry, config.min_watch_timeout)
         verbs = Verbs(registry, self.watches, config.max_body_bytes, auth.authorizer)
-        served = ResourceServer(verbs, handlers(verbs, auth, NodeDialer(config)), resources.custom)
+        table = handlers(verbs, auth, NodeDialer(config), resource_metrics=config.resource_metrics)
+        served = ResourceServer(verbs, table, resources.custom)
         fairness, metrics = fairness_of(config), RequestMetrics()
         extensions = Extensions()
 
@@ -115,7 +117,7 @@ class Serving:
                 features.state(config.feature_gates),
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
-            return build(health, Discovery(custom=resources.custom), auth.signer, documents)
+            return build(health, Discovery(resources.built_in, resources.custom), auth.signer, documents)
 
         def debug(request: Request) -> str | None:
             return fairness_debug.dump(request.path, fairness, details=bool(request.option("includeRequestDetails")))

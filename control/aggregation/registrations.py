@@ -7,17 +7,13 @@ by which tools distinguish them from registered extensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
+from collections.abc import Collection, Iterable
 
 from control.registry.apiextensions.stored import servable
 from control.resource_metrics.objects import RESOURCES as METRICS
 from kube.json_object import Object
 from kube.resources import RESOURCES
 
-BUILT_IN = dict.fromkeys((resource.group, resource.version) for resource in (*RESOURCES, *METRICS))
-"""The group versions that the server itself serves."""
 API_VERSION = "apiregistration.k8s.io/v1"
 AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
 ON_START, ALWAYS = "onstart", "true"
@@ -54,6 +50,7 @@ _VERSIONS = {
     ("flowcontrol.apiserver.k8s.io", "v1"): 21,
     ("metrics.k8s.io", "v1beta1"): 100,
 }
+_METRICS_NAMES = frozenset(f"{each.version}.{each.group}" for each in METRICS)
 
 
 def name_of(group: str, version: str) -> str:
@@ -61,69 +58,42 @@ def name_of(group: str, version: str) -> str:
     return f"{version}.{group}"
 
 
-class _Service(msgspec.Struct):
-    namespace: str
-    name: str
-    port: int | None = None
+def places(*, resource_metrics: bool = True) -> dict[tuple[str, str], None]:
+    """Return the group versions that the server itself serves."""
+    served = (*RESOURCES, *METRICS) if resource_metrics else RESOURCES
+    return dict.fromkeys((resource.group, resource.version) for resource in served)
 
 
-class _Spec(msgspec.Struct):
-    version: str
-    group: str = ""
-    service: _Service | None = None
-    caBundle: str | None = None
-    insecureSkipTLSVerify: bool | None = None
-
-
-class _Condition(msgspec.Struct):
-    type: str | None = None
-
-
-class _Status(msgspec.Struct):
-    conditions: list[_Condition] | None = None
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-
-
-class _APIService(msgspec.Struct):
-    """The fields of an APIService that are read."""
-
-    metadata: _Metadata
-    spec: _Spec
-    status: _Status | None = None
-
-
-def readable(obj: Object) -> bool:
-    """Return whether a stored object has the form and the name of an APIService.
-
-    A definition named as the resource of APIServices had their folder in the store (see registry.apiextensions.stored).
-    """
-    try:
-        found = msgspec.convert(obj, _APIService)
-    except msgspec.ValidationError:
-        return False
-    return found.metadata.name == name_of(found.spec.group, found.spec.version)
-
-
-def built_in() -> list[Object]:
+def built_in(*, resource_metrics: bool = True) -> list[Object]:
     """Return the APIServices of the built-in groups. The aggregator's own group has none, as upstream."""
-    places = [place for place in BUILT_IN if place[0] != "apiregistration.k8s.io"]
-    return [_local(g, v, _GROUPS.get(g, 15000), _VERSIONS.get((g, v), 15), ON_START) for g, v in places]
+    served = [place for place in places(resource_metrics=resource_metrics) if place[0] != "apiregistration.k8s.io"]
+    return [_local(g, v, _GROUPS.get(g, 15000), _VERSIONS.get((g, v), 15), ON_START) for g, v in served]
 
 
-def custom(definitions: Iterable[Object]) -> list[Object]:
-    """Return the APIServices of the group versions that established definitions serve and the server itself does not."""
-    places: dict[tuple[str, str], None] = {}
+def is_surplus(obj: Object, kept: Collection[str]) -> bool:
+    """Return whether an APIService is one that the server wrote for a group version that it does not serve any more.
+
+    That is a custom one, or that of resource metrics; others may be of a newer server that shares the store.
+    """
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    if metadata["name"] in kept:
+        return False
+    managed = (metadata.get("labels") or {}).get(AUTOMANAGED)
+    of_metrics = metadata["name"] in _METRICS_NAMES and not spec.get("service")
+    return managed == ALWAYS or (managed == ON_START and of_metrics)
+
+
+def custom(definitions: Iterable[Object], own: Collection[tuple[str, str]]) -> list[Object]:
+    """Return the APIServices of the group versions that established definitions serve and are not the server's own."""
+    found: dict[tuple[str, str], None] = {}
     for definition in filter(servable, definitions):
         spec = definition["spec"]
         conditions = (definition.get("status") or {}).get("conditions") or ()
         if any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
             for version in spec["versions"]:
-                if version.get("served") and (spec["group"], version["name"]) not in BUILT_IN:
-                    places[spec["group"], version["name"]] = None
-    return [_local(group, version, CUSTOM_GROUP, CUSTOM_VERSION, ALWAYS) for group, version in places]
+                if version.get("served") and (spec["group"], version["name"]) not in own:
+                    found[spec["group"], version["name"]] = None
+    return [_local(group, version, CUSTOM_GROUP, CUSTOM_VERSION, ALWAYS) for group, version in found]
 
 
 def _local(group: str, version: str, group_priority: int, version_priority: int, managed: str) -> Object:
