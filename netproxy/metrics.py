@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kube.build import GIT_VERSION, MAJOR, MINOR, build
+from kube.exposition import text_of
 from kube.loops import FAILURES, RUNNING, TASKS, count_tasks
 
 REGISTRY = CollectorRegistry(auto_describe=False)
@@ -200,4 +200,4 @@ REGISTRY.register(_LoopMetrics())
 
 def exposition() -> bytes:
     """Return all metrics in Prometheus' text format."""
-    return generate_latest(REGISTRY)
+    return text_of(REGISTRY.collect())

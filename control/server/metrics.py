@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from control.auth.authenticators import HEALTH_PATHS
@@ -180,26 +180,3 @@ class RequestMetrics:
         for labels, found in self._sizes.items():
             sizes.add_metric([*labels, _COMPONENT], found.rising(_SIZES), found.sum)
         yield sizes
-
-
-def exposed(families: Callable[[], Iterator[Any]], *, process: bool = False) -> bytes:
-    """Return metric families in the exposition format; with `process` the process's own numbers too."""
-    import prometheus_client
-
-    registry = prometheus_client.CollectorRegistry()
-    registry.register(_Collector(families))
-    if process:
-        prometheus_client.ProcessCollector(registry=registry)
-    text: bytes = prometheus_client.generate_latest(registry)
-    return text
-
-
-class _Collector:
-    def __init__(self, collect: Callable[[], Iterator[Any]]) -> None:
-        self._collect = collect
-
-    def collect(self) -> Iterator[Any]:
-        return self._collect()
-
-    def describe(self) -> Iterator[Any]:
-        return iter(())
