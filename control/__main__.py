@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from control import features, standalone
+from control.component_port import MANAGER, PORTS, SCHEDULER
 from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
@@ -37,7 +38,7 @@ REQUIRED = {
     "client_ca_file": "client-ca-file",
     "service_account_key_file": "service-account-signing-key-file",
 }
-DAEMONS = ("kube-apiserver", standalone.MANAGER, standalone.SCHEDULER)
+DAEMONS = ("kube-apiserver", MANAGER, SCHEDULER)
 
 
 def api_server_config(given: dict[str, Any]) -> ControlConfig:
@@ -77,10 +78,10 @@ def work(daemon: str, arguments: Sequence[str]) -> tuple[Coroutine[Any, Any, Non
         return run(api_server_config(given), stop=stop), logs
     if daemon not in DAEMONS:
         raise FlagError(f"there is no daemon {daemon!r} here; there are {', '.join(DAEMONS)}")
-    table, port = (controller_manager, 10257) if daemon == standalone.MANAGER else (scheduler, 10259)
+    table = controller_manager if daemon == MANAGER else scheduler
     given = read(arguments, {**table.FLAGS, **LOGS}, table.FIXED)
     logs = _logs(given)
-    return _until_told(standalone.run(standalone.options(daemon, port, given), stop), stop), logs
+    return _until_told(standalone.run(standalone.options(daemon, PORTS[daemon], given), stop), stop), logs
 
 
 def _logs(given: dict[str, Any]) -> Logs:
