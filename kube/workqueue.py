@@ -33,11 +33,14 @@ _named: weakref.WeakSet[WorkQueue[Any]] = weakref.WeakSet()
 
 
 def _update_metrics() -> None:
-    """Set the metrics of the queues, before a scrape."""
+    """Set the gauges of the queues, before a scrape; queues of one name count together."""
+    for gauge in (DEPTH, UNFINISHED, LONGEST):
+        gauge.values = dict.fromkeys(gauge.values, 0.0)
     for queue in _named:
         ages = queue.under_way()
-        UNFINISHED.set(queue.name, value=sum(ages))
-        LONGEST.set(queue.name, value=max(ages, default=0.0))
+        DEPTH.add(queue.name, amount=len(queue))
+        UNFINISHED.add(queue.name, amount=sum(ages))
+        LONGEST.set(queue.name, value=max(LONGEST.values.get((queue.name,), 0.0), *ages, 0.0))
 
 
 before_scrape(_update_metrics)
@@ -87,7 +90,6 @@ class WorkQueue(Generic[K]):
         self._ready.set()
         if self._name:
             self._since[key] = self._clock.monotonic()
-            DEPTH.set(self._name, value=len(self._queue))
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the key worked on after a delay; of several delays the soonest counts."""
@@ -137,7 +139,6 @@ class WorkQueue(Generic[K]):
         if self._name:
             now = self._clock.monotonic()
             WAITED.observe(self._name, now - self._since.get(key, now))
-            DEPTH.set(self._name, value=len(self._queue))
             self._since[key] = now
         return key
 
@@ -158,6 +159,7 @@ class WorkQueue(Generic[K]):
 
     def shut_down(self) -> None:
         self._down = True
+        _named.discard(self)
         for _, task in self._delayed.values():
             task.cancel()
         self._delayed.clear()

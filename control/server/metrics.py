@@ -15,6 +15,7 @@ from control.auth.authenticators import HEALTH_PATHS
 from control.http.exchange import Answer, Request, Response
 from control.requestinfo import RequestInfo
 from kube.bounded_cache import bounded_cache
+from kube.counters import Gauge
 from kube.resources import by_path
 
 _CONNECTS = frozenset({"exec", "attach", "portforward", "proxy"})
@@ -51,6 +52,17 @@ _VERBS = {
 
 CUSTOM = "custom resource"
 """Set among a request's extensions where it is for a custom resource that is served."""
+
+
+DEPRECATED = Gauge(
+    "apiserver_requested_deprecated_apis",
+    "Deprecated APIs that were requested; the value is 1.",
+    "group",
+    "version",
+    "resource",
+    "subresource",
+    "removed_release",
+)
 
 
 def labels_of(request: Request) -> Labels:
