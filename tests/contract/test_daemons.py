@@ -143,7 +143,7 @@ async def test_each_daemon_takes_upstreams_place(tmp_path: Path) -> None:
                 transport = HttpsTransport(Access(server=f"https://127.0.0.1:{health}", insecure=True))
                 assert (await transport.request("GET", "/healthz")).body == b"ok"
                 assert (await transport.request("GET", "/livez/ping")).body == b"ok"
-                assert (await transport.request("GET", "/readyz")).status == 403
+                assert (await transport.request("GET", "/healthz/ping")).status == 403
                 assert (await transport.request("GET", "/metrics")).status == 403
                 await transport.close()
                 certificate, key = ((tmp_path / f"{ADMIN[0]}.{end}").read_bytes() for end in ("crt", "key"))

@@ -273,7 +273,7 @@ async def test_health_is_reported_by_check() -> None:
     assert (await ask(guard, "/healthz"))[:2] == (500, failed)
     assert (await ask(guard, "/healthz?exclude=syncloop"))[:2] == (200, "ok")
     lines = (await ask(guard, "/metrics/slis"))[1].splitlines()
-    assert 'kubernetes_healthcheck{name="syncloop",type="healthz"} 0.0' in lines
+    assert 'kubernetes_healthcheck{name="syncloop",type="healthz"} 0' in lines
     assert 'kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 3' in lines
 
 
