@@ -57,6 +57,9 @@ class WorkQueue(Generic[K]):
         self._clock, self._name = clock, name
         if name:
             _named.add(self)
+            for counter in (ADDED, RETRIED):  # a queue without keys is shown as 0, as upstream's
+                counter.add(name, amount=0)
+            self._waited, self._worked = WAITED.bound(name), WORKED.bound(name)
         self._since: dict[K, float] = {}
         """Time at which a key was added, or taken by a worker."""
         self._queue: deque[K] = deque()
@@ -138,7 +141,7 @@ class WorkQueue(Generic[K]):
         self._processing.add(key)
         if self._name:
             now = self._clock.monotonic()
-            WAITED.observe(self._name, now - self._since.get(key, now))
+            self._waited(now - self._since.get(key, now))
             self._since[key] = now
         return key
 
@@ -146,7 +149,7 @@ class WorkQueue(Generic[K]):
         self._processing.discard(key)
         if self._name:
             now = self._clock.monotonic()
-            WORKED.observe(self._name, now - self._since.pop(key, now))
+            self._worked(now - self._since.pop(key, now))
         if key in self._dirty:
             self._append(key)
         elif not self._queue and self._down:
