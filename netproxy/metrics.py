@@ -177,7 +177,10 @@ def family_label(family: int) -> str:
 
 
 def initialize(families: Iterable[int]) -> None:
-    """Export the metrics of each family from the start on, as 0."""
+    """Export the metrics of each family and of health checks from the start on, as 0."""
+    for code in ("200", "503"):
+        HEALTHZ.labels(code)
+        LIVEZ.labels(code)
     for label in map(family_label, families):
         for each in (SYNC, FULL_SYNC, PARTIAL_SYNC, LATENCY, CONNTRACK_SYNC, FLOWS_DELETED, LAST_SYNC, LAST_QUEUED):
             each.labels(label)
