@@ -29,6 +29,8 @@ def control_config(settings: Settings) -> ControlConfig:
         kubelet_ca_file=keys / "ca.crt",
         service_account_extend_token_expiration=defaults.EXTEND_TOKEN_EXPIRATION,
         port=settings.api_port,
+        controller_manager_port=settings.controller_manager_port,
+        scheduler_port=settings.scheduler_port,
         service_load_balancer=settings.load_balancer_enabled,
         load_balancer_ports=settings.load_balancer_ports,
         local_path_volumes=addons.LOCAL_PATH not in settings.disable,
