@@ -124,6 +124,10 @@ async def test_objects_that_are_no_definitions_break_neither_discovery_nor_other
         for index, parts in enumerate(BOGUS):
             await stored(server, "Bar", f"x{index}.example.org", parts)
         await stored(server, "CustomResourceDefinition", "x9.example.org", BOGUS[-1])
+        of_pods = protected("default", "Bar", "pods", "v1")
+        established = [{"type": "Established", "status": "True"}]
+        await stored(server, "Bar", "default.pods", {"spec": of_pods["spec"], "status": {"conditions": established}})
+        assert (await server.request("GET", "/apis/pods/v1/default")).status == 404
         for _ in range(2):  # as it is, and with what the server itself has changed
             for shown in ("/apis", "/openapi/v2", "/openapi/v3", "/apis/stable.example.com/v1", DEFINITIONS, path):
                 answer = await server.request("GET", shown, headers=AGGREGATED if shown == "/apis" else None)

@@ -61,13 +61,20 @@ class _Definition(msgspec.Struct):
 
 
 def readable(obj: Object) -> bool:
-    """Return whether an object in the folder of definitions has the form and the name of one."""
+    """Return whether an object in the folder of definitions has the form and the name of one.
+
+    Groups have a dot: the folder of group "pods" and plural "default" would be that of the pods of a namespace.
+    """
     try:
         found = msgspec.convert(obj, _Definition)
     except msgspec.ValidationError:
         return False
     spec = found.spec
-    named = bool(spec.names.plural and spec.names.kind) and found.metadata.name == f"{spec.names.plural}.{spec.group}"
+    named = (
+        bool(spec.names.plural and spec.names.kind)
+        and "." in spec.group
+        and found.metadata.name == f"{spec.names.plural}.{spec.group}"
+    )
     return named and any(version.storage for version in spec.versions)
 
 
