@@ -13,9 +13,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from agent import runtime_records
+from agent import runtime_messages, runtime_records
 from agent.limiter import Limiter
 from agent.list_budget import CONTAINER_BYTES, CONTAINER_PARTS, SANDBOX_BYTES, SANDBOX_PARTS, ListBudget
+from agent.record_reads import RecordReads
 from agent.runtime_records import ContainerRecord, PodRuntime, SandboxRecord
 from cri.client import Client
 from cri.errors import MessageTooLargeError, NotFoundError
@@ -62,13 +63,14 @@ class Runtime:
         self.sandbox_list = ListBudget(SANDBOX_BYTES, SANDBOX_PARTS)
         self.container_list = ListBudget(CONTAINER_BYTES, CONTAINER_PARTS)
         self._folders = folders
+        self._reads = RecordReads(client.runtime)
 
     async def run_sandbox(self, config: PodSandboxConfig, handler: str) -> SandboxRecord:
         """Make a sandbox and return it with its addresses. Raise CRIError."""
         async with self.limiter.slot(SANDBOX, config.metadata.namespace):
             self.sandbox_list.created(config.labels, config.annotations)
             sandbox_id = await whole(self.client.runtime.run_pod_sandbox(config, handler))
-        return runtime_records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
+        return runtime_messages.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
 
     async def create(self, sandbox_id: str, config: ContainerConfig, sandbox: PodSandboxConfig) -> str:
         """Create a container and return its ID. Raise CRIError."""
@@ -105,18 +107,11 @@ class Runtime:
 
     async def container(self, container_id: str, sandbox_id: str = "") -> ContainerRecord | None:
         """Read one container; None if it is gone. Raise CRIError."""
-        try:
-            status = await self.client.runtime.container_status(container_id)
-        except NotFoundError:
-            return None
-        return runtime_records.container_record(status, sandbox_id)
+        return await self._reads.container(container_id, sandbox_id)
 
     async def sandbox(self, sandbox_id: str) -> SandboxRecord | None:
         """Read one sandbox; None if it is gone. Raise CRIError."""
-        try:
-            return runtime_records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
-        except NotFoundError:
-            return None
+        return await self._reads.sandbox(sandbox_id)
 
     async def of_pod(self, uid: str) -> PodRuntime:
         """List what there is of one pod. Raise CRIError."""
@@ -126,7 +121,7 @@ class Runtime:
         )
         known_sandboxes, known_containers = [], []
         for sandbox in sandboxes:
-            known: SandboxRecord | None = runtime_records.listed_sandbox(sandbox)
+            known: SandboxRecord | None = runtime_messages.listed_sandbox(sandbox)
             if known is not None and known.ready:
                 known = await self.sandbox(known.id)
             if known is not None:
@@ -159,20 +154,21 @@ class Runtime:
         for sandbox in sandboxes:
             if (owner := pod(sandbox.labels)) is None:
                 continue
-            listed = runtime_records.listed_sandbox(sandbox)
+            listed = runtime_messages.listed_sandbox(sandbox)
             old = owner.old_sandboxes.get(listed.id)
-            if old is not None and (old.ready == listed.ready or not listed.ready):
+            unread = listed.ready and old is not None and not old.ips and not old.host_network
+            if old is not None and (old.ready == listed.ready or not listed.ready) and not unread:
                 record: SandboxRecord | None = replace(old, ready=listed.ready)
             else:
-                record = await self.sandbox(listed.id) if listed.ready else listed
+                record = await self._reads.listed_sandbox(sandbox, old) if listed.ready else listed
             if record is not None:
                 owner.sandboxes.append(record)
         for container in containers:
             if (owner := pod(container.labels)) is None:
                 continue
             seen = owner.old.find(container.id)
-            if seen is None or seen.state is not runtime_records.listed_state(container):
-                seen = await self.container(container.id, container.pod_sandbox_id)
+            if seen is None or seen.unread or seen.state is not runtime_messages.listed_state(container):
+                seen = await self._reads.listed_container(container, seen)
             if seen is not None:
                 owner.containers.append(seen)
         kept = {uid: RuntimePod(uid, "", "", before[uid]) for uid in unlisted if uid in before}

@@ -1,7 +1,7 @@
 """The runtime's records of a pod, as plain values that the state machine and the status read.
 
-CRI's messages are converted to these once, at the edge, so that decisions are tested without protobuf and a record can be made
-from a call's own return without another call. Times are seconds since the epoch (0.0: never).
+CRI's messages are converted to these once, at the edge (runtime_messages.py), so that decisions are tested without protobuf and
+a record can be made from a call's own return without another call. Times are seconds since the epoch (0.0: never).
 """
 
 from __future__ import annotations
@@ -9,16 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-
-from cri.messages import (
-    Container,
-    ContainerState,
-    ContainerStatus,
-    PodSandbox,
-    PodSandboxState,
-    PodSandboxStatus,
-    Signal,
-)
 
 # Labels and annotations by which a kubelet finds its own in the runtime (pkg/kubelet/types/labels.go, kuberuntime/labels.go).
 POD_NAME = "io.kubernetes.pod.name"
@@ -74,9 +64,12 @@ class ContainerRecord:
     deep_read_only: frozenset[str] = frozenset()
     """Paths of mounts that are recursively read-only."""
     user: tuple[int, int, tuple[int, ...]] | None = None
-    """User, group and further groups of its first process, where the runtime reports them."""
+    """User, group and further groups of its first process, where the runtime reports them and they are not too many."""
     grace: int | None = None
     """The pod's terminationGracePeriodSeconds when the container was made, for pods no longer in the API."""
+
+    unread: bool = False
+    """Its status could not be read yet: this is what the runtime's list has of it."""
 
     @property
     def running(self) -> bool:
@@ -164,86 +157,3 @@ def _newest_sandboxes_first(records: Iterable[SandboxRecord]) -> tuple[SandboxRe
 def _newest_first(records: Iterable[ContainerRecord]) -> tuple[ContainerRecord, ...]:
     # The count rises with each instance of a container; times go back when the clock is set.
     return tuple(sorted(records, key=lambda r: (r.restart_count, r.created_at), reverse=True))
-
-
-_STATES = {
-    ContainerState.CONTAINER_CREATED: State.CREATED,
-    ContainerState.CONTAINER_RUNNING: State.RUNNING,
-    ContainerState.CONTAINER_EXITED: State.EXITED,
-    ContainerState.CONTAINER_UNKNOWN: State.UNKNOWN,
-}
-
-
-def container_record(status: ContainerStatus, sandbox_id: str = "") -> ContainerRecord:
-    """Read a ContainerStatus answer, with the contents of labels and annotations."""
-    annotations = status.annotations
-    path = annotations.get(MESSAGE_PATH, "")
-    message_file = next((m.host_path for m in status.mounts if path and m.container_path == path), "")
-    return ContainerRecord(
-        id=status.id,
-        name=status.labels.get(CONTAINER_NAME, status.metadata.name),
-        state=_STATES[status.state],
-        restart_count=_number(annotations.get(RESTART_COUNT)) or status.metadata.attempt,
-        sandbox_id=sandbox_id,
-        image=status.image.image,
-        image_ref=status.image_ref,
-        hash=annotations.get(HASH, ""),
-        created_at=status.created_at / 1e9,
-        started_at=status.started_at / 1e9,
-        finished_at=status.finished_at / 1e9,
-        exit_code=status.exit_code,
-        reason=status.reason,
-        message=status.message,
-        log_path=status.log_path,
-        message_file=message_file,
-        message_policy=annotations.get(MESSAGE_POLICY, "File"),
-        stop_signal=_signal(status.stop_signal),
-        mounted_images=frozenset(m.image.image for m in status.mounts if m.image.image),
-        deep_read_only=frozenset(m.container_path for m in status.mounts if m.recursive_read_only),
-        user=_user(status),
-        grace=_number(annotations.get(POD_DELETION_GRACE)) or _number(annotations.get(POD_GRACE)),
-    )
-
-
-def _signal(number: int) -> str:
-    name = str(Signal.Name(number)) if number else ""
-    return name.replace("PLUS", "+").replace("MINUS", "-")
-
-
-def _user(status: ContainerStatus) -> tuple[int, int, tuple[int, ...]] | None:
-    if not status.user.HasField("linux"):
-        return None
-    found = status.user.linux
-    return found.uid, found.gid, tuple(found.supplemental_groups)
-
-
-def listed_state(container: Container) -> State:
-    """Read the state in a ListContainers answer."""
-    return _STATES[container.state]
-
-
-def sandbox_record(status: PodSandboxStatus) -> SandboxRecord:
-    """Read a PodSandboxStatus answer; its addresses are in the runtime's order, the first is the pod's IP."""
-    ips = [status.network.ip, *(extra.ip for extra in status.network.additional_ips)]
-    return SandboxRecord(
-        id=status.id,
-        ready=status.state == PodSandboxState.SANDBOX_READY,
-        attempt=status.metadata.attempt,
-        created_at=status.created_at / 1e9,
-        ips=tuple(ip for ip in ips if ip),
-        host_network=status.linux.namespaces.options.network == 2,
-    )
-
-
-def listed_sandbox(sandbox: PodSandbox) -> SandboxRecord:
-    """Read a ListPodSandbox entry, which has no addresses."""
-    return SandboxRecord(
-        id=sandbox.id,
-        ready=sandbox.state == PodSandboxState.SANDBOX_READY,
-        attempt=sandbox.metadata.attempt,
-        created_at=sandbox.created_at / 1e9,
-    )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.lstrip("-").isdecimal() and len(text) < 20 else None

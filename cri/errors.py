@@ -2,11 +2,13 @@
 
 A caller that only wants to know that the call failed catches `CRIError`; the subclasses are the cases
 that callers act on. `str(error)` is the runtime's own message, which ends up in events and conditions,
-so nothing is added to it.
+so nothing is added to it; of a long one it is the beginning (texts.py).
 """
 
 import grpc
 import grpc.aio
+
+from cri.texts import shortened
 
 
 class CRIError(Exception):
@@ -100,9 +102,9 @@ _GO_NAMES = {
 
 def translate(error: grpc.aio.AioRpcError, method: str) -> CRIError:
     """Turn a gRPC failure into the class callers catch."""
-    code = error.code()
-    if error.details() == _LOADING:
+    code, details = error.code(), shortened(error.details() or "")
+    if details == _LOADING:
         code = grpc.StatusCode.UNAVAILABLE
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in (error.details() or ""):
-        return MessageTooLargeError(error.details() or "", code=code.name, method=method)
-    return _CLASSES.get(code, CRIError)(error.details() or code.name, code=code.name, method=method)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details:
+        return MessageTooLargeError(details, code=code.name, method=method)
+    return _CLASSES.get(code, CRIError)(details or code.name, code=code.name, method=method)

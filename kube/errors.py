@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _LARGEST_INT32 = (1 << 31) - 1
+_TOO_LARGE = ("etcdserver: request is too large", "trying to send message larger than max")
+"""Parts of messages of a server that etcd, or its client, refuses an object; the code is 500."""
 
 
 class StatusError(Exception):
@@ -53,6 +55,11 @@ class StatusError(Exception):
         """The server has not reached the requested resource version (504, cause ResourceVersionTooLarge)."""
         causes = self.details.get("causes") or ()
         return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
+
+    @property
+    def too_large(self) -> bool:
+        """The body is too large to be received, or the object to be stored: the same request will be refused again."""
+        return self.code == 413 or any(text in self.message for text in _TOO_LARGE)
 
     @property
     def retry_after(self) -> int:

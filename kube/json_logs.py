@@ -12,6 +12,8 @@ import re
 
 import msgspec
 
+from kube.log_lines import shortened
+
 DEBUG_VERBOSITY = 4
 """Verbosity of debug messages: the value of --v from which on they are logged."""
 _SOURCE = re.compile(r"[^/]*/[^/]*$")
@@ -24,7 +26,7 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, object] = {
             "ts": round(record.created * 1000, 3),
             "caller": f"{_source(record.pathname)}:{record.lineno}",
-            "msg": record.getMessage(),
+            "msg": shortened(record.getMessage()),
         }
         if record.levelno < logging.ERROR:
             line["v"] = 0 if record.levelno >= logging.INFO else DEBUG_VERBOSITY
@@ -32,8 +34,8 @@ class JsonFormatter(logging.Formatter):
                 line["level"] = "warning"
         if record.exc_info:
             error = record.exc_info[1]
-            line["err"] = str(error or "") or type(error).__name__
-            line["stacktrace"] = self.formatException(record.exc_info)
+            line["err"] = shortened(str(error or "")) or type(error).__name__
+            line["stacktrace"] = shortened(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()
 
 

@@ -36,6 +36,17 @@ def stat(process: Path) -> list[bytes]:
     return _read(process / "stat", _STAT_BYTES).rpartition(b")")[2].split()
 
 
+def users(process: Path) -> list[bytes]:
+    """Return the real, effective, saved and file system user IDs of a process. Raise OSError, ValueError.
+
+    The owner of its files says less: they are root's if the process cannot be dumped, as one of a setuid program.
+    """
+    for line in _read(process / "status", _STAT_BYTES).split(b"\n"):
+        if line.startswith(b"Uid:"):
+            return line.split()[1:]
+    raise ValueError(f"{process} has no user")
+
+
 def _read(path: Path, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -121,6 +121,8 @@ def _is_shim(process: Path, socket: bytes) -> bool:
     """Return whether a process is a shim of the containerd at a socket. Raise OSError, ValueError."""
     if process_files.name(process) != b"containerd-shim":  # the kernel keeps 15 bytes of the name
         return False
+    if {*process_files.users(process)} != {b"0"}:
+        return False  # a name that any account can choose, and a command line whose reading it may block
     arguments = process_files.command_line(process).split(b"\0")
     return arguments[0].endswith(b"containerd-shim-runc-v2") and socket in arguments
 

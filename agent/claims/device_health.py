@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from cri.texts import shortened
+
 HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"
 DEFAULT_SECONDS = 30
 MOST_MESSAGE = 1024
+"""Characters of a driver's message about a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One device's health at a moment (epoch seconds), and for how many seconds that holds."""
+    """One device's health at a moment (epoch seconds), and for how many seconds that holds; of a long message the beginning."""
 
     pool: str
     device: str
@@ -20,6 +23,9 @@ class Health:
     message: str = ""
     at: float = 0.0
     holds: int = DEFAULT_SECONDS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", shortened(self.message, MOST_MESSAGE))
 
 
 class DeviceHealthCache:
@@ -47,5 +53,4 @@ class DeviceHealthCache:
         health = self._known.get(driver, {}).get((pool, device))
         if health is None or now - health.at > health.holds:
             return UNKNOWN, ""
-        text = health.message
-        return health.status, text if len(text) <= MOST_MESSAGE else f"{text[: MOST_MESSAGE - 3]}..."
+        return health.status, health.message

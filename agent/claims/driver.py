@@ -13,6 +13,7 @@ from agent.claims.device_health import DEFAULT_SECONDS, HEALTHY, UNHEALTHY, UNKN
 from agent.managers.errors import DynamicResourceError
 from cri.channel import Channel
 from cri.errors import CRIError, UnimplementedError
+from cri.texts import NAME, shortened
 
 CALL_SECONDS = 45.0
 R = TypeVar("R", bound=Message)
@@ -85,9 +86,9 @@ class DRAClient:
         names = {claim.uid: claim.name for claim in claims}
         for uid, error in errors.items():
             if uid not in names:
-                raise DynamicResourceError(f"{rpc} returned result for unknown claim UID {uid}")
+                raise DynamicResourceError(f"{rpc} returned result for unknown claim UID {shortened(uid, NAME)}")
             if error:
-                raise DynamicResourceError(f"{rpc} failed for ResourceClaim {names[uid]}: {error}")
+                raise DynamicResourceError(f"{rpc} failed for ResourceClaim {names[uid]}: {shortened(error)}")
         if missing := len(names) - len(errors):
             raise DynamicResourceError(f"{rpc} skipped {missing} ResourceClaims")
 

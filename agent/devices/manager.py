@@ -17,7 +17,6 @@ from agent.cgroups import qos
 from agent.devices import checkpoint
 from agent.devices.checkpoint import Allocation
 from agent.devices.pool import Pool
-from agent.lifecycle import is_sidecar
 from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import AdmissionError
 from agent.managers.hints import Hint, Hints
@@ -108,8 +107,10 @@ class DeviceManager:
     # -- requests ------------------------------------------------------------------------------------------------
     def wanted(self, container: core_v1.Container) -> dict[str, int]:
         """Return how many devices of each resource a container gets; nothing for most."""
-        known = {resource for _, _, resource in self._allocations} | self._pools.keys()
         limits = qos.limits(container.resources)
+        if not any("/" in name for name in limits):  # most containers
+            return {}
+        known = {resource for _, _, resource in self._allocations} | self._pools.keys()
         return {name: amount for name in sorted(limits) if name in known and (amount := value(limits[name]))}
 
     def _own(self, uid: str, container: str, resource: str) -> list[str]:
@@ -147,17 +148,16 @@ class DeviceManager:
         return pool.hints(self._nodes, free, reusable, need) if len(free) >= need else []
 
     # -- giving and taking back ---------------------------------------------------------------------------------------
-    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
+    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint, *, reused: bool) -> None:
         """Give a container its devices, close to the hint's nodes. Raise AdmissionError."""
         uid = pod.metadata.uid or ""
-        init = any(container is c for c in pod.spec.init_containers)
         for resource, need in self.wanted(container).items():
             reusable = self._reusable.get(uid, {}).get(resource, set())
             if not (ids := self._own(uid, container.name, resource)):
                 ids = await self._give(uid, container.name, resource, need, reusable, hint)
             # Only now: a pod that is rejected before its first allocation is not released.
             reusable = self._reusable.setdefault(uid, {}).setdefault(resource, set())
-            if init and not is_sidecar(container):
+            if reused:
                 reusable |= set(ids)
             else:
                 reusable -= set(ids)

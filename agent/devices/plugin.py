@@ -11,6 +11,7 @@ from agent.devices import messages as m
 from agent.devices.pool import Device
 from cri.channel import Channel
 from cri.errors import CRIError
+from cri.texts import shortened
 
 _SERVICE = "/v1beta1.DevicePlugin"
 DIAL_SECONDS, CALL_SECONDS = 10.0, 120.0
@@ -73,7 +74,7 @@ class Plugin:
         request = m.AllocateRequest(container_requests=[m.ContainerAllocateRequest(devices_ids=ids)])
         answer = await self._channel.unary(f"{_SERVICE}/Allocate", request, m.AllocateResponse, CALL_SECONDS)
         if not answer.container_responses:
-            raise CRIError(f"no containers in allocation response {answer}".strip())
+            raise CRIError(shortened(f"no containers in allocation response {answer}".strip()))
         return answer.container_responses[0].SerializeToString()
 
     async def pre_start(self, ids: Sequence[str]) -> None:

@@ -4,7 +4,8 @@ A list has all names of all images, and pods choose them: tiny images under long
 image garbage collection never act, but the list becomes too large to be received (containerd sends at most 16 MiB), and CRI
 has no parts of lists. So unused images are removed as soon as the list has `LIST_BYTES`, and then names of images in use. If it
 cannot be received at all, containerd's own service lists the IDs of images, and the newest unused ones are removed until the
-list can be received again; if only those in use are left, they are read one by one, and lose names.
+list can be received again; if only those in use are left, they are read one by one, and lose names. What else a list has of an
+image (its user, annotations) cannot be deleted, so no container gets an image that has much of it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ LIST_BYTES = MESSAGE_BYTES // 2
 """Bytes of the list above which unused images are removed."""
 LARGE_BYTES = 4096
 """Bytes of an image in the list from which it counts as large: large ones are removed first, the others by their last use."""
+MOST_BESIDE_NAMES = 16 * 1024
+"""Bytes that an image in use may have in the list beside its names."""
 _NO_ANSWER = (DeadlineExceededError, UnavailableError, UnimplementedError)
 """Errors after which the next call would fail, too."""
 AT_ONCE = 16
@@ -40,6 +43,11 @@ class UnlistedImage:
     id: str
     created: float | None
     """By the wall clock, in seconds since 1970; None if it is not known."""
+
+
+def beside_names(image: Image) -> int:
+    """Return the bytes of an image in the list without its names."""
+    return image.ByteSize() - sum(len(name.encode()) for name in (*image.repo_tags, *image.repo_digests))
 
 
 def surplus(images: Iterable[Image], last_used: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -136,6 +144,8 @@ async def _images_one_by_one(runtime: Client) -> list[Image]:
             log.warning("reading image %s: %s", name.name, error)
             continue
         if image is not None:
+            if beside_names(image) > MOST_BESIDE_NAMES:  # all are held at a time
+                image = Image(id=image.id, repo_tags=image.repo_tags, repo_digests=image.repo_digests, size=image.size)
             found.append(image)
     return found
 

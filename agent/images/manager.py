@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
 from agent.images.image_access import ImageAccess
+from agent.images.list_limit import MOST_BESIDE_NAMES, beside_names
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots, registry_of
 from agent.images.registry_auth import Credential
@@ -24,6 +25,7 @@ from agent.podspec.security import AnyContainer, ImageUser
 from cri.client import Client
 from cri.errors import CRIError, DeadlineExceededError, UnavailableError
 from cri.messages import Image, ImageSpec, PodSandboxConfig
+from cri.texts import NAME, shortened
 from kube import duration
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
@@ -31,6 +33,8 @@ from kube.events import NORMAL, WARNING, EventRecorder
 
 RECHECK_SECONDS = 1.0
 """Time that ErrImagePull is shown before ImagePullBackOff."""
+UNUSABLE_SECONDS = 60.0
+"""Time until a name or an image that cannot be used is looked at again."""
 
 
 class ImageError(Exception):
@@ -93,13 +97,13 @@ class Images:
             shown = name[:LONGEST]
             message = f'Failed to apply default image tag "{shown}": couldn\'t parse image name "{shown}": {error}'
             self._event(pod, field_path, WARNING, "InspectFailed", message)
-            raise ImageError("InvalidImageName", message, now + 60.0) from error
+            raise ImageError("InvalidImageName", message, now + UNUSABLE_SECONDS) from error
         present = await self._inspect(pod, name, full, field_path)
         policy = "Never" if full.startswith(BUILT_IN) else container.image_pull_policy or "IfNotPresent"
         if present is not None and policy != "Always" and await self._may_use(pod, full, present.id, secrets):
             message = f'Container image "{name}" already present on machine and can be accessed by the pod'
             self._event(pod, field_path, NORMAL, "Pulled", message)
-            return present
+            return self._usable(pod, name, present, field_path)
         if policy == "Never":
             message = f'Container image "{name}" is not present with pull policy of Never'
             self._event(pod, field_path, WARNING, "ErrImageNeverPull", message)
@@ -114,14 +118,23 @@ class Images:
         found = await self._keyring.find(pod, full, secrets)
         return await asyncio.to_thread(self._access.allows, full, image_ref, found)
 
-    async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> PresentImage | None:
+    async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> Image | None:
         try:
-            found = await self._images.image_status(full)
+            return await self._images.image_status(full)
         except CRIError as error:
             message = f'Failed to inspect image "{name}": {error.grpc_text()}'
             self._event(pod, field_path, WARNING, "InspectFailed", message)
             raise ImageError("ImageInspectError", message, self._now() + 5.0) from error
-        return PresentImage(found.id, _user(found)) if found is not None else None
+
+    def _usable(self, pod: core_v1.Pod, name: str, image: Image, field_path: str) -> PresentImage:
+        """Raise ImageError for an image that would make the runtime's list of images too large for as long as it is used."""
+        if beside_names(image) > MOST_BESIDE_NAMES:
+            message = (
+                f'Failed to inspect image "{name}": its user and annotations have more than {MOST_BESIDE_NAMES} bytes'
+            )
+            self._event(pod, field_path, WARNING, "InspectFailed", message)
+            raise ImageError("ImageInspectError", message, self._now() + UNUSABLE_SECONDS)
+        return PresentImage(image.id, _user(image))
 
     async def _pull(
         self,
@@ -162,7 +175,7 @@ class Images:
         times = f"{duration.render(ended - began)} ({duration.render(ended - requested)} including waiting)"
         message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
         self._event(pod, field_path, NORMAL, "Pulled", message)
-        return PresentImage(found.id, _user(found))
+        return self._usable(pod, name, found, field_path)
 
     async def _get(
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
@@ -242,4 +255,4 @@ class Images:
 
 
 def _user(image: Image) -> ImageUser:
-    return ImageUser(image.uid.value if image.HasField("uid") else None, image.username)
+    return ImageUser(image.uid.value if image.HasField("uid") else None, shortened(image.username, NAME))

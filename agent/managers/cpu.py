@@ -143,7 +143,7 @@ class CpuManager:
         return [Hint(mask, mask.bit_count() == least) for mask in found]
 
     # -- giving and taking back ---------------------------------------------------------------------------------------
-    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
+    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint, *, reused: bool) -> None:
         """Give a container its processors, from the hint's nodes as far as they reach. Raise AdmissionError."""
         need, uid = self.wanted(pod, container), pod.metadata.uid or ""
         if need == 0:
@@ -160,7 +160,7 @@ class CpuManager:
             self._state.shared -= taken
             self._changed()
             await self.checkpoint.try_save()
-        if any(container is init for init in pod.spec.init_containers) and not is_sidecar(container):
+        if reused:
             self._reusable[uid] = self._reusable.get(uid, frozenset()) | taken
         elif uid in self._reusable:
             self._reusable[uid] -= taken

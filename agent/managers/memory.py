@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from agent.cgroups import qos
-from agent.lifecycle import is_sidecar
 from agent.managers import memory_state
 from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import AdmissionError
@@ -167,7 +166,7 @@ class MemoryManager:
         return all(not s.number_of_assignments or tuple(sorted(s.cells)) == nodes for s in states)
 
     # -- giving and taking back ---------------------------------------------------------------------------------------
-    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
+    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint, *, reused: bool) -> None:
         """Allocate a container its memory from the hint's nodes, or from as few others as possible. Raise AdmissionError."""
         wanted, uid = self.wanted(pod, container), pod.metadata.uid or ""
         if not wanted or self.blocks(uid, container.name):
@@ -178,7 +177,7 @@ class MemoryManager:
         blocks = [Block(numa_affinity=nodes, type=kind, size=wanted[kind]) for kind in sorted(wanted)]
         for block in blocks:
             again = min(reusable.get(block.type, 0), block.size)
-            if any(container is init for init in pod.spec.init_containers) and not is_sidecar(container):
+            if reused:
                 # Of what this one has, all is there again for the next.
                 reusable[block.type] = max(reusable.get(block.type, 0), block.size)
             else:

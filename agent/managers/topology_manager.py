@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from agent.lifecycle import is_sidecar
 from agent.managers.errors import TopologyAffinityError
 from agent.managers.hints import ANY, Hint, Hints, Merger
 from kube.api import core_v1
@@ -23,8 +24,11 @@ class Provider(Protocol):
     def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
         """Return hints for all resources of a container."""
 
-    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
-        """Give a container what it requests. Raise AdmissionError."""
+    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint, *, reused: bool) -> None:
+        """Give a container what it requests. Raise AdmissionError.
+
+        `reused`: it is there again for the containers after it, as that of an init container which is no sidecar.
+        """
 
 
 class TopologyManager:
@@ -38,7 +42,8 @@ class TopologyManager:
         whole: Hint | None = None
         if self._scope == "pod" and self._merger.policy != "none":
             whole = self._accept(*self._merger.merge(p.pod_hints(pod) for p in self._providers))
-        for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
+            reused = number < len(pod.spec.init_containers) and not is_sidecar(container)
             hint = whole
             if hint is None:
                 if self._merger.policy == "none":
@@ -47,7 +52,7 @@ class TopologyManager:
                     provider_hints = [p.container_hints(pod, container) for p in self._providers]
                     hint = self._accept(*self._merger.merge(provider_hints))
             for provider in self._providers:
-                await provider.allocate(pod, container, hint)
+                await provider.allocate(pod, container, hint, reused=reused)
 
     def _accept(self, hint: Hint, admitted: bool) -> Hint:  # noqa: FBT001 - called with a tuple
         if not admitted:

@@ -18,6 +18,7 @@ from agent.node.status import RuntimeFacts
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
 from cri.messages import StatusResponse
+from cri.texts import NAME, shortened
 from kube.api import core_v1
 from kube.clock import Clock
 
@@ -86,7 +87,7 @@ class RuntimeStatus:
         except CRIError as error:
             self._away(error.message)
             return
-        name, version = about.runtime_name, about.runtime_version
+        name, version = shortened(about.runtime_name, NAME), shortened(about.runtime_version, NAME)
         self._seen = self._clock.monotonic()
         self._cdi = cdi.runtime_knows(name, version, status.info)
         self._state.runtime = (name, version)
@@ -117,7 +118,7 @@ class RuntimeStatus:
 def _problems(status: StatusResponse) -> str:
     """Return why no pods can run, "" where they can."""
     return "; ".join(
-        f"{_UNREADY[one.type]}: {one.type}=false reason:{one.reason} message:{one.message}"
+        f"{_UNREADY[one.type]}: {one.type}=false reason:{shortened(one.reason, NAME)} message:{shortened(one.message)}"
         for one in status.status.conditions
         if one.type in _UNREADY and not one.status
     )

@@ -87,9 +87,14 @@ def shims(of: OwnContainerd, by: Daemon) -> Iterator[Item]:
 def shim(of: OwnContainerd, by: Daemon, pid: int) -> Item:
     """Read a shim of this containerd; raises OSError, and ValueError if the process is not a shim of it.
 
-    A process of a container can choose its name and the length of its command line, but it is in another mount namespace.
+    Any process can choose its name, its command line and how long that is, and may make reading it block. So it has to be of
+    containerd's user, a shim's program, and in containerd's mount namespace, in which no container's process is.
     """
     folder = _PROC / str(pid)
+    if process_files.users(folder) != process_files.users(_PROC / str(by.pid)):
+        raise ValueError(f"process {pid} is another user's than containerd")
+    if not os.path.basename(os.readlink(folder / "exe")).startswith(_COMM.decode()):
+        raise ValueError(f"process {pid} runs no shim's program")
     if os.readlink(folder / "ns/mnt") != os.readlink(_PROC / str(by.pid) / "ns/mnt"):
         raise ValueError(f"process {pid} is in another mount namespace than containerd")
     arguments = process_files.command_line(folder).decode().split("\0")

@@ -11,6 +11,7 @@ from agent.probes.http import headers_of
 from agent.threads import Owner
 from cri.client import Client
 from cri.errors import CRIError
+from cri.texts import shortened
 from kube import tls_settings
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
@@ -47,10 +48,10 @@ class Hooks:
             else:
                 raise HookError("invalid handler: handler has no supported action")
         except HookError as error:
-            raise HookError(_cut(str(error), LONGEST)) from error
+            raise HookError(shortened(str(error), LONGEST)) from error
         except Exception as error:
             # A pod's author writes the hook: whatever is wrong with it (a host that is no name: UnicodeError) is its failure.
-            raise HookError(_cut(f"{type(error).__name__}: {error}", LONGEST)) from error
+            raise HookError(shortened(f"{type(error).__name__}: {error}", LONGEST)) from error
 
     async def _exec(self, owner: Owner, container_id: str, command: list[str]) -> None:
         try:
@@ -58,7 +59,7 @@ class Hooks:
         except CRIError as error:
             raise HookError(str(error)) from error
         if ended.exit_code != 0:
-            shown = _cut(" ".join(command), _LONGEST_COMMAND)
+            shown = shortened(" ".join(command), _LONGEST_COMMAND)
             raise HookError(f"command '{shown}' exited with {ended.exit_code}: {ended.output}")
 
     async def _http_get(
@@ -86,7 +87,3 @@ def port_number(container: core_v1.Container, port: int | str) -> int:
     if port.isascii() and port.isdigit() and len(port) < 6:
         return int(port)
     raise HookError(f"couldn't find port: {port}")
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."

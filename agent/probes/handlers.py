@@ -16,6 +16,7 @@ from agent.probes.http_errors import reason
 from agent.probes.result import Result, Target, errored, failure, success
 from cri.errors import CRIError, DeadlineExceededError
 from cri.runtime_service import RuntimeService
+from cri.texts import shortened
 from kube.api import core_v1
 from kube.urls import host_port
 
@@ -111,12 +112,13 @@ async def _grpc(probe: core_v1.Probe, target: Target) -> Result:
         try:
             answer: bytes = await check(request, timeout=left)
         except grpc.aio.AioRpcError as error:
+            details = shortened(error.details() or "")
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 lacks = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
-                return failure(f"error: {lacks}: {error.details()}")
+                return failure(f"error: {lacks}: {details}")
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 return failure(f"timeout: health rpc did not complete within {seconds}s")
-            return failure(f"error: health rpc probe failed: {error.code().name}: {error.details()}")
+            return failure(f"error: health rpc probe failed: {error.code().name}: {details}")
     status = answer[1] if answer[:1] == b"\x08" and len(answer) > 1 else 0
     if status != 1:
         return failure(f'service unhealthy (responded with "{_SERVING.get(status, str(status))}")')

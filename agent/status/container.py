@@ -10,6 +10,7 @@ from agent.interfaces import ProbeOutcome
 from agent.lifecycle import Kind, is_sidecar, restarts
 from agent.lifecycle.resize import PendingResize
 from agent.runtime_records import ContainerRecord, PodRuntime, State
+from cri.texts import shortened
 from kube.api import core_v1
 from kube.clock import format_time
 
@@ -18,10 +19,13 @@ AnyContainer = core_v1.Container | core_v1.EphemeralContainer
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Reason and message of a container's state `waiting`."""
+    """Reason and message of a container's state `waiting`: of a long one its beginning."""
 
     reason: str
     message: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", shortened(self.message))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from agent.lifecycle import End, Kind, initialized, may_restart_all, restarts_al
 from agent.runtime_records import PodRuntime
 from agent.status.conditions import add_disruption, conditions
 from agent.status.container import StatusInputs, container_status, lost, stamp
+from agent.status.limits import limit
 from agent.status.phase import ENDED_PHASES, initialisation, phase
 from agent.status.pod_resources import set_resources
 from kube.api import core_v1
@@ -77,6 +78,7 @@ def pod_status(
         add_disruption(pod, status, end.disruption, now)
     allocated = known.allocated or pod
     set_resources(status, allocated, known.actual or allocated)
+    limit(status)
     return status
 
 
@@ -110,7 +112,7 @@ def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntim
 
 def rejected_status(pod: core_v1.Pod, end: End, now: float) -> core_v1.PodStatus:
     """Return the status of a rejected pod: nothing of it was created, so it has no container statuses."""
-    return core_v1.PodStatus(
+    status = core_v1.PodStatus(
         phase=end.phase,
         reason=end.reason,
         message=end.message,
@@ -119,6 +121,8 @@ def rejected_status(pod: core_v1.Pod, end: End, now: float) -> core_v1.PodStatus
         observed_generation=pod.metadata.generation,
         conditions=pod.status.conditions,
     )
+    limit(status)
+    return status
 
 
 def _addresses(pod: core_v1.Pod, runtime: PodRuntime, node: NodeFacts) -> Sequence[str]:

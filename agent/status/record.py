@@ -21,6 +21,14 @@ OTHERS = (
 )
 """The fields of a status that the scheduler and controllers write."""
 
+_OF_CONTAINERS = (
+    "init_container_statuses",
+    "container_statuses",
+    "ephemeral_container_statuses",
+    "allocated_resources",
+    "resources",
+)
+
 
 @dataclass(slots=True)
 class StatusRecord:
@@ -38,6 +46,10 @@ class StatusRecord:
     """The newest version of the object that a watch or the response to a write has shown."""
     settled: int = 0
     """The revision of a version that a repair did not change: it differs only in how the server writes it."""
+    refused: core_v1.PodStatus | None = None
+    """The newest status that the API server refused as too large."""
+    refused_part: core_v1.PodStatus | None = None
+    """The newest part of a status that it refused, too."""
     repair_at: float = 0.0
     """Time from which others' writes may be overwritten again."""
     late: asyncio.Task[None] | None = None
@@ -53,6 +65,13 @@ class StatusRecord:
         if self.seen is None or revision_of(pod) >= revision_of(self.seen):
             self.seen = pod
 
+    def acceptable(self, status: core_v1.PodStatus) -> core_v1.PodStatus:
+        """Return the status, the part of it that is to be written if it was refused, or what was reported if both were."""
+        if status != self.refused:
+            return status
+        part = without_containers(status, self.reported)
+        return part if part != self.refused_part else self.reported
+
     def written_by_others(self) -> core_v1.PodStatus | None:
         """Return the status that the API has if it is not what was reported; None if it is, or is not known."""
         if self.seen is None:
@@ -63,6 +82,11 @@ class StatusRecord:
         others = {name: getattr(self.reported, name) for name in OTHERS}
         found = msgspec.structs.replace(self.seen.status, **others)
         return found if difference(self.reported, found) is not None else None
+
+
+def without_containers(status: core_v1.PodStatus, reported: core_v1.PodStatus) -> core_v1.PodStatus:
+    """Return a status with the containers' statuses and the resources that were reported before: others may be large."""
+    return msgspec.structs.replace(status, **{name: getattr(reported, name) for name in _OF_CONTAINERS})
 
 
 def revision_of(pod: core_v1.Pod | None) -> int:

@@ -2,7 +2,8 @@
 
 A pod's newest status waits while an older one is being written, so a burst of changes becomes few requests. The request is a
 strategic merge patch of the fields that differ: conditions of others (readiness gates) are left alone. When the API server is
-away the newest status is kept and written when it is back; nothing else in the agent waits for that.
+away the newest status is kept and written when it is back; nothing else in the agent waits for that. A status that is too
+large for the API server is not sent again: what else than its containers has changed is written.
 
 Others may write too: the node controller marks pods not ready on a node whose lease expires, and a second agent with the
 node's name reports containers of its own. What differs from the agent's last write, but for others' fields and conditions, is
@@ -127,8 +128,8 @@ class StatusWriter:
         """Send the status that is wanted now; False if it has to be sent again."""
         assert entry.wanted is not None, "only the sending task takes it"
         status, entry.wanted = entry.wanted, None
-        changed_at = entry.changed_at
-        patch = difference(entry.reported, status)
+        changed_at, shown = entry.changed_at, entry.acceptable(status)
+        patch = difference(entry.reported, shown)
         if patch is None:
             return True
         body = {"metadata": {"uid": uid}, "status": patch}
@@ -139,21 +140,28 @@ class StatusWriter:
             )
         except StatusError as error:
             if await self._is_gone(uid, entry.name, entry.namespace, error):
-                entry.reported = status
+                entry.reported = shown
                 return True
             log.warning("status of pod %s/%s: %s", entry.namespace, entry.name, error)
+            if error.too_large:
+                if shown is status:
+                    entry.refused = status
+                else:
+                    entry.refused_part = shown
+                entry.wanted = entry.wanted or status
+                return True
             if error.code == INVALID:
                 await self._read(uid, entry)
             if entry.wanted is None:
                 entry.wanted = status
             return False
-        entry.reported, entry.revision = status, revision_of(answer)
+        entry.reported, entry.revision = shown, revision_of(answer)
         self._metrics.status_sync.observe(self._clock.monotonic() - changed_at)
         if entry.revision == before:
             entry.settled = before
         entry.see(answer)
         self._take_in(uid, entry)
-        if entry.reported is not status and entry.wanted is None:
+        if entry.reported is not shown and entry.wanted is None:
             entry.wanted = status
         return True
 

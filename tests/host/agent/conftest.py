@@ -12,7 +12,7 @@ import pytest
 
 from agent.interfaces import PodView
 from agent.probes.probe_metrics import ProbeMetrics
-from agent.runtime_records import container_record, sandbox_record
+from agent.runtime_messages import container_record, sandbox_record
 from agent.server import app, listeners
 from agent.server.authorization import Authorizer
 from agent.usage.collector import Collector

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.images.garbage_collection import ImageDisk, ImageGC
-from agent.runtime_records import container_record
+from agent.runtime_messages import container_record
 from agent.volumes import mounts
 from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1

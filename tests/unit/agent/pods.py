@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agent.lifecycle import container_hash
+from agent.lifecycle import container_hash, is_sidecar
 from agent.runtime_records import ContainerRecord, PodRuntime, SandboxRecord, State
 from kube.api import core_v1
 
@@ -92,3 +92,8 @@ def runtime(*records: ContainerRecord, sandboxes: tuple[SandboxRecord, ...] | No
 
 
 NOTHING = PodRuntime()
+
+
+def reused(pod: core_v1.Pod, container: core_v1.Container) -> bool:
+    """Return whether the resources of a container are there again for those after it."""
+    return not is_sidecar(container) and any(container is init for init in pod.spec.init_containers)

@@ -424,3 +424,12 @@ async def test_a_list_that_stays_too_large_fails_the_collection() -> None:
     with pytest.raises(MessageTooLargeError):
         await collection(runtime, FakeClock(), EMPTY).collect()
     assert runtime.removed == []
+
+
+async def test_images_are_held_without_their_users_while_they_are_read_one_by_one() -> None:
+    runtime = Runtime()
+    runtime.names = {}
+    runtime.have = {f"i{n}": Image(id=f"i{n}", repo_tags=names_of(n, 2), username="u" * 100_000) for n in range(3)}
+    found = await list_limit._images_one_by_one(cast(Client, runtime))
+    assert [list(image.repo_tags) for image in found] == [names_of(n, 2) for n in range(3)]
+    assert sum(image.ByteSize() for image in found) < 10_000

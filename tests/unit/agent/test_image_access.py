@@ -15,6 +15,7 @@ from agent.images import pull_record_files
 from agent.images.garbage_collection import ImageGC
 from agent.images.manager import ImageError, Images
 from agent.images.registry_auth import NODE, Credential, Source
+from agent.metrics.kubelet_metrics import KubeletMetrics
 from cri.client import Client
 from cri.messages import Image
 from kube.api import core_v1
@@ -227,3 +228,44 @@ async def test_an_image_that_is_made_on_the_node_is_never_pulled(
     with pytest.raises(ImageError) as refused:
         await images.ensure(pod, container, "", (), unused)
     assert refused.value.reason == "ErrImageNeverPull"
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Always"])
+@pytest.mark.parametrize("field", ["username", "annotations"])
+@pytest.mark.parametrize("size", [10_000, 20_000])
+async def test_no_container_gets_an_image_that_would_keep_the_list_from_being_received(
+    tmp_path: Path, policy: str, field: str, size: int
+) -> None:
+    image = Image(id=ID, repo_tags=["r.test/" + "n" * 20_000], size=1)
+    if field == "username":
+        image.username = "u" * size
+    else:
+        image.spec.annotations["a"] = "x" * size
+
+    async def status(_: str) -> Image:
+        return image
+
+    async def pulled(*_: Any, **__: Any) -> str:
+        return ID
+
+    service = SimpleNamespace(image_status=status, pull_image=pulled)
+    recorded: list[str] = []
+    recorder = cast(EventRecorder, SimpleNamespace(event=lambda *given, **_: recorded.append(given[2])))
+    runtime, unused = cast(Client, SimpleNamespace(images=service)), cast(Any, None)
+    keyring = cast(Any, SimpleNamespace(find=lambda *_: nothing()))
+    access, metrics, startup = made(tmp_path, "NeverVerify"), KubeletMetrics(), cast(Any, SimpleNamespace())
+    startup.image_pulled = lambda *_: None
+    images = Images(runtime, recorder, keyring=keyring, access=access, metrics=metrics, startup=startup)
+    container = core_v1.Container(name="c", image=IMAGE, image_pull_policy=policy)
+    if size < 16_384:
+        found = await images.ensure(core_v1.Pod(), container, "", (), unused)
+        assert len(found.user.name) <= 256
+        return
+    with pytest.raises(ImageError) as refused:
+        await images.ensure(core_v1.Pod(), container, "", (), unused)
+    assert refused.value.reason == "ImageInspectError" and recorded[-1] == "InspectFailed"
+    assert recorded.count("Pulled") == 1, "a new image of the name may be another"
+
+
+async def nothing() -> list[Credential]:
+    return []

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent import runtime_records
+from agent import runtime_messages, runtime_records
 from agent.backoff import BackOff
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End, Kind, Plan, Situation, is_sidecar, plan, policy_of, removal_order
@@ -84,9 +84,9 @@ class PodMachine(RuleBasedStateMachine):
     def runtime(self) -> PodRuntime:
         found = PodRuntime()
         for sandbox in self.fake.sandboxes.values():
-            found = found.with_sandbox(runtime_records.sandbox_record(sandbox.status))
+            found = found.with_sandbox(runtime_messages.sandbox_record(sandbox.status))
         for container in self.fake.containers.values():
-            found = found.with_container(runtime_records.container_record(container.status, container.sandbox_id))
+            found = found.with_container(runtime_messages.container_record(container.status, container.sandbox_id))
         return found
 
     def decide(self) -> Plan:

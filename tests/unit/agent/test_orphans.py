@@ -98,9 +98,21 @@ def test_nothing_is_found_where_no_folder_is(tmp_path: Path) -> None:
     assert [*machine.bundles(of), *machine.namespaces(of), *machine.addresses(of)] == []
 
 
-def process(proc: Path, pid: int, command_line: bytes, *, namespace: str = "mnt:[1]") -> Path:
+def process(
+    proc: Path,
+    pid: int,
+    command_line: bytes,
+    *,
+    namespace: str = "mnt:[1]",
+    users: str = "0 0 0 0",
+    program: str = "/usr/bin/containerd-shim-runc-v2",
+) -> Path:
     folder = proc / str(pid)
     (folder / "ns").mkdir(parents=True)
+    (folder / "exe").symlink_to(program)
+    (folder / "status").write_text(
+        "Name:\tcontainerd-shim\\nUid:\t0\nUid:\t" + users.replace(" ", "\t") + "\nGid:\t0\n"
+    )
     (folder / "ns/mnt").symlink_to(namespace)
     (folder / "comm").write_bytes(b"containerd-shim\n")
     (folder / "stat").write_bytes(b"%d (containerd-shim) S" % pid + b" 5" * 49)
@@ -117,6 +129,9 @@ def test_command_lines_of_other_processes_are_read_up_to_a_limit(
     process(proc, 1, b"containerd\0")
     process(proc, 7, line)
     in_a_container = process(proc, 8, line, namespace="mnt:[2]")
+    of_a_user = [process(proc, 10, line, users="65534 65534 65534 65534"), process(proc, 11, line, users="1000 0 0 0")]
+    of_another_program = process(proc, 12, line, program="/usr/bin/su")
+    process(proc, 13, line, program="/usr/bin/containerd-shim-runc-v2 (deleted)")
     long = process(proc, 9, line)
     with open(long / "cmdline", "r+b") as file:
         file.truncate(1 << 30)  # as prctl(PR_SET_MM_MAP) makes it
@@ -132,9 +147,9 @@ def test_command_lines_of_other_processes_are_read_up_to_a_limit(
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert [(item.pid, item.owner) for item in found] == [(7, ONE)]
+    assert sorted((item.pid, item.owner) for item in found) == [(7, ONE), (13, ONE)]
     assert peak < 4 << 20
-    assert in_a_container not in read, "reading it may block, as its process likes"
+    assert not {in_a_container, *of_a_user, of_another_program} & {*read}, "reading it may block, as its process likes"
 
 
 def test_cni_del_has_the_arguments_of_cni_add() -> None:

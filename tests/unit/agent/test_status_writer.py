@@ -399,3 +399,68 @@ async def test_another_pod_of_the_name_is_left_alone() -> None:
     await clock.advance(10)
     assert deletion.done() and not api.deleted and not api.patches and not api.errors
     await writer.close()
+
+
+class SmallApi(Api):
+    """Refuses patches, by their number of bytes."""
+
+    def __init__(self, limit: int, refusal: StatusError) -> None:
+        super().__init__()
+        self.limit, self.refusal = limit, refusal
+        self.refused: list[dict[str, Any]] = []
+
+    async def patch(self, kind: type, name: str, namespace: str, body: dict[str, Any], **more: Any) -> core_v1.Pod:
+        if len(msgspec.json.encode(body)) > self.limit:
+            self.refused.append(body["status"])
+            raise self.refusal
+        return await super().patch(kind, name, namespace, body, **more)
+
+
+def large(ready: str, message: str = "m") -> core_v1.PodStatus:
+    state = core_v1.ContainerState(waiting=core_v1.ContainerStateWaiting(reason="Error", message=message * 10_000))
+    return msgspec.structs.replace(
+        status(ready), container_statuses=[core_v1.ContainerStatus(name="c", state=state)], pod_ip="10.244.0.2"
+    )
+
+
+ETCD = StatusError(500, "", "etcdserver: request is too large")
+
+
+@pytest.mark.parametrize("refusal", [errors.too_large(3 << 20), StatusError(413, "", "HTTP status 413"), ETCD])
+async def test_of_a_status_that_is_too_large_the_rest_is_written_and_nothing_is_sent_twice(
+    refusal: StatusError,
+) -> None:
+    api, clock = SmallApi(1000, refusal), FakeClock()
+    writer = StatusWriter(api, clock=clock)  # type: ignore[arg-type]
+    writer.set(api.pod(), large("True"))
+    await writer.flushed("u")
+    assert (api.ready, api.status["podIP"], len(api.refused), len(api.patches)) == ("True", "10.244.0.2", 1, 1)
+    assert writer.reported("u") == large("True")
+    for _ in range(30):
+        writer.set(api.pod(), large("True"))
+        await clock.advance(10)
+    await writer.flushed("u")
+    assert (len(api.refused), len(api.patches)) == (1, 1), "the same status is not sent again"
+    writer.set(api.pod(), large("False"))
+    await writer.flushed("u")
+    assert (api.ready, len(api.refused), len(api.patches)) == ("False", 2, 2)
+    writer.set(api.pod(), ended(1))
+    await writer.flushed("u")
+    assert api.status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+
+
+async def test_a_pod_whose_status_cannot_be_written_at_all_can_be_deleted() -> None:
+    api, clock = SmallApi(0, errors.too_large(0)), FakeClock()
+    deleted: list[str] = []
+
+    async def delete(kind: type, name: str, namespace: str, **_: Any) -> None:
+        deleted.append(name)
+
+    api.delete = delete  # type: ignore[attr-defined]
+    writer = StatusWriter(api, clock=clock)  # type: ignore[arg-type]
+    writer.set(api.pod(), large("True"))
+    await writer.delete(api.pod())
+    for _ in range(30):
+        writer.set(api.pod(), large("True"))
+        await clock.advance(10)
+    assert (len(api.refused), api.patches, deleted) == (2, [], ["p"])

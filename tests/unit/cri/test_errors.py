@@ -3,6 +3,7 @@ import grpc.aio
 import pytest
 
 from cri import errors
+from cri.texts import MESSAGE
 
 
 def _failure(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
@@ -36,3 +37,8 @@ def test_a_runtime_that_still_loads_is_unavailable() -> None:
 def test_an_error_is_written_as_upstreams_events_show_it() -> None:
     error = errors.translate(_failure(grpc.StatusCode.NOT_FOUND, "gone"), "PullImage")
     assert error.grpc_text() == "rpc error: code = NotFound desc = gone"
+
+
+def test_of_a_long_message_the_beginning_is_kept() -> None:
+    error = errors.translate(_failure(grpc.StatusCode.UNKNOWN, "exec: " + "u" * 1_000_000), "StartContainer")
+    assert len(error.message) == MESSAGE and error.message.startswith("exec: u") and error.message.endswith("u...")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import sys
 from collections.abc import Callable
@@ -15,7 +16,9 @@ import control.__main__ as control
 from agent.config import AgentConfig
 from kube import log_lines
 from netproxy import logs
+from netproxy.logs import JSONLines
 from wherry import roles
+from wherry.json_logs import JsonFormatter
 
 FORGED = "x\n2026-01-01 00:00:00,000 I control: admin deleted everything"
 BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -87,3 +90,14 @@ def test_no_program_writes_a_line_that_a_client_made(
     (line,) = stream.getvalue().splitlines()
     assert line.endswith(r"control: GET x\n2026-01-01 00:00:00,000 I control: admin deleted everything failed")
     assert line.startswith("<3>control: ") or program is not _journal
+
+
+def test_of_a_long_message_or_traceback_the_beginning_is_written() -> None:
+    long = "\x1b" * 1_000_000
+    found = record(long, ValueError(long))
+    lines = log_lines.LineFormatter(log_lines.FORMAT).format(found).splitlines()
+    assert len(lines[0]) < 5 * log_lines.LONGEST and lines[0].endswith("(1000011 characters)")
+    assert sum(map(len, lines)) < 10 * log_lines.LONGEST
+    for formatter in (JSONLines(), JsonFormatter()):
+        line = json.loads(formatter.format(record(long, ValueError(long))))
+        assert max(len(value) for value in line.values() if isinstance(value, str)) < 2 * log_lines.LONGEST

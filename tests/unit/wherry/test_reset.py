@@ -25,10 +25,12 @@ def test_processes_with_very_long_command_lines_are_ended_by_their_cgroup_and_co
         (3, b"sleep", shim, 0, b"0::/\n"),
         (4, b"containerd-shim", shim, long, b"0::/\n"),
         (5, b"containerd-shim", shim, long, pod),
+        (6, b"containerd-shim", shim, 0, b"0::/\n"),
     ):
         folder = tmp_path / str(pid)
         folder.mkdir()
         (folder / "comm").write_bytes(name + b"\n")
+        (folder / "status").write_bytes(b"Uid:\t1000\t0\t0\t0\n" if pid == 6 else b"Uid:\t0\t0\t0\t0\n")
         (folder / "cgroup").write_bytes(cgroup)
         with open(folder / "cmdline", "wb") as file:
             file.write(line)

@@ -79,7 +79,7 @@ def of_devices(root: Path) -> tuple[Callable[[str], Awaitable[None]], Callable[[
 
     async def change(uid: str) -> None:
         given = wants_gpu(uid)
-        await manager.allocate(given, given.spec.containers[0], ANY)
+        await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
 
     return change, lambda: {entry.uid for entry in (device_checkpoint.load(root) or ((), {}))[0]}
 
@@ -89,7 +89,7 @@ def of_cpus(root: Path) -> tuple[Callable[[str], Awaitable[None]], Callable[[], 
 
     async def change(uid: str) -> None:
         given = guaranteed(uid)
-        await manager.allocate(given, given.spec.containers[0], ANY)
+        await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
 
     return change, lambda: set((cpu_state.load(root, "static") or cpu_state.CpuState("static")).assigned)
 
@@ -99,7 +99,7 @@ def of_memory(root: Path) -> tuple[Callable[[str], Awaitable[None]], Callable[[]
 
     async def change(uid: str) -> None:
         given = guaranteed(uid)
-        await manager.allocate(given, given.spec.containers[0], ANY)
+        await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
 
     def written() -> set[str]:
         found = memory_state.load(root, "Static")
@@ -164,7 +164,7 @@ async def test_a_plugins_report_does_not_replace_the_allocations_that_come_meanw
         plugin.reports.put_nowait({"a": Device(True), "b": Device(True)})
         assert await asyncio.to_thread(disk.began.wait, 10)
         given = wants_gpu("first")
-        await manager.allocate(given, given.spec.containers[0], ANY)
+        await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
         assert await asyncio.to_thread(disk.ended.wait, 10)
         found = device_checkpoint.load(tmp_path)
         assert found is not None and [entry.uid for entry in found[0]] == ["first"]
@@ -212,7 +212,7 @@ async def test_what_could_not_be_written_is_written_when_the_disk_has_space_agai
     managers.memory = MemoryManager(machine(tmp_path / "sys"), tmp_path / "memory", "Static", {})
     disk, given = FullDisk(monkeypatch), guaranteed("first")
     for manager in (managers.cpu, managers.memory):
-        await manager.allocate(given, given.spec.containers[0], ANY)
+        await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
     assert "cpu_manager_state: [Errno 28] No space left on device" in caplog.text
     runs = asyncio.create_task(managers.run(None, lambda: [SimpleNamespace(pod=given)]))  # type: ignore[arg-type,list-item]
     try:

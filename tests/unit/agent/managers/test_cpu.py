@@ -15,7 +15,7 @@ from agent.managers.hints import ANY, Hint
 from agent.managers.state_files import StateError
 from kube.api import core_v1
 from tests.unit.agent.managers.machines import machine
-from tests.unit.agent.pods import pod
+from tests.unit.agent.pods import pod, reused
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def static(root: Path, *, options: dict[str, bool] | None = None, **shape: int) 
 
 async def give(manager: CpuManager, given: core_v1.Pod, hint: Hint = ANY) -> dict[str, str]:
     for container in (*given.spec.init_containers, *given.spec.containers):
-        await manager.allocate(given, container, hint)
+        await manager.allocate(given, container, hint, reused=reused(given, container))
     names = [c.name for c in (*given.spec.init_containers, *given.spec.containers)]
     return {name: cpuset.render(manager.exclusive(given.metadata.uid or "", name)) for name in names}
 

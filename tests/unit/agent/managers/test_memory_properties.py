@@ -15,7 +15,7 @@ from agent.managers.hints import ANY, Hint
 from agent.managers.memory import MemoryManager
 from kube.api import core_v1
 from tests.unit.agent.managers.machines import GIB, machine
-from tests.unit.agent.pods import pod
+from tests.unit.agent.pods import pod, reused
 
 PART = GIB // 8
 sizes = st.integers(1, 12)
@@ -72,7 +72,9 @@ async def run(root: Path, drawn: list[Any]) -> None:
             try:
                 for container in (*one.spec.init_containers, *one.spec.containers):
                     wanted = next(hints)
-                    await manager.allocate(one, container, ANY if wanted is None else Hint(wanted))
+                    await manager.allocate(
+                        one, container, ANY if wanted is None else Hint(wanted), reused=reused(one, container)
+                    )
                 alive.append(one.metadata.uid or "")
             except AdmissionError:
                 if one.metadata.uid in manager.owners:

@@ -26,7 +26,7 @@ from agent.managers.state_files import StateError
 from kube.api import core_v1
 from kube.clock import SYSTEM
 from tests.unit.agent.managers.machines import GIB, machine, sysfs
-from tests.unit.agent.pods import pod
+from tests.unit.agent.pods import pod, reused
 
 A, B, BOTH = 0b01, 0b10, 0b11
 
@@ -130,7 +130,7 @@ def free(root: Path, kind: str = "memory") -> list[int]:
 
 async def give(manager: MemoryManager, given: core_v1.Pod, hint: Hint = ANY) -> tuple[int, ...]:
     for container in (*given.spec.init_containers, *given.spec.containers):
-        await manager.allocate(given, container, hint)
+        await manager.allocate(given, container, hint, reused=reused(given, container))
     return manager.nodes(given.metadata.uid or "", "main")
 
 
