@@ -21,6 +21,7 @@ from wherry import VERSION
 
 NAME = "wherry-package"
 IMAGE = "wherry.test/busybox:package"
+DAEMONS = r"wherry\.(roles|supervisor|allocator)|bin/containerd "
 CGROUPS = Path("/sys/fs/cgroup")
 pytestmark = [
     pytest.mark.long,
@@ -97,7 +98,7 @@ def test_a_pod_outlives_the_package(machine: CopiedMachine, deb: Path, older: Pa
     machine.run("dpkg", "--remove", "wherry", timeout=120)
     (pid,) = machine.run("pgrep", "-f", "^sleep 424242$").stdout.split()
     assert first[0].startswith(f"{pid} ")
-    assert machine.run("pgrep", "-f", "wherry.roles|wherry.supervisor|bin/containerd ", check=False).stdout == ""
+    assert machine.run("pgrep", "-f", DAEMONS, check=False).stdout == ""
     machine.run("dpkg", "--purge", "wherry")
     assert machine.exists("/etc/wherry/wherry.json") and machine.exists("/var/lib/wherry/pki/ca.crt")
 
@@ -109,5 +110,6 @@ def test_a_pod_outlives_the_package(machine: CopiedMachine, deb: Path, older: Pa
     machine.run("umount", "/var/lib/wherry", check=False)
     machine.run("dpkg", "--purge", "wherry")
     left = changed(before, machine.written()) - before
-    assert [path for path in sorted(left) if machine.run("test", "-d", path, check=False).returncode] == []
-    assert machine.run("pgrep", "-f", "wherry|containerd", check=False).stdout == ""
+    is_file = ["bash", "-c", "[[ ( -e $1 || -L $1 ) && ! -d $1 ]]", "bash"]
+    assert [path for path in sorted(left) if machine.run(*is_file, path, check=False).returncode == 0] == []
+    assert machine.run("pgrep", "-f", DAEMONS, check=False).stdout == ""
