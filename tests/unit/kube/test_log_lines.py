@@ -18,7 +18,7 @@ from kube import log_lines
 from netproxy import logs
 from netproxy.logs import JSONLines
 from wherry import roles
-from wherry.json_logs import JsonFormatter
+from kube.json_logs import JsonFormatter
 
 FORGED = "x\n2026-01-01 00:00:00,000 I control: admin deleted everything"
 BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
