@@ -66,6 +66,7 @@ class Access:
             make_token_webhook=self._token_webhook if config.authentication_webhook_file else None,
             believed_keys=self._believed_keys(),
             secret_used=secret_used,
+            extend_tokens=config.service_account_extend_token_expiration,
         )
         self._others: frozenset[str] | None = None
         text = self._authorization.first()

@@ -51,6 +51,8 @@ class ControlConfig:
     requestheader_group_headers: tuple[str, ...] = ("X-Remote-Group",)
     requestheader_extra_headers_prefix: tuple[str, ...] = ("X-Remote-Extra-",)
     service_account_issuer: str = "https://kubernetes.default.svc.cluster.local"
+    service_account_extend_token_expiration: bool = True
+    """Tokens that kubelets request for pods are valid for a year, for clients that read theirs once; False: an hour."""
     api_audiences: tuple[str, ...] = ("https://kubernetes.default.svc.cluster.local",)
     service_cidr: str = "10.96.0.0/12"
     node_port_range: tuple[int, int] = (30000, 32767)
@@ -156,6 +158,10 @@ class ControlConfig:
     """Addons of that folder that are not applied."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
+    controller_manager_port: int = 0
+    """Port of the controllers' health, metrics and configuration on 127.0.0.1; 0: none."""
+    scheduler_port: int = 0
+    """The same of the scheduler."""
     feature_gates: dict[str, bool] = field(default_factory=dict)
 
     @property

@@ -66,7 +66,8 @@ class Resources:
         configurations = admission_configuration.load(config.admission_config_file)
         plugins.check(configurations, config.enabled_admission, config.disabled_admission)
         self.webhooks = Caller(objects, plugins.webhook_credentials(configurations))
-        self.custom = Definitions(self.registry, self.webhooks)
+        self.built_in = (*RESOURCES, *METRICS) if config.resource_metrics else RESOURCES
+        self.custom = Definitions(self.registry, self.webhooks, self.built_in)
         self.lookup = Lookup(self.registry, self.custom)
         auth = self.access.auth
         plugin_context = plugins.PluginContext(
@@ -97,7 +98,6 @@ class Serving:
         verbs = Verbs(registry, self.watches, config.max_body_bytes, auth.authorizer)
         table = handlers(verbs, auth, NodeDialer(config), resource_metrics=config.resource_metrics)
         served = ResourceServer(verbs, table, resources.custom)
-        built_in = (*RESOURCES, *METRICS) if config.resource_metrics else RESOURCES
         fairness, metrics = fairness_of(config), RequestMetrics()
         extensions = Extensions()
 
@@ -117,7 +117,7 @@ class Serving:
                 features.state(config.feature_gates),
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
-            return build(health, Discovery(built_in, resources.custom), auth.signer, documents)
+            return build(health, Discovery(resources.built_in, resources.custom), auth.signer, documents)
 
         def debug(request: Request) -> str | None:
             return fairness_debug.dump(request.path, fairness, details=bool(request.option("includeRequestDetails")))

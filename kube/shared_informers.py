@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kube.api import autoscaling_v2, batch_v1
+from kube.api import apiextensions_v1, autoscaling_v2, batch_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Informer, wait_listed
@@ -25,7 +25,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 QUIET_SECONDS = 30.0
 """Time that first lists may take before the log names those that are missing."""
 
-SKIPPED_IF_UNREADABLE: tuple[type[msgspec.Struct], ...] = (autoscaling_v2.HorizontalPodAutoscaler, batch_v1.CronJob)
+SKIPPED_IF_UNREADABLE: tuple[type[msgspec.Struct], ...] = (
+    autoscaling_v2.HorizontalPodAutoscaler,
+    batch_v1.CronJob,
+    apiextensions_v1.CustomResourceDefinition,
+)
 """Kinds that only their own controller follows, and of which it deletes nothing when one is absent."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kube.api import core_v1, networking_v1
 from kube.events import NORMAL, WARNING, EventRecorder
-from netproxy.service_table import PortInUse
+from netproxy.balancer_ports import PortInUse
 
 
 class Events:

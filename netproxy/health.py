@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
 from aiohttp import web
@@ -23,10 +23,10 @@ from kube.serving.table import ConnectionTable
 from netproxy import metrics
 from netproxy.config import ProxyConfig
 from netproxy.errors import ConfigError
+from netproxy.exposition import Exposition, Update
 from netproxy.validation import host_port
 
 log = logging.getLogger(__name__)
-Update = Callable[[], Awaitable[None]]
 TIMEOUT = 120.0
 DELETION_TAINT = "ToBeDeletedByClusterAutoscaler"
 
@@ -116,12 +116,7 @@ def _answer(*, good: bool, health: Health, counter: Counter) -> web.Response:
 
 
 def metrics_app(mode: str, updates: Iterable[Update] = ()) -> web.Application:
-    """Build the server of the metrics port; `updates` are called before each scrape."""
-
-    async def updated_exposition(request: web.Request) -> web.Response:
-        for update in updates:
-            await update()
-        return await exposition(request)
+    """Build the server of the metrics port; `updates` bring metrics up to date before they are read."""
 
     async def proxy_mode(_: web.Request) -> web.Response:
         return web.Response(text=mode)
@@ -130,15 +125,10 @@ def metrics_app(mode: str, updates: Iterable[Update] = ()) -> web.Application:
         return web.Response(text="ok")
 
     app = web.Application()
-    app.router.add_get("/metrics", updated_exposition)
+    app.router.add_get("/metrics", Exposition(updates).handle)
     app.router.add_get("/proxyMode", proxy_mode)
     app.router.add_get("/healthz", healthz)
     return app
-
-
-async def exposition(_: web.Request) -> web.Response:
-    """Answer with all metrics in Prometheus' text format."""
-    return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
 async def serve(

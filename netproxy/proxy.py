@@ -16,17 +16,18 @@ from kube import cancellation
 from kube.api import core_v1, discovery_v1
 from kube.clock import SYSTEM, Clock
 from kube.informer import Informer
-from netproxy import conntrack, large_changes, metrics, reports
+from netproxy import conntrack, large_changes, listeners, metrics, reports
 from netproxy.backend import Backend
+from netproxy.balancer_ports import PortInUse
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
 from netproxy.flow_cleaner import FlowCleaner
 from netproxy.health import Health
-from netproxy.listeners import Listeners, read_listeners
 from netproxy.model import ServicePort
+from netproxy.port_checks import Find
 from netproxy.service_changes import ServiceChanges
 from netproxy.service_limits import PAIRS
-from netproxy.service_table import PortInUse, ServiceTable
+from netproxy.service_table import ServiceTable
 from netproxy.tasks import repeat
 from netproxy.unserved_services import LIMIT, UnservedServices
 
@@ -58,7 +59,7 @@ class ServiceProxy:
         on_repair: Callable[[], None] | None = None,
         on_port_in_use: Callable[[core_v1.Service, PortInUse], None] | None = None,
         on_not_served: Callable[[core_v1.Service, str], None] | None = None,
-        read_listeners: Callable[[], Listeners] = read_listeners,
+        find_ports_in_use: Find = listeners.in_use,
         min_period: float = 0,
     ) -> None:
         families = tuple(backend.family for backend in backends)
@@ -75,7 +76,7 @@ class ServiceProxy:
             clock=clock,
             on_change=on_change,
             on_port_in_use=on_port_in_use,
-            read_listeners=read_listeners,
+            find_ports_in_use=find_ports_in_use,
         )
         self._services, self._slices, self._backends = services, slices, backends
         self._unserved = UnservedServices(self._report_not_served)
@@ -135,7 +136,7 @@ class ServiceProxy:
                     self.changes.wake.clear()
 
     async def _start(self) -> None:
-        self.changes.leave_ports_in_use()
+        await self.changes.port_checks.check_new()
         self.changes.wake.clear()
         self._ports = await self._take_changes()
         reports.count_without_local((), self._ports.values())
@@ -163,8 +164,7 @@ class ServiceProxy:
     async def _sync(self) -> None:
         triggers = self.changes.take_triggers()
         failed = False
-        if self.table.load_balancer_here_dirty:
-            self.changes.leave_ports_in_use()
+        await self.changes.port_checks.check_new()
         async with self.write_lock:
             changes = await self._take_changes()
             before = {key: self._ports.get(key, ()) for key in changes}
@@ -223,7 +223,7 @@ class ServiceProxy:
     async def verify(self) -> bool:
         """Revert changes of the rules by other programs; return whether there were any."""
         repaired = failed = False
-        self.changes.leave_ports_in_use()
+        await self.changes.port_checks.check_all()
         self.table.retry_unserved(self._clock.monotonic())
         self.changes.wake_if_dirty()
         for writer in self._writers:

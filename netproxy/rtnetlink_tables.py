@@ -10,6 +10,7 @@ import errno
 import ipaddress
 import socket
 import struct
+from collections.abc import Collection
 from typing import NamedTuple
 
 from netproxy import netlink
@@ -138,6 +139,23 @@ def addresses(connection: socket.socket, device: int = 0) -> list[Address]:
             if own:
                 found.append(Address(index, _parsed(own), length, scope, values.get(1, own) != own))
     return sorted(found, key=lambda each: each.device)
+
+
+def devices_of(connection: socket.socket, wanted: Collection[str]) -> dict[str, list[int]]:
+    """Return the numbers of the devices that have an address, by address; in the IPVS mode there are thousands of others."""
+    packed = {ipaddress.ip_address(each).packed: each for each in wanted}
+    found: dict[str, list[int]] = {}
+
+    def keep(message: netlink.Message) -> bool:
+        values = dict(netlink.attributes(message.body, _IFADDR.size))
+        address = packed.get(values.get(2, values.get(1, b"")))
+        if address is not None:
+            found.setdefault(address, []).append(_IFADDR.unpack_from(message.body)[4])
+        return False
+
+    if packed:
+        netlink.dump_once(connection, GET_ADDRESS, _IFADDR.pack(0, 0, 0, 0, 0), keep)
+    return found
 
 
 def routes(connection: socket.socket, family: int, protocol: int) -> list[tuple[Route, bytes]]:

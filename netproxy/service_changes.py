@@ -1,4 +1,4 @@
-"""Takes changes of Services, EndpointSlices, nodes and this node's listeners into the table, and wakes the proxy's loop."""
+"""Takes changes of Services, EndpointSlices, nodes and ports in use into the table, and wakes the proxy's loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from kube.api import core_v1, discovery_v1
 from kube.clock import Clock, parse_time
 from kube.informer import Change, Informer
 from netproxy import metrics
+from netproxy.balancer_ports import PortInUse
 from netproxy.endpoints import NodeView
 from netproxy.health import Health
-from netproxy.listeners import Listeners
 from netproxy.model import owner_of
-from netproxy.service_table import PortInUse, ServiceTable
+from netproxy.port_checks import Find, PortChecks
+from netproxy.service_table import ServiceTable
 
 log = logging.getLogger(__name__)
 TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
@@ -36,11 +37,12 @@ class ServiceChanges:
         clock: Clock,
         on_change: Callable[[str], None] | None,
         on_port_in_use: Callable[[core_v1.Service, PortInUse], None] | None,
-        read_listeners: Callable[[], Listeners],
+        find_ports_in_use: Find,
     ) -> None:
         self.table, self.wake = table, asyncio.Event()
         self._families, self._health, self._clock = families, health, clock
-        self._on_change, self._on_port_in_use, self._read_listeners = on_change, on_port_in_use, read_listeners
+        self._on_change, self._on_port_in_use = on_change, on_port_in_use
+        self.port_checks = PortChecks(table, find_ports_in_use, clock, self._port_in_use, self._wake_after_lookup)
         self._triggers: list[tuple[str, datetime]] = []
         services.subscribe(self._service_changed)
         slices.subscribe(self._slice_changed)
@@ -94,18 +96,17 @@ class ServiceChanges:
     def set_own_addresses(self, addresses: frozenset[str]) -> None:
         """Store this node's own addresses, at which its daemons keep their ports."""
         self.table.set_own_addresses(addresses)
-        self.leave_ports_in_use()
         self.wake_if_dirty()
 
-    def leave_ports_in_use(self) -> None:
-        """Leave ports of load balancers to programs of this node, and report each once."""
-        if not self.table.has_load_balancer_here:
-            return
-        for in_use in self.table.set_listeners(self._read_listeners()):
-            log.warning("Service %s is not served here: %s", in_use.key, in_use)
-            service = self.table.service(in_use.key)
-            if service is not None and self._on_port_in_use is not None:
-                self._on_port_in_use(service, in_use)
+    def _port_in_use(self, in_use: PortInUse) -> None:
+        log.warning("Service %s is not served here: %s", in_use.key, in_use)
+        service = self.table.service(in_use.key)
+        if service is not None and self._on_port_in_use is not None:
+            self._on_port_in_use(service, in_use)
+
+    def _wake_after_lookup(self) -> None:
+        if self.table.dirty or self.table.balancer_ports.unknown:
+            self._queue("")
 
     def wake_if_dirty(self) -> None:
         if self.table.dirty:

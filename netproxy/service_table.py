@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Set
 
 from kube.api import core_v1, discovery_v1
+from kube.ip_addresses import canonical
 from netproxy import large_changes
+from netproxy.balancer_ports import BalancerPorts, PortInUse, balancer_addresses
 from netproxy.endpoints import NodeView
 from netproxy.errors import ServiceError
 from netproxy.large_changes import LARGE
-from netproxy.listeners import Listeners
+from netproxy.listeners import Socket
 from netproxy.model import HEADLESS_LABEL, ServicePort, is_proxied, owner_of, plan_service
 from netproxy.namespace_budget import NamespaceBudget, rules_of
 from netproxy.service_limits import PAIRS, ModeCost
 
 Planned = tuple[tuple[ServicePort, ...], int]
 """The desired state of a Service, and how many rules it takes."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class PortInUse:
-    """A port of a load balancer at the node's own address that a program of the node listens on."""
-
-    key: str
-    address: str
-    protocol: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"port {self.port}/{self.protocol} at {self.address} is in use by a program"
 
 
 class ServiceTable:
@@ -54,11 +42,7 @@ class ServiceTable:
         self._services: dict[str, core_v1.Service] = {}
         self._other_node_addresses: frozenset[str] = frozenset()
         self._by_balancer_ip: dict[str, set[str]] = {}
-        self._by_balancer_port: dict[tuple[str, int], tuple[str, ...]] = {}
-        """Protocol and port -> Services. There are more ports than programs that listen, so these are looked up here."""
-        self._own_addresses: frozenset[str] = frozenset()
-        self._ports_in_use: frozenset[PortInUse] = frozenset()
-        self._sockets_in_use: frozenset[tuple[str, str, int]] = frozenset()
+        self.balancer_ports = BalancerPorts()
         self._slices: dict[str, dict[str, discovery_v1.EndpointSlice]] = {}
         self._dirty: set[str] = set()
 
@@ -80,52 +64,32 @@ class ServiceTable:
 
     def _index(self, key: str, service: core_v1.Service | None) -> None:
         """Update the load balancer addresses and ports by which a Service is found."""
-        for ip in _balancer_addresses(self._services.get(key)):
+        known = self._services.get(key)
+        for ip in balancer_addresses(known):
             self._by_balancer_ip.get(ip, set()).discard(key)
-        for ip in _balancer_addresses(service):
+        for ip in balancer_addresses(service):
             self._by_balancer_ip.setdefault(ip, set()).add(key)
-        before, after = _balancer_ports(self._services.get(key)), _balancer_ports(service)
-        for port in before - after:
-            left = tuple(each for each in self._by_balancer_port.pop(port, ()) if each != key)
-            if left:
-                self._by_balancer_port[port] = left
-        for port in after - before:
-            self._by_balancer_port[port] = (*self._by_balancer_port.get(port, ()), key)
+        self.balancer_ports.replace(key, known, service)
 
     def set_other_node_address(self, address: str, *, present: bool) -> None:
         """Store that an address is another node's own, or no longer."""
+        address = canonical(address)
         if (address in self._other_node_addresses) != present:
             self._other_node_addresses ^= {address}
             self._dirty.update(self._by_balancer_ip.get(address, ()))
 
     def set_own_addresses(self, addresses: frozenset[str]) -> None:
-        """Store the node's own addresses; the caller then reads the listeners again."""
-        self._own_addresses = addresses
+        """Store the node's own addresses; Services with a load balancer at one that comes or goes are dirty."""
+        addresses = frozenset(map(canonical, addresses))
+        changed = self.balancer_ports.own_addresses ^ addresses
+        keys = {key for address in changed for key in self._by_balancer_ip.get(address, ())}
+        self.balancer_ports.set_own_addresses(addresses, {key: self._services[key] for key in keys})
+        self._dirty |= keys
 
-    @property
-    def has_load_balancer_here(self) -> bool:
-        """True if any Service has, or had when last looked, a load balancer at the node's own address."""
-        return bool(self._ports_in_use) or any(self._by_balancer_ip.get(address) for address in self._own_addresses)
-
-    @property
-    def load_balancer_here_dirty(self) -> bool:
-        """True if such a Service has changed."""
-        return any(not self._dirty.isdisjoint(self._by_balancer_ip.get(address, ())) for address in self._own_addresses)
-
-    def set_listeners(self, listeners: Listeners) -> list[PortInUse]:
-        """Leave ports to the programs that listen on them; return those that were not left to them before."""
-        ports_in_use = frozenset(
-            PortInUse(key, address, protocol, number)
-            for address in self._own_addresses
-            if (balanced := self._by_balancer_ip.get(address))
-            for protocol, number in listeners.ports_at(address)
-            for key in self._by_balancer_port.get((protocol, number), ())
-            if key in balanced
-        )
-        found = sorted(ports_in_use - self._ports_in_use)
-        self._dirty.update(each.key for each in ports_in_use ^ self._ports_in_use)
-        self._ports_in_use = ports_in_use
-        self._sockets_in_use = frozenset((each.address, each.protocol, each.port) for each in ports_in_use)
+    def set_in_use(self, looked_up: Set[Socket], in_use: Set[Socket]) -> list[PortInUse]:
+        """Leave ports in use to the programs that listen on them; return those that were not left to them before."""
+        found, dirty = self.balancer_ports.set_in_use(looked_up, in_use)
+        self._dirty.update(dirty)
         return found
 
     def service(self, key: str) -> core_v1.Service | None:
@@ -207,7 +171,7 @@ class ServiceTable:
             return (), 0
         slices = tuple(self._slices.get(key, {}).values())
         node, families, others = self._node, self._families, self._other_node_addresses
-        local_ips, in_use, cost = self._local_cluster_ips, self._sockets_in_use, self._cost
+        local_ips, in_use, cost = self._local_cluster_ips, self.balancer_ports.not_free(service), self._cost
 
         def make() -> Planned:
             """Return the desired state: `before` itself where it is equal, which is then found at once."""
@@ -239,15 +203,3 @@ def _same_plan(one: core_v1.Service, other: core_v1.Service) -> bool:
 
 def _same_endpoints(one: discovery_v1.EndpointSlice, other: discovery_v1.EndpointSlice) -> bool:
     return (one.address_type, one.ports, one.endpoints) == (other.address_type, other.ports, other.endpoints)
-
-
-def _balancer_addresses(service: core_v1.Service | None) -> set[str]:
-    status = service.status.load_balancer if service is not None else None
-    return {ingress.ip for ingress in (status.ingress if status else ()) if ingress.ip}
-
-
-def _balancer_ports(service: core_v1.Service | None) -> set[tuple[str, int]]:
-    """Return the protocols and ports of a Service that has load balancer addresses."""
-    if service is None or service.spec.type != "LoadBalancer" or not _balancer_addresses(service):
-        return set()
-    return {(port.protocol or "TCP", port.port) for port in service.spec.ports}

@@ -24,6 +24,7 @@ from netproxy.cleanup import remove_all
 from netproxy.config import ProxyConfig
 from netproxy.dns import cluster_dns
 from netproxy.errors import ConfigError
+from netproxy.exposition import Exposition
 from netproxy.node_controller import NodeController
 from netproxy.tasks import Task, start
 from netproxy.validation import host_port
@@ -86,7 +87,7 @@ async def _serve_health(config: ProxyConfig, healthy: Callable[[], bool]) -> lis
     app = web.Application()
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/livez", livez)
-    app.router.add_get("/metrics", health.exposition)
+    app.router.add_get("/metrics", Exposition().handle)
     try:
         return [await health.serve(app, host, port)]
     except OSError as error:

@@ -9,6 +9,8 @@ AUDIT_POLICY = Path(__file__).with_name("audit_policy.yaml")
 """Recorded unless /etc/wherry/audit-policy.yaml is there."""
 AUDIT_LOG_MAX_AGE = 30 * 24 * 3600
 """Seconds that rotated files are kept, at most ten of 100 MiB each."""
+EXTEND_TOKEN_EXPIRATION = False
+"""Pods' tokens are valid for an hour and renewed by the agent; only clients that never read the file again need a year."""
 ADMISSION: dict[str, dict[str, Any]] = {
     "EventRateLimit": {
         "apiVersion": "eventratelimit.admission.k8s.io/v1alpha1",

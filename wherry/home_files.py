@@ -1,6 +1,6 @@
-"""Files in a user's home directory, written by root: the user can create links, pipes and devices there at any moment.
+"""Files in a user's home directory, written and removed by root: the user can create links and pipes there at any moment.
 
-So folders and files are opened once, without following links, and what is open is written and given away.
+So folders and files are opened once, without following links, and what is open is written and given away, read, or emptied.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import os
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -103,10 +104,52 @@ def _exists(name: str, folder: int) -> bool:
 
 
 def holds(path: Path, data: bytes) -> bool:
-    """Return whether a path is a file with exactly this content."""
+    """Return whether a path, its folder included, is no link, and a file with exactly this content."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with _opened(path) as folder:
+            return _inode(folder, path.name, data, None) is not None
     except OSError:
         return False
+
+
+def remove(path: Path, data: bytes, uid: int) -> bool:
+    """Remove a file with exactly this content from a folder of the home; return whether it was removed.
+
+    File and folder have to be the user's or root's. In a folder of the user's any other file may be in its place by then, but
+    none that the user could not remove. Raise OSError if the file system refuses it.
+    """
+    owners = (uid, os.geteuid())
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as folder:
+        inode = _inode(folder, path.name, data, owners)
+        if os.fstat(folder).st_uid in owners and inode is not None:
+            if os.lstat(path.name, dir_fd=folder).st_ino == inode:
+                os.unlink(path.name, dir_fd=folder)
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open the folder of a file, which is directly in the home. Raise OSError."""
+    home = os.open(path.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        folder = os.open(path.parent.name, _FOLDER, dir_fd=home)
+    finally:
+        os.close(home)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _inode(folder: int, name: str, data: bytes, owners: tuple[int, int] | None) -> int | None:
+    """Return the number of a file of these owners, or of anybody's, with exactly this content; None for any other."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(data) + 1) == data
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or (owners is not None and found.st_uid not in owners):
+            return None
+        return found.st_ino if file.read(len(data) + 1) == data else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from wherry.errors import WherryError
 
 OWN = Path(sys.prefix, "kubectl/bin/kubectl")
-"""Path at which scripts/install puts kubectl."""
+"""Path at which scripts/install and the Debian package put kubectl."""
 LOCAL_COMMANDS = frozenset({"completion", "help", "kustomize", "options", "plugin"})
 LOCAL_OPTIONS = frozenset({"--client", "--client=true", "--help", "-h"})
 """Commands that send no request to a server."""

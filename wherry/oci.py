@@ -1,4 +1,4 @@
-"""A container image from a handful of files, as an OCI layout in a tar that containerd imports.
+"""A container image from a handful of files or a tar, as an OCI layout in a tar that containerd imports.
 
 The same input gives the same bytes and digests: times and owners are fixed.
 """
@@ -10,9 +10,12 @@ import hashlib
 import io
 import json
 import platform
+import shutil
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
@@ -20,34 +23,79 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), p
 def archive(path: Path, name: str, entrypoint: Sequence[str], files: Mapping[str, bytes]) -> None:
     """Write an image with executable `files` (path without leading slash -> content) as a tar."""
     layer = _tar({file: (content, 0o755) for file, content in files.items()})
-    blobs: dict[str, bytes] = {}
+    compressed = gzip.compress(layer, mtime=0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as target:
+        reference = _reference(compressed, "layer.v1.tar+gzip")
+        _write(target, name, {"Entrypoint": list(entrypoint)}, layer, reference, io.BytesIO(compressed))
 
-    def blob(content: bytes, kind: str) -> dict[str, object]:
-        digest = hashlib.sha256(content).hexdigest()
-        blobs[f"blobs/sha256/{digest}"] = content
-        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
 
+def archive_tree(path: Path, name: str, config: Mapping[str, object], tree: Path) -> None:
+    """Write an image with one layer, `tree`, a tar that may be larger than memory; `config` has Entrypoint and others."""
+    with tempfile.TemporaryFile(dir=path.parent) as compressed, tree.open("rb") as layer, path.open("wb") as target:
+        with gzip.GzipFile(filename="", fileobj=compressed, mode="wb", compresslevel=6, mtime=0) as stream:
+            shutil.copyfileobj(layer, stream, 1 << 20)
+        reference = _reference(compressed, "layer.v1.tar+gzip")
+        _write(target, name, config, layer, reference, compressed)
+
+
+def _write(
+    target: IO[bytes],
+    name: str,
+    config: Mapping[str, object],
+    layer: bytes | IO[bytes],
+    reference: dict[str, object],
+    compressed: IO[bytes],
+) -> None:
     configuration = {
         "architecture": ARCHITECTURE,
         "os": "linux",
-        "config": {"Entrypoint": list(entrypoint)},
-        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)[0]]},
     }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": blob(_json(configuration), "config.v1+json"),
-        "layers": [blob(gzip.compress(layer, mtime=0), "layer.v1.tar+gzip")],
-    }
-    reference = blob(_json(manifest), "manifest.v1+json")
-    reference["annotations"] = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
-    whole = {
-        "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
-        "index.json": _json({"schemaVersion": 2, "manifests": [reference]}),
-        **blobs,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_tar({name: (content, 0o644) for name, content in whole.items()}))
+    described = _json(configuration)
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": _reference(described, "config.v1+json"),
+            "layers": [reference],
+        }
+    )
+    whole = _reference(manifest, "manifest.v1+json")
+    whole["annotations"] = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
+    with tarfile.open(fileobj=target, mode="w") as tar:
+        for file, content in (
+            ("oci-layout", _json({"imageLayoutVersion": "1.0.0"})),
+            ("index.json", _json({"schemaVersion": 2, "manifests": [whole]})),
+            (_blob(described), described),
+            (f"blobs/{str(reference['digest']).replace(':', '/')}", compressed),
+            (_blob(manifest), manifest),
+        ):
+            entry = tarfile.TarInfo(file)
+            entry.size = len(content) if isinstance(content, bytes) else int(str(reference["size"]))
+            tar.addfile(entry, io.BytesIO(content) if isinstance(content, bytes) else content)
+
+
+def _reference(content: bytes | IO[bytes], kind: str) -> dict[str, object]:
+    """Return what names a blob; a file is left at its beginning."""
+    digest, size = _digest(content)
+    return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest, "size": size}
+
+
+def _digest(content: bytes | IO[bytes]) -> tuple[str, int]:
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
+    found, size = hashlib.sha256(), 0
+    file.seek(0)
+    while block := file.read(1 << 20):
+        found.update(block)
+        size += len(block)
+    file.seek(0)
+    return f"sha256:{found.hexdigest()}", size
+
+
+def _blob(content: bytes) -> str:
+    return f"blobs/sha256/{hashlib.sha256(content).hexdigest()}"
 
 
 def digest(path: Path) -> str:

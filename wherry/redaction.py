@@ -10,15 +10,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-REMOVED = "<removed>"
-_NAMES = (
-    r"(?:passw(?:or)?d|passphrase|pwd|token|secret|api[_-]?key|credential|client-key-data|authorization|cookie"
-    r"|private[_-]?key)"
-)
-_NAME = re.compile(_NAMES, re.IGNORECASE)
+from wherry.named_secrets import NAMES, REMOVED, without_named_secrets
+
+_NAME = re.compile(rf"{NAMES}|^auth$", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
-_FLAG = re.compile(rf"--?[\w-]*{_NAMES}[\w-]*", re.IGNORECASE)
-_QUOTED = r"\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*'?"
+_FLAG = re.compile(rf"--?[\w-]*{NAMES}[\w-]*", re.IGNORECASE)
 _PATTERNS = (
     (
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
@@ -30,16 +26,6 @@ _PATTERNS = (
     (re.compile(r"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|AKIA)[\w-]{8,}"), REMOVED),
     (re.compile(r"(://)[^/\s\"'<>]{1,2048}@"), rf"\1{REMOVED}@"),
     (re.compile(r"\b((?:bearer|basic) )[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
-    (
-        re.compile(rf"(--?[\w-]{{0,64}}?{_NAMES}[\w-]{{0,64}}[ =])(?:{_QUOTED}|[^\s\"']+)", re.IGNORECASE),
-        rf"\1{REMOVED}",
-    ),
-    (
-        re.compile(rf"({_NAMES}[\w.-]{{0,64}}\\?[\"']?\s{{0,8}}[:=]\s{{0,8}})({_QUOTED})", re.IGNORECASE),
-        rf"\1{REMOVED}",
-    ),
-    (re.compile(rf"({_NAMES}[\w.-]{{0,64}}\s{{0,8}}:[ \t]{{0,8}})[^\s\"'\n][^\n]*", re.IGNORECASE), rf"\1{REMOVED}"),
-    (re.compile(rf"({_NAMES}[\w.-]{{0,64}}(?:=|%3D))[^\s\"'&,;]+", re.IGNORECASE), rf"\1{REMOVED}"),
 )
 _VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options"})
 """Fields with maps of which every value is removed."""
@@ -52,7 +38,7 @@ def redacted(text: str) -> str:
     """Return a text without what has a usual form of a secret."""
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
-    return text
+    return without_named_secrets(text)
 
 
 def without_values(obj: Any) -> Any:
@@ -75,8 +61,11 @@ def _field(key: str, value: Any) -> Any:
         return dict.fromkeys(value, REMOVED)
     if key in _LISTS and isinstance(value, list):
         return [_variable(one) for one in value]
-    if isinstance(value, str) and _NAME.search(key) and not _REFERENCE.search(key):
-        return REMOVED
+    if _NAME.search(key) and not _REFERENCE.search(key):
+        if isinstance(value, str):
+            return REMOVED
+        if isinstance(value, list):
+            return [REMOVED if isinstance(each, str) else without_values(each) for each in value]
     return without_values(value)
 
 

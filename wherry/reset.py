@@ -175,10 +175,10 @@ def _remove_files(settings: Settings, *, keep_data: bool) -> None:
     from wherry.up import user_kubeconfig
 
     layout = settings.layout
-    target, _ = user_kubeconfig()
+    target, user = user_kubeconfig()
     with contextlib.suppress(OSError):
-        if not keep_data and home_files.holds(target, layout.admin_kubeconfig.read_bytes()):
-            target.unlink()
+        if not keep_data:
+            home_files.remove(target, layout.admin_kubeconfig.read_bytes(), user.pw_uid)
     doomed = [layout.run, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
     # What claims hold below the agent's folder is data.
     kept = [layout.kubelet / "local-path"] if keep_data else []

@@ -29,8 +29,12 @@ UNITS = {
     "netproxy": "wherry-netproxy.service",
     "dns": "wherry-dns.service",
 }
-FILES = Path(__file__).resolve().parent.parent / "systemd"
+_HERE = Path(__file__).resolve().parent
+FILES = _HERE / "systemd" if (_HERE / "systemd").is_dir() else _HERE.parent / "systemd"
+"""Units and the files beside them: in the package in an installed wheel, else in the source tree."""
 FOLDER = Path("/etc/systemd/system")
+PACKAGED = Path("/usr/lib/systemd/system")
+"""Units of the Debian package."""
 SYSUSERS = Path("/etc/sysusers.d/wherry.conf")
 SYSCTL = Path("/etc/sysctl.d/90-wherry.conf")
 MODULES = Path("/etc/modules-load.d/wherry.conf")
@@ -49,7 +53,7 @@ async def start(settings: Settings, daemons: Sequence[str], containerd: str = ""
     await prepare_machine()
     let_read(settings)
     for daemon in daemons:
-        write_file(FOLDER / UNITS[daemon], unit(daemon, containerd=containerd).encode(), 0o600)
+        install_unit(UNITS[daemon], unit(daemon, containerd=containerd))
     if "control" in daemons:
         _allow_low_port(settings.api_port)
     await run(["systemctl", "daemon-reload"], timeout=120)
@@ -117,6 +121,15 @@ def unit(daemon: str, *, python: str = sys.executable, containerd: str = "") -> 
     """Return the text of a daemon's unit on this machine."""
     text = (FILES / UNITS[daemon]).read_text().replace("/opt/wherry/bin/python", python)
     return text.replace("/usr/bin/containerd", containerd or "/usr/bin/containerd")
+
+
+def install_unit(name: str, text: str) -> None:
+    """Write a unit, except where the Debian package has the same: one in /etc would override it after the next upgrade."""
+    packaged = PACKAGED / name
+    if packaged.is_file() and packaged.read_text() == text:
+        (FOLDER / name).unlink(missing_ok=True)
+    else:
+        write_file(FOLDER / name, text.encode(), 0o600)
 
 
 READ_BY_SERVER = (

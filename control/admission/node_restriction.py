@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from control.admission import node_addresses
+from control.admission.certificates import requested_user
 from control.admission.mirror_pods import object_reference
 from control.admission.node_labels import forbidden_changes
 from control.admission.refusal import refuse
@@ -17,7 +18,6 @@ from control.auth import certificates, references
 from control.auth.authorizers import allowed
 from control.auth.node import LEASE_NAMESPACE, NODE_PREFIX, NODES_GROUP, node_of
 from control.auth.user import Authorizer, AuthzAttributes
-from control.auth.x509 import subject_user
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup, find
 from kube.errors import not_found
@@ -212,8 +212,7 @@ class NodeRestriction(Plugin):
         if a.operation != "CREATE" or a.subresource or spec.get("signerName") not in kubelet:
             return ""
         try:
-            request = certificates.decode_request(spec.get("request", ""))
-            name = subject_user(request.subject).name
+            name = (await requested_user(a, spec.get("request", ""))).name
         except ValueError as error:
             return f"unable to parse csr: {error}"
         return "" if name == a.user.name else f"can only create a node CSR with CN={a.user.name}"

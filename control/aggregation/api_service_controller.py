@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from control import start_steps
-from control.aggregation import availability, registrations
+from control.aggregation import availability, registrations, stored
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.checks import Checks
 from control.aggregation.remote import FrontProxy, Remote
@@ -61,6 +61,7 @@ class APIServiceController:
         self.registry, self.aggregator, self.front_proxy, self._done = registry, aggregator, front_proxy, done
         self._changed = asyncio.Event()
         self._built_in = registrations.built_in(resource_metrics=resource_metrics)
+        self._own = registrations.places(resource_metrics=resource_metrics)
         self._checks = Checks(self._check_one, registry.clock)
 
     async def run(self) -> None:
@@ -111,6 +112,11 @@ class APIServiceController:
                 await self.registry.clock.sleep(1)
                 self._changed.set()
 
+    def _services(self) -> dict[str, Object]:
+        """Return the APIServices, and no objects that only stand in their folder."""
+        found = controller_support.stored(self.registry, SERVICES)
+        return {name: obj for name, obj in found.items() if stored.readable(obj)}
+
     # -- the local ones -------------------------------------------------------------------------------------------
     def _missing(self, wanted: Iterable[Object]) -> list[Awaitable[None]]:
         present = controller_support.stored(self.registry, SERVICES)
@@ -118,11 +124,11 @@ class APIServiceController:
 
     async def _register(self) -> bool:
         """Write and remove the APIServices of definitions; returns whether all of them could be."""
-        wanted = registrations.custom(controller_support.stored(self.registry, DEFINITIONS).values())
+        wanted = registrations.custom(controller_support.stored(self.registry, DEFINITIONS).values(), self._own)
         kept = {obj["metadata"]["name"] for obj in (*self._built_in, *wanted)}
         surplus = [
             deletion.delete(self.registry, Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
-            for name, obj in controller_support.stored(self.registry, SERVICES).items()
+            for name, obj in self._services().items()
             if registrations.is_surplus(obj, kept)
         ]
         return await _each([*self._missing(wanted), *surplus])
@@ -134,7 +140,7 @@ class APIServiceController:
     async def _say_local(self) -> bool:
         return await _each(
             self._say(obj, availability.LOCAL)
-            for obj in controller_support.stored(self.registry, SERVICES).values()
+            for obj in self._services().values()
             if not (obj.get("spec") or {}).get("service") and not _says(obj, availability.LOCAL)
         )
 
@@ -143,9 +149,9 @@ class APIServiceController:
         """Store the group versions of extension servers; the state of one is kept while its backend is unchanged."""
         remotes: dict[tuple[str, str], Remote] = {}
         for entry in self.registry.cached(SERVICES).list().entries:
-            spec = entry.obj.get("spec") or {}
-            if not spec.get("service"):
+            if not stored.readable(entry.obj) or not entry.obj["spec"].get("service"):
                 continue
+            spec = entry.obj["spec"]
             place = (spec.get("group", ""), spec.get("version", ""))
             before = self.aggregator.extensions.remotes.get(place)
             if before is not None and before.spec == spec:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from control.registry.apiextensions.stored import servable
 from control.resource_metrics.objects import RESOURCES as METRICS
 from kube.json_object import Object
 from kube.resources import RESOURCES
@@ -57,11 +58,16 @@ def name_of(group: str, version: str) -> str:
     return f"{version}.{group}"
 
 
+def places(*, resource_metrics: bool = True) -> dict[tuple[str, str], None]:
+    """Return the group versions that the server itself serves."""
+    served = (*RESOURCES, *METRICS) if resource_metrics else RESOURCES
+    return dict.fromkeys((resource.group, resource.version) for resource in served)
+
+
 def built_in(*, resource_metrics: bool = True) -> list[Object]:
     """Return the APIServices of the built-in groups. The aggregator's own group has none, as upstream."""
-    served = (*RESOURCES, *METRICS) if resource_metrics else RESOURCES
-    places = dict.fromkeys((r.group, r.version) for r in served if r.group != "apiregistration.k8s.io")
-    return [_local(g, v, _GROUPS.get(g, 15000), _VERSIONS.get((g, v), 15), ON_START) for g, v in places]
+    served = [place for place in places(resource_metrics=resource_metrics) if place[0] != "apiregistration.k8s.io"]
+    return [_local(g, v, _GROUPS.get(g, 15000), _VERSIONS.get((g, v), 15), ON_START) for g, v in served]
 
 
 def is_surplus(obj: Object, kept: Collection[str]) -> bool:
@@ -77,17 +83,17 @@ def is_surplus(obj: Object, kept: Collection[str]) -> bool:
     return managed == ALWAYS or (managed == ON_START and of_metrics)
 
 
-def custom(definitions: Iterable[Object]) -> list[Object]:
-    """Return the APIServices of the group versions that established definitions serve."""
-    places: dict[tuple[str, str], None] = {}
-    for definition in definitions:
-        spec = definition.get("spec") or {}
+def custom(definitions: Iterable[Object], own: Collection[tuple[str, str]]) -> list[Object]:
+    """Return the APIServices of the group versions that established definitions serve and are not the server's own."""
+    found: dict[tuple[str, str], None] = {}
+    for definition in filter(servable, definitions):
+        spec = definition["spec"]
         conditions = (definition.get("status") or {}).get("conditions") or ()
         if any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
-            for version in spec.get("versions") or ():
-                if version.get("served"):
-                    places[spec["group"], version["name"]] = None
-    return [_local(group, version, CUSTOM_GROUP, CUSTOM_VERSION, ALWAYS) for group, version in places]
+            for version in spec["versions"]:
+                if version.get("served") and (spec["group"], version["name"]) not in own:
+                    found[spec["group"], version["name"]] = None
+    return [_local(group, version, CUSTOM_GROUP, CUSTOM_VERSION, ALWAYS) for group, version in found]
 
 
 def _local(group: str, version: str, group_priority: int, version_priority: int, managed: str) -> Object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as EKU
 
 from control.auth.node import NODES_GROUP
+from control.auth.user import UserInfo
 from control.auth.x509 import subject_user
 from kube import pki, subjects
 from kube.json_object import Object
@@ -30,6 +32,10 @@ LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
 SIGNERS = (CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN)
 
 AMBIGUOUS = "the subject has more than one common name"
+LONGEST_REQUEST = 32 * 1024
+"""Characters of a request for the built-in signers, in base64. A kubelet's has 1 500, with the longest key and ten names; a
+request of 12 000 has a certificate of more bytes than servers read of a client (`kube/peer_certificates.py`). Each part of a
+subject takes 10 µs to decode."""
 LIFETIME = timedelta(days=365)
 MIN_LIFETIME = timedelta(minutes=10)
 
@@ -57,7 +63,9 @@ _BASIC = {"digital signature", "key encipherment"}
 
 
 def parse_request(text: str) -> x509.CertificateSigningRequest:
-    """Read spec.request (base64 of PEM), with its key and extensions; ValueError where it is no PKCS#10 request."""
+    """Read spec.request (base64 of PEM), with its key and extensions; ValueError if it is too long or no PKCS#10 request."""
+    if len(text) > LONGEST_REQUEST:
+        raise ValueError(f"the request has more than {LONGEST_REQUEST} characters")
     try:
         pem = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -83,6 +91,15 @@ def decode_request(text: str) -> x509.CertificateSigningRequest:
     if not valid:
         raise ValueError("the request's signature is not that of its key")
     return request
+
+
+@functools.lru_cache(maxsize=8)
+def requested_user(text: str) -> UserInfo:
+    """Return the user that a request's subject names; ValueError where it names none, or is invalid.
+
+    Several admission plugins need it for each request, some of them twice.
+    """
+    return subject_user(decode_request(text).subject)
 
 
 def refusal(signer: str, request: x509.CertificateSigningRequest, usages: set[str]) -> str:

@@ -47,6 +47,8 @@ class Auth:
     token_webhook: TokenWebhook | None
     clock: Clock
     abac: ABACAuthorizer | None = None
+    extend_tokens: bool = True
+    """Tokens that kubelets request for pods are valid for a year."""
 
     def believe(self, issuers: Sequence[Issuer]) -> None:
         """Trust the ID tokens of these issuers; known issuers keep their fetched keys."""
@@ -118,6 +120,7 @@ def build(
     make_token_webhook: Callable[[Sequence[str]], TokenWebhook] | None = None,
     believed_keys: Sequence[pki.PublicKey] = (),
     secret_used: Callable[[dict[str, Any]], None] = lambda secret: None,
+    extend_tokens: bool = True,
 ) -> Auth:
     """Build it. `lookup(plural, namespace, name)` returns core objects from the watch cache.
 
@@ -136,7 +139,18 @@ def build(
     rbac, node = RBACAuthorizer(), NodeAuthorizer()
     authenticator, authorizer = UnionAuthenticator(authenticators), UnionAuthorizer(())
     anonymous = anonymous or AnonymousPolicy()
-    auth = Auth(authenticator, anonymous, authorizer, accounts, signer, rbac, node, webhook, clock)
+    auth = Auth(
+        authenticator,
+        anonymous,
+        authorizer,
+        accounts,
+        signer,
+        rbac,
+        node,
+        webhook,
+        clock,
+        extend_tokens=extend_tokens,
+    )
     auth.believe(issuers)
     auth.ask(DEFAULT, _no_webhook)
     return auth

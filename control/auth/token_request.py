@@ -1,7 +1,8 @@
 """serviceaccounts/token: issues a token for an account, bound to the object that the request names.
 
 A kubelet requests tokens for pods with 3607 s; such a token, if it is only for the API server, is valid for a year and has the
-claim `warnafter`, for clients that never read the file again (KEP-1205, --service-account-extend-token-expiration).
+claim `warnafter`, for clients that never read the file again (KEP-1205), unless --service-account-extend-token-expiration is
+false.
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ def token_request(
     clock: Clock,
     account: Object,
     obj: Object,
+    *,
+    extend: bool,
 ) -> Object:
     """Return the TokenRequest with its defaults and its status filled in, to be answered with 201.
 
+    `extend`: tokens that kubelets request for pods are valid for a year.
     Raises 422 for a bad life time and for too many or too long audiences, 404 and 409 where the bound object is not there or
     is another, 400 where it cannot be bound to.
     """
@@ -65,10 +69,9 @@ def token_request(
         why = f"the UID in the token request ({uid}) does not match the UID of the service account ({metadata['uid']})"
         raise conflict("", "serviceaccounts", metadata["name"], why)
     bound = _bound(lookup, account, spec.get("boundObjectRef") or {})
-    extend = seconds == WARN_ONLY_SECONDS and "pod" in bound and set(spec["audiences"]) <= set(accounts.audiences)
+    for_pod = seconds == WARN_ONLY_SECONDS and "pod" in bound and set(spec["audiences"]) <= set(accounts.audiences)
     now = clock.now()
-    life = EXTENDED_SECONDS if extend else seconds
-    warn = WARN_ONLY_SECONDS if extend else 0
+    life, warn = (EXTENDED_SECONDS, WARN_ONLY_SECONDS) if extend and for_pod else (seconds, 0)
     token = signer.sign(make_claims(signer.issuer, account, spec["audiences"], now, life, warn_after=warn, **bound))
     status = {"token": token, "expirationTimestamp": format_time(now + timedelta(seconds=seconds))}
     created = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import aclosing
 
 from control.custom.approval import approval_condition
@@ -16,6 +17,7 @@ from control.custom.definitions import DEFINITIONS, Definitions, holds
 from control.registry import deletion, updating
 from control.registry.apiextensions import naming
 from control.registry.apiextensions.cleanup_finalizer import FINALIZER
+from control.registry.apiextensions.stored import readable, servable
 from control.registry.context import SERVER, Context
 from control.registry.deletion_plan import DeleteOptions
 from control.registry.registry import Registry
@@ -59,9 +61,8 @@ class DefinitionController:
             # Asking for it makes the server forget what it served.
             plural, _, group = definition["metadata"]["name"].partition(".")
             self.definitions.find(group, "", plural)
-            for entry in self.registry.cached(DEFINITIONS).list().entries:
-                other = entry.obj
-                if other["spec"]["group"] == group and not holds(other, "NamesAccepted"):
+            for other in self._of_group(group):
+                if not holds(other, "NamesAccepted"):
                     await self.look(other["metadata"]["name"])
         else:
             await self.look(definition["metadata"]["name"])
@@ -73,23 +74,29 @@ class DefinitionController:
         except Exception:
             log.exception("reconciling definition %s failed", name)
 
+    def _of_group(self, group: str) -> Iterator[Object]:
+        """Give the definitions of a group, and no objects that only stand in their folder."""
+        for entry in self.registry.cached(DEFINITIONS).list().entries:
+            if entry.key.endswith(f".{group}") and readable(entry.obj) and entry.obj["spec"]["group"] == group:
+                yield entry.obj
+
     async def _reconcile_definition(self, name: str) -> None:
         entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
         if entry is None:
             return
         definition = entry.obj
+        if not readable(definition):
+            log.warning("%s is stored among the definitions and is none; it is left out", name)
+            if definition["metadata"].get("deletionTimestamp"):  # marked by a server that waited for its objects
+                await deletion.delete(self.registry, Context(SERVER), DEFINITIONS, "", name, DeleteOptions())
+            return
         if definition["metadata"].get("deletionTimestamp"):
             if FINALIZER in (definition["metadata"].get("finalizers") or ()) and name not in self._cleaning:
                 task = asyncio.create_task(self._clean(name), name=f"deleting all {name}")
                 self._cleaning[name] = task
                 task.add_done_callback(lambda _: self._cleaning.pop(name, None))
             return
-        group = definition["spec"]["group"]
-        others = [
-            e.obj
-            for e in self.registry.cached(DEFINITIONS).list().entries
-            if e.obj["spec"]["group"] == group and e.obj["metadata"]["name"] != name
-        ]
+        others = [other for other in self._of_group(definition["spec"]["group"]) if other["metadata"]["name"] != name]
         now = self.registry.clock.now()
         status = naming.plan(definition, others, now)
         approved = approval_condition(definition)
@@ -166,7 +173,12 @@ class DefinitionController:
         return len(self.registry.cached(resource))
 
     def _resource(self, definition: Object) -> ServedResource | None:
-        """Return the stored version, served or not: to delete an object it need not be converted."""
+        """Return the stored version, served or not: to delete an object it need not be converted.
+
+        None for a definition whose objects would be those of a built-in resource.
+        """
+        if not servable(definition):
+            return None
         spec = definition["spec"]
         storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
         found = self.definitions.find(spec["group"], storage, spec["names"]["plural"])

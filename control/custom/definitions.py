@@ -2,7 +2,8 @@
 
 Nothing has to be installed when a definition comes, and with several servers on one store each sees it as soon as its cache
 does. What a definition means is compiled when its first request comes, and again when its spec has changed; then the
-watches on its objects end, as upstream's do.
+watches on its objects end, as upstream's do. Nothing is served of a definition in a group version that the server itself
+serves, as upstream (TestCRDShadowGroup), whose clients would use its kinds for the built-in ones.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from control.custom.webhooks import Webhooks
+from control.registry.apiextensions.stored import readable, servable
 from control.registry.registry import Registry
 from control.registry.served import ServedResource
 from control.storage.entry import Entry
 from kube import errors
 from kube.json_object import Object
-from kube.resources import Resource, by_path
+from kube.resources import RESOURCES, Resource, by_path
 
 log = logging.getLogger(__name__)
 _found = by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -52,10 +54,11 @@ class Served:
 
 
 class Definitions:
-    """The custom resources of one server."""
+    """The custom resources of one server, none of them in a group version of `built_in`."""
 
-    def __init__(self, registry: Registry, webhooks: Webhooks) -> None:
+    def __init__(self, registry: Registry, webhooks: Webhooks, built_in: Iterable[Resource] = RESOURCES) -> None:
         self.registry, self.webhooks = registry, webhooks
+        self._built_in = frozenset((resource.group, resource.version) for resource in built_in)
         self._cached = registry.cached(DEFINITIONS)
         self._served: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Lock] = {}
@@ -70,15 +73,16 @@ class Definitions:
             if name in self._served:
                 self._forget(name)
             return None
-        return self._compiled(name, entry).get(version)
+        return None if (group, version) in self._built_in else self._compiled(name, entry).get(version)
 
     def every(self) -> list[ServedResource]:
         """Return all served versions, each definition's in the order of preference."""
         if self._listed[0] != self._cached.changed:
             found: list[ServedResource] = []
             for entry in self._cached.list().entries:
-                resources = self._compiled(entry.key.rpartition("/")[2], entry)
-                found += sorted(resources.values(), key=lambda r: version_rank(r.version))
+                resources = self._compiled(entry.key.rpartition("/")[2], entry).values()
+                served = (r for r in resources if (r.group, r.version) not in self._built_in)
+                found += sorted(served, key=lambda r: version_rank(r.version))
             self._listed = self._cached.changed, found
         return self._listed[1]
 
@@ -92,12 +96,13 @@ class Definitions:
         if known is not None and known.revision == entry.revision:
             return known.resources
         definition = entry.obj
-        made_of = _meaning(definition)
+        made_of = _meaning(definition) if readable(definition) else b""
         if known is not None:
             if known.made_of == made_of:
                 known.revision = entry.revision
                 return known.resources
-        resources = self._built(name, definition) if holds(definition, "Established") else {}
+        served = servable(definition) and holds(definition, "Established")
+        resources = self._built(name, definition) if served else {}
         if known is not None:
             if resources and known.uid == definition["metadata"].get("uid"):
                 # Requests under way continue with what they have: nothing that exists may be reported as deleted.
@@ -154,7 +159,7 @@ class Definitions:
 
     def _terminating(self, resource: Resource) -> bool:
         entry = self._cached.get(DEFINITIONS.key("", resource.target))
-        return entry is not None and holds(entry.obj, "Terminating")
+        return entry is not None and readable(entry.obj) and holds(entry.obj, "Terminating")
 
 
 def _meaning(definition: Object) -> bytes:

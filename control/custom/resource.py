@@ -12,6 +12,7 @@ from control.custom.conversion import Reader, Versions
 from control.custom.decoder import CustomDecoder
 from control.custom.strategy import CustomStrategy
 from control.patch.schema import of_custom
+from control.registry.apiextensions.stored import folder
 from control.registry.served import Executor, ServedResource, run_inline
 from control.schemas import rules
 from kube.client import APPLY, JSON_PATCH, MERGE
@@ -33,7 +34,7 @@ class CustomResource(ServedResource):
         super().__init__(
             spec["group"],
             version["name"],
-            names["plural"],
+            spec["names"]["plural"],
             names["kind"],
             "",
             spec["scope"] == "Namespaced",
@@ -65,7 +66,7 @@ class CustomResource(ServedResource):
     @cached_property
     def storage_prefix(self) -> str:
         """The prefix of its keys in the store, upstream's: "/registry/stable.example.com/crontabs/"."""
-        return f"/registry/{self.group}/{self.plural}/"
+        return folder(self.group, self.plural)
 
     @property
     def stored_version(self) -> str:

@@ -72,6 +72,7 @@ SETTINGS: dict[str, tuple[str, Kind]] = {
     "requestheader-group-headers": ("requestheader_group_headers", NAMES),
     "requestheader-uid-headers": ("requestheader_uid_headers", NAMES),
     "requestheader-username-headers": ("requestheader_username_headers", NAMES),
+    "service-account-extend-token-expiration": ("service_account_extend_token_expiration", BOOL),
     "service-account-issuer": ("service_account_issuer", TEXT),
     "service-node-port-range": ("node_port_range", PORTS),
     "shutdown-delay-duration": ("shutdown_delay", DURATION),
@@ -133,7 +134,6 @@ FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "goaway-chance": (("0",), "there is no HTTP/2 here that could be told to go away"),
     "kubelet-preferred-address-types": ((), "a node's InternalIP is dialled first"),
     "profiling": (("false",), "there is no profiler"),
-    "service-account-extend-token-expiration": (("false",), "a token lives as long as it says"),
     "service-account-lookup": (("true",), "tokens of accounts that are gone are never believed"),
     "storage-backend": (("etcd3",), "with --etcd-servers it is etcd, without it SQLite"),
     "storage-media-type": (

@@ -2,7 +2,8 @@
 
 A scanner that looks at each byte a fixed number of times, wherever the pieces end: an open tag is kept with the place that
 was reached in it and the quote that is open there. A tag longer than LONGEST_TAG continues as it is, up to its end. Where
-attributes begin and end is shown by the same quotes, so a value that looks like an attribute is none.
+attributes begin and end is shown by the same quotes, so a value that looks like an attribute is none. Of several attributes of
+one name in a tag only the first is rewritten: browsers ignore the others.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _ADDRESSES: dict[bytes, tuple[bytes, ...]] = {
 }
 """The attributes of each element that hold an address (upstream: apimachinery, util/proxy/transport.go)."""
 
-LONGEST_TAG = 64 * 1024
+LONGEST_TAG = 16 * 1024
+"""Bytes of a tag that is rewritten, in one step when its end has come: at most 8000 attributes, which takes milliseconds."""
 LONGEST_ADDRESS = 4096
 """Characters of an address that is rewritten; Python refuses to read a character reference of more than 4 300 digits."""
 _NAME = re.compile(rb"[a-zA-Z][a-zA-Z0-9]*+")
@@ -175,12 +177,20 @@ class Page:
         names = _ADDRESSES.get(self._name)
         if names is None or len(tag) > LONGEST_TAG:
             return tag
-        start = 1 + len(self._name)
-        return tag[:start] + _PARTS.sub(lambda part: self._part(part, names), tag[start:])
+        out, at, left = list[bytes](), 0, set(names)
+        for part in _PARTS.finditer(tag, 1 + len(self._name)):
+            if part.lastindex is None or (name := part[1].lower()) not in left:
+                continue
+            out += tag[at : part.start()], self._part(part)
+            at = part.end()
+            left.remove(name)
+            if not left:
+                break
+        return b"".join((*out, tag[at:]))
 
-    def _part(self, part: re.Match[bytes], names: tuple[bytes, ...]) -> bytes:
+    def _part(self, part: re.Match[bytes]) -> bytes:
         name, equals, value = part.groups()
-        if name is None or name.lower() not in names or len(value) > LONGEST_ADDRESS:
+        if len(value) > LONGEST_ADDRESS:
             return part[0]
         quoted = value[:1] in (b'"', b"'")
         plain = html.unescape((value[1:-1] if quoted else value).decode("latin-1"))

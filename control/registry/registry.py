@@ -42,9 +42,11 @@ class Registry:
         self._served = of_table(self.settings)
         self._by_path = {(r.group, r.version, r.plural): r for r in self._served.values()}
         self._caches: dict[str, ResourceCache] = {}
+        self._built_in: frozenset[str] = frozenset()
         for resource in self._served.values():
             if "list" in resource.verbs and resource.plural != "componentstatuses":
                 self._add(resource)
+        self._built_in = frozenset(self._caches)
 
     def _add(self, resource: ServedResource) -> None:
         """Register a resource before the cache runs. The first version in the table is the stored one."""
@@ -91,11 +93,13 @@ class Registry:
     def renew(self, resource: ServedResource) -> None:
         """Continue with a custom resource's objects under a changed definition; watches end."""
         cached = self._caches.get(resource.storage_prefix)
-        if cached is not None:
+        if cached is not None and resource.storage_prefix not in self._built_in:
             cached.renew(resource.strategy.fields)
 
     def drop(self, resource: ServedResource) -> None:
-        """Forget a custom resource's objects and end the watches on them."""
+        """Forget a custom resource's objects and end the watches on them; those of built-in ones stay."""
+        if resource.storage_prefix in self._built_in:
+            return
         if self._caches.pop(resource.storage_prefix, None) is not None:
             self.cache.remove_resource(resource.storage_prefix)
 

@@ -20,9 +20,12 @@ _OF_VERSIONS = {
 
 
 def convert_upstream(obj: Object) -> Object:
-    """Return the object as this server would have stored it."""
+    """Return the object as this server would have stored it, or as it is where it has not the form of its kind."""
     change = _CHANGES.get((obj.get("apiVersion", ""), obj.get("kind", "")))
-    return change(obj) if change else obj
+    try:
+        return change(obj) if change else obj
+    except (AttributeError, TypeError):
+        return obj
 
 
 def _definition(obj: Object) -> Object:

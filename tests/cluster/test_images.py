@@ -264,3 +264,18 @@ def test_a_new_image_under_the_same_tag_is_fetched_by_always(shared: Cluster, ns
     apply(shared, ns, pod("stale", stale, restartPolicy="Never"))
     wait_phase(shared, ns, "stale", "Succeeded")
     assert shared.kubectl("logs", "stale", "-n", ns).stdout == "2\n"
+
+
+def test_a_bundle_carries_images_to_a_machine_without_a_registry(shared: Cluster, ns: str) -> None:
+    name = "wherry.test/bundled:1"
+    shared.load(images.busybox(name))
+    path = shared.prefix / "images.bundle"
+    path.unlink(missing_ok=True)
+    digest = shared.wherry("bundle", "create", str(path), "--image", name).stdout.split()[-1]
+    shared.wherry("image", "rm", name)
+    refused = shared.wherry("bundle", "load", str(path), "--sha256", "0" * 64, check=False)
+    assert refused.returncode == 1 and f"the bundle has the SHA-256 {digest}, not the one given" in refused.stderr
+    assert name not in shared.wherry("image", "list").stdout
+    assert name in shared.wherry("bundle", "load", str(path), "--sha256", digest).stdout
+    apply(shared, ns, pod("bundled", container(image=name, imagePullPolicy="Never")))
+    wait_running(shared, ns, "bundled")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import jwt
 import pytest
 
 from kube import pki
@@ -167,6 +168,25 @@ async def test_nobody_gives_away_more_than_they_have(api: ApiUnderTest) -> None:
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     answer = await api.request("POST", f"{base}/rolebindings", {"metadata": {"name": "b"}, "roleRef": ref}, user=JANE)
     assert answer.status == 403 and "not currently held" in answer.json["message"]
+
+
+@pytest.mark.parametrize(("extend", "seconds"), [(None, 365 * 24 * 3600), (True, 365 * 24 * 3600), (False, 3607)])
+async def test_the_flag_extends_tokens_that_kubelets_request_for_pods(
+    tmp_path: Path, extend: bool | None, seconds: int
+) -> None:
+    changes = {} if extend is None else {"service_account_extend_token_expiration": extend}
+    async with api_server(tmp_path, **changes) as server:
+        await created(server, "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        await created(server, "/api/v1/namespaces/shop/serviceaccounts", {"metadata": {"name": "a"}})
+        made = await created(server, "/api/v1/namespaces/shop/pods", pod("p", serviceAccountName="a"))
+        source = made["spec"]["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]}
+        request = {"spec": {"expirationSeconds": source["expirationSeconds"], "boundObjectRef": bound}}
+        issued = await created(server, "/api/v1/namespaces/shop/serviceaccounts/a/token", request)
+        claims = jwt.decode(issued["status"]["token"], options={"verify_signature": False})
+        assert claims["exp"] - claims["iat"] == seconds
+        flags = (await server.request("GET", "/flagz")).body.decode()
+        assert f"service-account-extend-token-expiration={str(extend is not False).lower()}" in flags
 
 
 async def test_a_pods_token_lives_as_long_as_the_pod(api: ApiUnderTest) -> None:

@@ -11,6 +11,7 @@ from wherry.security.facts import Facts
 from wherry.security.rows import Check, CheckResult, failed, judge, not_here, passed
 
 FILE = "/etc/wherry/apiserver.yaml"
+_EXTEND = "service-account-extend-token-expiration"
 _BUILT_IN = "built in and not configurable"
 _OFF_WITHOUT_POLICY = "`/etc/wherry/audit-policy.yaml` enables the audit log: docs/security.md"
 
@@ -140,6 +141,12 @@ def _ciphers(facts: Facts) -> CheckResult:
     return passed("weak suites were rejected")
 
 
+def _token_lifetimes(facts: Facts) -> CheckResult:
+    if facts.flags.get(_EXTEND) != "false":
+        return failed("pods' tokens are valid for a year", f"remove {_EXTEND} from {FILE}")
+    return passed("pods' tokens are valid for 3607 s")
+
+
 CHECKS = (
     Check(
         "1.2.1", "Anonymous requests are rejected", _anonymous, "passes; only health checks and cluster-info are open"
@@ -196,5 +203,5 @@ CHECKS = (
     ),
     Check("1.2.28", "The encryption provider is strong", _providers, "see 1.2.27"),
     Check("1.2.29", "Only strong cipher suites are accepted", _ciphers),
-    Check("1.2.30", "Token lifetimes are not extended", lambda _: passed(_BUILT_IN), "passes; " + _BUILT_IN),
+    Check("1.2.30", "Token lifetimes are not extended", _token_lifetimes),
 )

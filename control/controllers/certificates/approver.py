@@ -33,7 +33,7 @@ LOOK_AGAIN_SECONDS, LOOK_SECONDS = 30.0, 15 * 60.0
 
 def candidates(csr: Request, cluster_domain: str = "cluster.local") -> list[tuple[str, str]]:
     """Return (subresource, message) of the permissions of which one lets a request be approved; none: not ours."""
-    if csr.spec.signer_name not in (CLIENT, KUBELET_CLIENT) or len(csr.spec.request) > serving.LONGEST_REQUEST:
+    if csr.spec.signer_name not in (CLIENT, KUBELET_CLIENT):
         return []
     try:
         request = decode_request(csr.spec.request)
@@ -66,7 +66,7 @@ class CertificateApprover:
         self._client, self._clock = context.client, context.clock
         self._requests = context.informers.of(Request)
         self.controller = Controller(
-            "CSR approver", self.reconcile, workers=2, clock=context.clock, owner=self._requestor
+            "CSR approver", self.reconcile, workers=2, queue="certificate", clock=context.clock, owner=self._requestor
         )
         self._requests.subscribe(lambda change: self.controller.enqueue(change.key))
         self._nodes = context.informers.of(core_v1.Node)

@@ -22,15 +22,13 @@ from kube.object_names import key_of
 
 ADDRESSES = ("InternalIP", "ExternalIP")
 HOST_NAMES = ("Hostname", "InternalDNS", "ExternalDNS")
-LONGEST_REQUEST = 32 * 1024
-"""Characters of a request that is read, in base64. A kubelet's has 1 500, with the longest key and ten names."""
 MOST_NAMES, MOST_ADDRESSES = 64, 64
 """Names of a request and addresses of a Node that are looked at. Nodes choose both, and all of them are compared."""
 
 
 def requesting_node(csr: certificates_v1.CertificateSigningRequest) -> str:
     """Return the node that requests a serving certificate of its own, "" where it is not such a request."""
-    if csr.spec.signer_name != KUBELET_SERVING or len(csr.spec.request) > LONGEST_REQUEST:
+    if csr.spec.signer_name != KUBELET_SERVING:
         return ""
     try:
         request = decode_request(csr.spec.request)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable
 
 from cryptography import x509
 
 from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS, parse_request
+from control.registry.certificates.issued import certificate_problem
 from control.registry.checks import each, repeated
 from control.registry.naming import path_segment
 from control.registry.strategy import Strategy, keep
@@ -189,23 +189,6 @@ def _first_problem(path: str, value: str, labels: list[str], rule: Callable[[str
         if problems:
             return each(path, value, [f'validating label "{label}": {problem}' for problem in problems])
     return []
-
-
-_BLOCK = re.compile(b"-----BEGIN ([^\n-]*)-----[ \t]*\r?\n(.*?)-----END \\1-----", re.DOTALL)
-
-
-def certificate_problem(encoded: str) -> str:
-    """Return what is wrong with an issued certificate, "" if nothing is."""
-    try:
-        blocks = _BLOCK.findall(base64.b64decode(encoded, validate=True))
-    except ValueError:
-        blocks = []
-    for kind, body in blocks:
-        if kind != b"CERTIFICATE":
-            return f"only CERTIFICATE PEM blocks are allowed, found {_quoted(kind.decode(errors='replace'))}"
-        if b":" in body:
-            return "no PEM block headers are permitted"
-    return "" if blocks or not encoded else "must contain at least one CERTIFICATE PEM block"
 
 
 def _conditions(conditions: list[Object], path: str) -> list[FieldError]:

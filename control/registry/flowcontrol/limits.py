@@ -26,7 +26,7 @@ def _hand_size(queuing: Object, path: str) -> Errors:
         return [invalid_value(where, hand, "must be positive")]
     if hand > queues:
         return [invalid_value(where, hand, f"should not be greater than queues ({queues})")]
-    if math.ceil(sum(math.log2(queues - i) for i in range(hand))) > _MOST_BITS:
+    if math.ceil(math.log2(queues) * hand) > _MOST_BITS:
         detail = (
             f"required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {_MOST_BITS}"
         )

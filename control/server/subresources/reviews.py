@@ -146,7 +146,8 @@ async def service_account_token(server: Verbs, auth: Auth, request: Request, res
     await created.validate(server, attributes)
     lookup = StoredObjects(server.registry)
     clock = server.registry.clock
-    made = token_request(auth.service_accounts, auth.signer, lookup.get, clock, account, obj)
+    accounts, signer = auth.service_accounts, auth.signer
+    made = token_request(accounts, signer, lookup.get, clock, account, obj, extend=auth.extend_tokens)
     if context.dry_run:
         made["status"]["token"] = ""
     return await _shown(request, 2 * _weight(request), made, "authentication_v1", "TokenRequest")

@@ -15,9 +15,10 @@ from cryptography.x509.oid import NameOID
 from control.auth import certificates
 from control.auth.token_signer import TokenSigner
 from control.auth.x509 import CertificateAuthenticator
+from control.registry.certificates.issued import certificate_problem
 from tests.support.clock import FakeClock
 from tests.support.cost import Case
-from tests.support.cost_cases.inputs import HEAD, NOW, cases, fill
+from tests.support.cost_cases.inputs import HEAD, NOW, OBJECT, cases, fill
 
 _KEY = functools.cache(lambda: ec.generate_private_key(ec.SECP256R1()))
 _CA = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
@@ -63,6 +64,22 @@ def request(text: str) -> str:
     return certificates.refusal("kubernetes.io/kubelet-serving", certificates.decode_request(text), {"server auth"})
 
 
+def _issued(unit: bytes) -> Callable[[int], str]:
+    return lambda size: base64.b64encode(unit * (size * 3 // 4 // len(unit))).decode()
+
+
+ISSUED: dict[str, Callable[[int], str]] = {
+    "beginnings": _issued(b"-----BEGIN A-----\n"),
+    "beginnings of nothing": _issued(b"-----BEGIN -----\n"),
+    "beginnings and ends of others": _issued(b"-----BEGIN A-----\n-----END B-----\n"),
+    "beginnings before an end": lambda size: _issued(b"-----BEGIN A-----\n")(size) + "LS0tLS1FTkQgQi0tLS0tCg==",
+    "ends": _issued(b"-----END A-----\n"),
+    "blocks": _issued(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"),
+    "dashes": _issued(b"-"),
+    "line breaks": _issued(b"\n"),
+}
+
+
 def client(der: bytes) -> object:
     return CertificateAuthenticator(lambda: [_certificate(_CA)], FakeClock(NOW)).user(der)
 
@@ -83,6 +100,7 @@ TOKENS: dict[str, Callable[[int], str]] = {
 }
 CASES: list[Case] = [
     *cases("certificate request", REQUESTS, request, largest=HEAD),
+    *cases("issued certificate", ISSUED, certificate_problem, largest=OBJECT),
     *cases(
         "client certificate",
         {

@@ -13,11 +13,11 @@ import pytest
 
 import agent.__main__ as agent
 import control.__main__ as control
+from agent.config import AgentConfig
 from kube import log_lines
+from kube.json_logs import JsonFormatter
 from netproxy import logs
-from netproxy.logs import JSONLines
 from wherry import roles
-from wherry.json_logs import JsonFormatter
 
 FORGED = "x\n2026-01-01 00:00:00,000 I control: admin deleted everything"
 BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -46,13 +46,13 @@ async def _work() -> None:
 
 
 def _control(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "work", lambda *given: (_work(), 2))
+    monkeypatch.setattr(control, "work", lambda *given: (_work(), control.Logs(2)))
     assert control.cli(["kube-apiserver"]) == 0
 
 
 def _agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "run", lambda _: _work())
-    monkeypatch.setattr(agent, "from_flags", lambda _: None)
+    monkeypatch.setattr(agent, "from_flags", lambda _: AgentConfig(node_name="n"))
     monkeypatch.setattr(sys, "argv", ["agent"])
     agent.main()
 
@@ -97,6 +97,5 @@ def test_of_a_long_message_or_traceback_the_beginning_is_written() -> None:
     lines = log_lines.LineFormatter(log_lines.FORMAT).format(found).splitlines()
     assert len(lines[0]) < 5 * log_lines.LONGEST and lines[0].endswith("(1000011 characters)")
     assert sum(map(len, lines)) < 10 * log_lines.LONGEST
-    for formatter in (JSONLines(), JsonFormatter()):
-        line = json.loads(formatter.format(record(long, ValueError(long))))
-        assert max(len(value) for value in line.values() if isinstance(value, str)) < 2 * log_lines.LONGEST
+    line = json.loads(JsonFormatter().format(record(long, ValueError(long))))
+    assert max(len(value) for value in line.values() if isinstance(value, str)) < 2 * log_lines.LONGEST

@@ -16,12 +16,14 @@ from wherry.settings import Settings
 def test_flags_are_read_in_upstreams_units_and_reach_the_server(tmp_path: Path) -> None:
     settings = Settings(prefix=str(tmp_path), node_ip="192.0.2.1")
     assert control_config(settings).shutdown_delay == 0
+    assert not control_config(settings).service_account_extend_token_expiration
     file = settings.layout.etc / "apiserver.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(
         "audit-log-maxage: 30\naudit-log-maxsize: 1\nshutdown-delay-duration: 1m30s\nanonymous-auth: true\n"
         "api-audiences: a,b\ndisable-admission-plugins: [Priority]\nmin-request-timeout: 60\n"
         "audit-webhook-mode: blocking\nevent-ttl: 2h\ntls-min-version: VersionTLS13\n"
+        "service-account-extend-token-expiration: true\n"
         "tls-cipher-suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n"
     )
     config = control_config(settings)
@@ -30,6 +32,7 @@ def test_flags_are_read_in_upstreams_units_and_reach_the_server(tmp_path: Path) 
     assert (config.disabled_admission, config.min_watch_timeout, config.event_ttl) == (("Priority",), 60, 7200)
     assert config.audit_webhook_mode == "blocking"
     assert config.tls_cipher_suites == ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",)
+    assert config.service_account_extend_token_expiration
     assert config.tls_min_version == "VersionTLS13"
 
 

@@ -158,3 +158,67 @@ def test_pipes_and_endless_devices_hold_nothing(tmp_path: Path) -> None:
     held = [name for name in ("pipe", "zero", "file", "missing") if home_files.holds(tmp_path / name, b"data")]
     assert held == ["file"]
     assert not home_files.holds(tmp_path / "file", b"dat")
+
+
+def made(folder: Path, content: bytes = b"data") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config").write_bytes(content)
+    return folder / "config"
+
+
+def test_a_file_is_removed_only_while_it_has_the_content(tmp_path: Path) -> None:
+    target = made(tmp_path / ".kube")
+    assert not home_files.remove(target, b"dat", os.getuid()) and target.exists()
+    assert home_files.remove(target, b"data", os.getuid()) and not target.exists()
+    assert not home_files.remove(target, b"data", os.getuid())
+    assert not home_files.remove(tmp_path / "other/config", b"data", os.getuid())
+
+
+def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
+    elsewhere = made(tmp_path / "elsewhere")
+    (tmp_path / ".kube").symlink_to(elsewhere.parent)
+    assert not home_files.remove(tmp_path / ".kube/config", b"data", os.getuid()) and elsewhere.exists()
+    (tmp_path / ".kube").unlink()
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube/config").symlink_to(elsewhere)
+    assert not home_files.remove(tmp_path / ".kube/config", b"data", os.getuid())
+    assert elsewhere.exists() and (tmp_path / ".kube/config").is_symlink()
+
+
+@pytest.mark.parametrize("swapped", ["folder", "file"])
+def test_what_is_put_in_its_place_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str) -> None:
+    elsewhere, target, fstat = made(tmp_path / "elsewhere"), made(tmp_path / ".kube"), os.fstat
+    other = made(tmp_path / "third", b"other")
+
+    def swap(descriptor: int) -> os.stat_result:
+        """Put something else in the place of what was opened, after it was opened."""
+        monkeypatch.setattr(os, "fstat", fstat)
+        if swapped == "folder":
+            target.parent.rename(tmp_path / "moved")
+            (tmp_path / ".kube").symlink_to(elsewhere.parent)
+        else:
+            other.rename(target)
+        return fstat(descriptor)
+
+    monkeypatch.setattr(os, "fstat", swap)
+    removed = home_files.remove(target, b"data", os.getuid())
+    assert elsewhere.exists() and removed == (swapped == "folder")
+    assert (tmp_path / "moved/config").exists() is False
+    if swapped == "file":
+        assert target.read_bytes() == b"other"
+
+
+@pytest.mark.parametrize("foreign", ["folder", "file"])
+def test_nothing_of_others_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreign: str) -> None:
+    target, fstat = made(tmp_path / ".kube"), os.fstat
+
+    def owned(descriptor: int) -> os.stat_result:
+        found = fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode) == (foreign == "folder"):
+            fields = list(found)
+            fields[4] = os.getuid() + 1
+            return os.stat_result(fields)
+        return found
+
+    monkeypatch.setattr(os, "fstat", owned)
+    assert not home_files.remove(target, b"data", os.getuid()) and target.exists()

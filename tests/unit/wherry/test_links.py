@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -99,3 +100,20 @@ def test_a_folder_with_other_files_is_not_replaced(docs: ModuleType, tmp_path: P
     assert not docs.is_free(tmp_path)
     (tmp_path / "sitemap.xml").touch()
     assert docs.is_free(tmp_path)
+
+
+def test_no_module_of_the_current_folder_is_run(
+    docs: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Python puts the current folder, which may be anybody's, before its own modules for -m."""
+    ran: list[tuple[list[str], str | None]] = []
+
+    def run(argv: list[str], *, cwd: str | None = None, **_: object) -> subprocess.CompletedProcess[str]:
+        ran.append((argv, cwd))
+        (tmp_path / "venv").mkdir(exist_ok=True)
+        return subprocess.CompletedProcess(argv, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(docs, "CACHE", tmp_path)
+    assert docs.environment() == tmp_path / "venv/bin/python"
+    assert [argv[2] for argv, _ in ran] == ["venv", "pip"] and {cwd for _, cwd in ran} == {"/"}

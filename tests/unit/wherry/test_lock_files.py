@@ -50,6 +50,12 @@ def test_the_builder_of_the_documentation_site_is_pinned_with_hashes() -> None:
     assert [package for package, (_, hashes) in found.items() if not hashes] == []
 
 
+def test_the_builder_of_packages_is_pinned_with_hashes() -> None:
+    assert [package for package, (_, hashes) in pins("requirements-package.lock").items() if not hashes] == []
+    (version, _) = pins("requirements-package.lock")["setuptools"]
+    assert int(version.split(".")[0]) >= 77, "an older one does not read the license of pyproject.toml"
+
+
 def test_tests_run_with_the_versions_that_are_installed() -> None:
     installed, tested = (pins(name) for name in NAMES)
     assert {package: tested.get(package) for package in installed} == installed

@@ -58,6 +58,35 @@ def test_what_has_the_form_of_a_secret_is_removed(secret: str, word: str) -> Non
         "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nhunter2\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nhunter2",
         "key: LS0tLS1CRUdJTihunter2",
+        r'{"msg":"body {\"password\":\"hunter2\"}"}',
+        r'msg="{\"token\": \"hunter2\"}"',
+        r'{"a":"{\"b\":\"{\\\"password\\\":\\\"x\\\\\\\"hunter2\\\"}\"}"}',
+        r'{"msg":"{\"password\":\"x\\\"hunter2\"}"}',
+        '"password" : [ "x", "hunter2" ]',
+        '"tokens": [\n    "x",\n    "hunter2"\n  ]',
+        '{"password":{"value":"hunter2"}}',
+        '"pwd": 17, "secret": "hunter2"',
+        "password: |\n  x\n\n  hunter2",
+        "  password: >-  # folded\n      hunter2",
+        "passwords:\n- x\n- hunter2",
+        "passwords:\n  - x\n  - y: z\n    hunter2",
+        '{"auths":{"r":{"auth":"aHVudGVyhunter2"}}}',
+        '[plugins.auth]\nauth = "aHVudGVyhunter2="',
+        "//registry.example/:_auth=aHVudGVyhunter2==",
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2aaaaaaaa==;x",
+        "SharedAccessKey=hunter2",
+        "X-Auth-Key: hunter2",
+        "token=abc;hunter2",
+        "password=a,hunter2",
+        "password = hunter2",
+        "PASSWORD=$(echo hunter2)",
+        "password=a'b'\"hunter2\"",
+        "password: 'it''s hunter2'",
+        'password="a"hunter2',
+        "password => 'hunter2'",
+        "--password a&hunter2",
+        "--password=a&hunter2",
+        r"password: \"hunter2\"",
     ],
 )
 def test_usual_forms_are_known(text: str) -> None:
@@ -76,6 +105,22 @@ def test_usual_forms_are_known(text: str) -> None:
         "password",
         "password  ",
         "--token",
+        "-",
+        "-a",
+        "-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "password=",
+        "password =",
+        "password: #",
+        "password:[",
+        "password:[\n",
+        "password: |\n",
+        "passwords:\n- ",
+        'password="',
+        "password=\\",
+        'password="\\\\',
+        "password\\\\",
+        "auth: ",
+        "token" + "." * 64 + " " * 8,
     ],
 )
 def test_time_is_proportional_to_the_text(unit: str) -> None:
@@ -103,10 +148,33 @@ def test_keys_kubeconfigs_and_bootstrap_tokens_are_removed() -> None:
         "tcp LISTEN 0 128 10.0.0.1:6443 users:((wherry,pid=1))",
         "-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment default/kubernetes:https -j KUBE-SVC-NPX46M4PTMTKRN6Y",
         "https://10.0.0.1:6443/api/v1/pods?watch=true&resourceVersion=17",
+        '{"automountServiceAccountToken":false,"tokens":[],"secret":{},"cookie":null}',
+        "tokens:\n  name: a\nother: b",
+        "the author of a token reads authentication: none",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('{"password":"x","name":"y"}', '{"password":<removed>,"name":"y"}'),
+        (
+            r'{"m":"{\"password\":\"x\",\"name\":\"y\"}","z":1}',
+            r'{"m":"{\"password\":<removed>,\"name\":\"y\"}","z":1}',
+        ),
+        ("password=a,b,user=c", "password=<removed>,user=c"),
+        ("user=c;password=a;b;host=d", "user=c;password=<removed>;host=d"),
+        ("a:\n  password: |\n    x\n    y\n  user: z", "a:\n  password: |\n<removed>\n  user: z"),
+        ("tokens:\n- a\n- b\nuser: z", "tokens:\n<removed>\nuser: z"),
+        ('"password": 5, "name": "y"', '"password": <removed>, "name": "y"'),
+        ("login?password=a&user=b", "login?password=<removed>&user=b"),
+    ],
+)
+def test_what_follows_a_value_stays(text: str, left: str) -> None:
+    assert redacted(text) == left
 
 
 def test_arguments_headers_and_options_are_removed() -> None:
@@ -117,6 +185,8 @@ def test_arguments_headers_and_options_are_removed() -> None:
         "volumeAttributes": {"a": "hunter2"},
         "options": {"a": "hunter2"},
         "apiToken": "hunter2",
+        "apiTokens": ["hunter2", {"name": "b"}],
+        "auth": "hunter2",
         "secretName": "kept",
     }
     found = without_values(spec)

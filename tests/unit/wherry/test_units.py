@@ -108,3 +108,24 @@ async def test_a_reset_removes_the_logind_delay_and_no_other_file(
     drop_in.write_text(f"{DROP_IN_HEAD}[Login]\nInhibitDelayMaxSec=5\n")
     await units.forget_shutdown_delay(drop_in)
     assert not drop_in.exists() and reported == [["systemctl", "kill", "--signal=HUP", "systemd-logind"]]
+
+
+@pytest.mark.parametrize("daemon", [*ROLES, "containerd"])
+def test_no_unit_starts_on_a_machine_without_a_cluster(daemon: str) -> None:
+    (path,) = settings_of(daemon)["ConditionPathExists"]
+    assert path in ("/etc/wherry/wherry.json", "/etc/wherry/containerd.toml")
+
+
+def test_the_packages_unit_is_used_where_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    etc, packaged = tmp_path / "etc", tmp_path / "packaged"
+    for folder in (etc, packaged):
+        folder.mkdir()
+    monkeypatch.setattr(units, "FOLDER", etc)
+    monkeypatch.setattr(units, "PACKAGED", packaged)
+    units.install_unit("a.service", "one")
+    assert (etc / "a.service").read_text() == "one" and (etc / "a.service").stat().st_mode & 0o777 == 0o600
+    (packaged / "a.service").write_text("two")
+    units.install_unit("a.service", "one")
+    assert (etc / "a.service").read_text() == "one"
+    units.install_unit("a.service", "two")
+    assert not (etc / "a.service").exists()

@@ -36,8 +36,11 @@ class World:
         self.signer = TokenSigner(key or pki.new_key())
         self.accounts = ServiceAccountAuthenticator(self.signer, self.objects.get, self.clock)
 
-    def request(self, **spec: Any) -> dict[str, Any]:
-        return token_request(self.accounts, self.signer, self.objects.get, self.clock, self.account, {"spec": spec})
+    def request(self, extend: bool = True, **spec: Any) -> dict[str, Any]:
+        request = {"spec": spec}
+        return token_request(
+            self.accounts, self.signer, self.objects.get, self.clock, self.account, request, extend=extend
+        )
 
     def for_pod(self, **spec: Any) -> str:
         ref = {"kind": "Pod", "apiVersion": "v1", "name": "web-1", "uid": "pod-1"}
@@ -145,11 +148,13 @@ async def test_a_rotated_keys_tokens_stay_good(world: World) -> None:
     assert await accounts.authenticate(Credentials(token=token)) is not None
 
 
-async def test_kubelet_requested_tokens_are_valid_for_a_year_and_contain_warnafter(world: World) -> None:
+async def test_kubelet_requested_tokens_are_valid_for_a_year_and_contain_warnafter_if_extended(world: World) -> None:
     token = world.for_pod(expirationSeconds=3607)
     claims = jwt.decode(token, options={"verify_signature": False})
     assert claims["exp"] - claims["iat"] == 365 * 24 * 3600
     assert claims["kubernetes.io"]["warnafter"] - claims["iat"] == 3607
+    exact = jwt.decode(world.for_pod(expirationSeconds=3607, extend=False), options={"verify_signature": False})
+    assert exact["exp"] - exact["iat"] == 3607 and "warnafter" not in exact["kubernetes.io"]
     short = jwt.decode(world.for_pod(expirationSeconds=3607, audiences=["vault"]), options={"verify_signature": False})
     assert short["exp"] - short["iat"] == 3607 and "warnafter" not in short["kubernetes.io"]
 

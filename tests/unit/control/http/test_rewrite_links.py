@@ -11,7 +11,7 @@ from control.http.exchange import Request
 from control.http.html_page import LONGEST_TAG, Page
 from control.http.rewrite_links import PIECE, prefix_of, rewrite_link, to_the_root, unpacked
 from kube.errors import StatusError
-from tests.support.cost import Case, steps
+from tests.support.cost import Case, Lines, steps
 
 RANDOM_PARTS = (
     *(
@@ -207,6 +207,33 @@ async def test_a_page_is_rewritten_in_small_pieces_each_at_a_turn(
 def test_tags_without_addresses_pass_together(text: bytes) -> None:
     case = Case("tags", lambda size: text * size, Page(str.upper).feed)
     assert steps(case, case.build(1000)) < 30
+
+
+@pytest.mark.parametrize("element", [b"a", b"iframe"])
+@pytest.mark.parametrize("attribute", [b"href=/ ", b"src='/a/a' ", b"a=b ", b"a ", b"= ", b"''", b"/"])
+def test_a_tag_of_many_attributes_takes_bounded_work_in_each_step(element: bytes, attribute: bytes) -> None:
+    led: list[str] = []
+
+    def lead(url: str) -> str:
+        led.append(url)
+        return url
+
+    for size in (LONGEST_TAG // 2, LONGEST_TAG - 32, LONGEST_TAG + 32, 4 * LONGEST_TAG):
+        page, text = Page(lead), b"<" + element + b" " + attribute * (size // len(attribute)) + b"><a href=/x>"
+        for at in range(0, len(text), PIECE):
+            del led[:]
+            with Lines() as lines:
+                page.feed(text[at : at + PIECE])
+            assert lines.count < 60_000 and len(led) <= 3
+        assert page.end() == b""
+
+
+def test_only_the_first_attribute_of_a_name_is_an_address() -> None:
+    page = Page(lambda url: "/led" + url)
+    text = b"<iframe src=/a SRC=/b longdesc='/c' src longdesc=/d><a href=/e><a x=y href=/f HREF=/g>"
+    assert page.feed(text) == (
+        b'<iframe src="/led/a" SRC=/b longdesc="/led/c" src longdesc=/d><a href="/led/e"><a x=y href="/led/f" HREF=/g>'
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))

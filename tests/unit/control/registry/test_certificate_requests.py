@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from control.registry.certificates.issued import certificate_problem
 from kube.json_object import Object
 from tests.unit.control.registry.strategies import created, problems, update_problems
 
@@ -112,3 +113,25 @@ def test_verdicts_are_one_and_true(conditions: list[Object], output: list[str]) 
 
 def test_signers_of_others_may_take_several_common_names() -> None:
     assert problems(requested(request=TWO)) == []
+
+
+BLOCK = "-----BEGIN {0}-----\nAA==\n-----END {0}-----\n"
+ISSUED = [
+    (BLOCK.format("CERTIFICATE"), ""),
+    (2 * BLOCK.format("CERTIFICATE"), ""),
+    ("text\n" + BLOCK.format("CERTIFICATE") + "more", ""),
+    (BLOCK.format("CERTIFICATE").replace("\n", " \r\n"), ""),
+    ("-----BEGIN A-----\n" + BLOCK.format("CERTIFICATE"), ""),
+    ("-----BEGIN A-----\n-----END B-----\n" + BLOCK.format("CERTIFICATE"), ""),
+    (BLOCK.format("CERTIFICATE") + BLOCK.format("A KEY"), 'only CERTIFICATE PEM blocks are allowed, found "A KEY"'),
+    (BLOCK.format("CERTIFICATE").replace("AA", "A: b\n\nAA"), "no PEM block headers are permitted"),
+    ("text" + BLOCK.format("CERTIFICATE"), "must contain at least one CERTIFICATE PEM block"),
+    ("-----BEGIN CERTIFICATE-----\nAA==\n", "must contain at least one CERTIFICATE PEM block"),
+    ("text", "must contain at least one CERTIFICATE PEM block"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), ISSUED)
+def test_blocks_of_an_issued_certificate_are_found_as_by_go(text: str, problem: str) -> None:
+    assert certificate_problem(base64.b64encode(text.encode()).decode()) == problem

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kube.json_object import Object
+from tests.support.cost import Lines
 from tests.unit.control.registry.strategies import problems
 
 STORAGE, FLOW = "storage.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1"
@@ -131,6 +132,18 @@ TOO_LONG_TOKEN = "may not specify a duration larger than 2^32 seconds"
 )
 def test_a_wrong_value_is_refused_under_its_path(wrong: Object, error: str) -> None:
     assert problems(wrong) == [error]
+
+
+def test_the_hash_bits_of_queues_are_estimated_as_upstream_in_constant_time() -> None:
+    assert problems(level(queues=64, handSize=10)) == []
+    for queues, hand in ((65, 10), (10_000_000, 10_000_000), (2**31 - 1, 2**31 - 1)):
+        with Lines() as lines:
+            found = problems(level(queues=queues, handSize=hand))
+        assert found[-1] == (
+            f"{QUEUING}.queuing.handSize: Invalid value: {hand}: required entropy bits of deckSize {queues} and handSize "
+            f"{hand} should not be greater than 60"
+        )
+        assert lines.count < 3000
 
 
 def test_fewer_queues_than_one_are_refused() -> None:

@@ -99,6 +99,7 @@ def good(tmp_path: Path) -> Facts:
         "kubelet-client-certificate": str(keys / "apiserver-kubelet-client.crt"),
         "kubelet-client-key": str(keys / "apiserver-kubelet-client.key"),
         "request-timeout": "1m0s",
+        "service-account-extend-token-expiration": "false",
         "service-account-signing-key-file": str(keys / "sa.key"),
         "tls-cert-file": str(keys / "apiserver.crt"),
         "tls-private-key-file": str(keys / "apiserver.key"),
@@ -335,6 +336,7 @@ DEFECTS: dict[str, Change] = {
     "1.2.26": both(with_etcd(), flag("etcd-cafile", "")),
     "1.2.27": flag("encryption-provider-config", ""),
     "1.2.28": written("encryption-provider-config", "resources: [{resources: [secrets], providers: [identity: {}]}]"),
+    "1.2.30": flag("service-account-extend-token-expiration", "true"),
     "1.2.29": probed(api_weak_suite="TLSv1.2 AES128-SHA"),
     "1.3.1": objects("Pod", *[{"metadata": {}, "spec": {"containers": []}, "status": {"phase": "Failed"}}] * 14000),
     "1.3.2": listening("control", 10257),
@@ -418,7 +420,7 @@ DEFECTS: dict[str, Change] = {
 }
 CANNOT_FAIL = {
     *("1.1.7", "1.1.8", "1.1.15", "1.1.16", "1.1.17", "1.1.18", "4.2.6", "4.2.8"),  # not here
-    *("1.2.21", "1.2.30"),  # built in
+    "1.2.21",  # built in
     "5.1.7",  # always a warning: the administrator's kubeconfig is in the group
 }
 

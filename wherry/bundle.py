@@ -1,0 +1,226 @@
+"""Bundles for machines without Internet access: a tar with a manifest, Debian packages and archives of images.
+
+The manifest is the first member and has the SHA-256 of each file; the digest of the manifest, which `create` prints, stands for
+the whole bundle. SHA256SUMS has the same hashes for `sha256sum --check`, so that a machine without Wherry can verify what it
+installs first. Nothing is written by a reader before all hashes are right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from wherry.errors import WherryError
+from wherry.oci import ARCHITECTURE
+
+MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
+FORMAT = 1
+PACKAGES, IMAGES = "packages", "images"
+MANIFEST_BYTES = 1 << 20
+"""Largest manifest that is read: thousands of files."""
+_PATH = re.compile(rf"(?:{PACKAGES}/[A-Za-z0-9][A-Za-z0-9._+~%:-]*\.deb|{IMAGES}/[A-Za-z0-9][A-Za-z0-9._+-]*\.tar)")
+_DIGEST = re.compile("[0-9a-f]{64}")
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of a bundle."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files of a bundle in their order; `digest` is that of the manifest itself."""
+
+    version: str
+    architecture: str
+    files: tuple[Member, ...]
+    digest: str
+
+
+def write(target: Path, sources: Sequence[tuple[str, Path]], version: str) -> str:
+    """Write a new bundle of files (path in the bundle, file) and return the digest of its manifest; raises WherryError."""
+    for path, _ in sources:
+        if not _PATH.fullmatch(path):
+            raise WherryError(f"{path} is no name in a bundle: rename the file to letters, digits and ._+~-")
+    if twice := {path for path, _ in sources if [each for each, _ in sources].count(path) > 1}:
+        raise WherryError(f"two files have the name {min(twice)}: rename one of them")
+    members = [_member(path, source) for path, source in sources]
+    content = {
+        "format": FORMAT,
+        "version": version,
+        "architecture": ARCHITECTURE,
+        "files": [asdict(m) for m in members],
+    }
+    manifest = (json.dumps(content, indent=1) + "\n").encode()
+    sums = "".join(f"{member.sha256}  {member.path}\n" for member in members).encode()
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in ((MANIFEST, manifest), (SUMS, sums)):
+            tar.addfile(_entry(name, len(data)), io.BytesIO(data))
+        for member, (_, source) in zip(members, sources, strict=True):
+            with source.open("rb") as file:
+                reader = _Hashing(file)
+                try:
+                    tar.addfile(_entry(member.path, member.size), reader)  # type: ignore[arg-type]
+                except OSError as error:
+                    raise WherryError(f"{source} cannot be written to the bundle: {error}") from error
+            if reader.digest() != member.sha256:
+                raise WherryError(f"{source} changed while it was read: run the command again")
+    return hashlib.sha256(manifest).hexdigest()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a bundle, once for all that is read of it; raises WherryError if it is no regular file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise WherryError(f"{path} cannot be read: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise WherryError(f"{path} is no bundle: it is not a regular file")
+        yield file
+
+
+def verify(file: IO[bytes], digest: str = "") -> Manifest:
+    """Read a whole bundle and return its manifest; raises WherryError at the first file that does not match it."""
+    manifest: list[Manifest] = []
+
+    def ignore(_: Member) -> None:
+        return None
+
+    _walk(file, digest, manifest.append, ignore)
+    return manifest[0]
+
+
+def unpack(file: IO[bytes], manifest: Manifest, kind: str, folder: Path) -> list[Path]:
+    """Write the files of a kind into a private folder and return their paths; raises WherryError if one has changed."""
+    found: list[Path] = []
+
+    def place(member: Member) -> IO[bytes] | None:
+        name = member.path.removeprefix(f"{kind}/")
+        if name == member.path:
+            return None
+        found.append(folder / name)
+        return open(os.open(found[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+    _walk(file, manifest.digest, lambda _: None, place)
+    return found
+
+
+def _walk(
+    file: IO[bytes],
+    digest: str,
+    begin: Callable[[Manifest], None],
+    place: Callable[[Member], IO[bytes] | None],
+) -> None:
+    """Read a bundle from its beginning: `place` returns where to write a member, if anywhere."""
+    file.seek(0)
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            manifest = _manifest(tar, digest)
+            begin(manifest)
+            _next(tar, SUMS)
+            for member in manifest.files:
+                entry = _next(tar, member.path)
+                target = place(member)
+                try:
+                    if entry.size != member.size or _copy(tar.extractfile(entry), target) != member.sha256:
+                        raise WherryError(
+                            f"{member.path} of the bundle is damaged: its SHA-256 is not that of the manifest"
+                        )
+                finally:
+                    if target is not None:
+                        target.close()
+            if (more := tar.next()) is not None:
+                raise WherryError(f"the bundle has a file that its manifest does not name: {more.name!r}")
+    except (tarfile.TarError, EOFError, UnicodeError) as error:
+        raise WherryError(f"this is no bundle, or it is damaged: {error}") from error
+
+
+def _manifest(tar: tarfile.TarFile, digest: str) -> Manifest:
+    entry = _next(tar, MANIFEST)
+    file = tar.extractfile(entry)
+    if entry.size > MANIFEST_BYTES or file is None:
+        raise WherryError(f"this is no bundle: {MANIFEST} is too large")
+    data = file.read()
+    found = hashlib.sha256(data).hexdigest()
+    if digest and found != digest:
+        raise WherryError(f"the bundle has the SHA-256 {found}, not the one given")
+    try:
+        content = json.loads(data)
+        members = tuple(Member(str(each["path"]), int(each["size"]), str(each["sha256"])) for each in content["files"])
+        manifest = Manifest(str(content["version"]), str(content["architecture"]), members, found)
+        number = content["format"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WherryError(f"this is no bundle: {MANIFEST} cannot be read") from error
+    if number != FORMAT:
+        raise WherryError(f"the bundle has format {number}; this version of Wherry reads {FORMAT}")
+    for member in members:
+        if not _PATH.fullmatch(member.path) or not _DIGEST.fullmatch(member.sha256):
+            raise WherryError(f"this is no bundle: {MANIFEST} names {member.path!r}")
+    if len({member.path for member in members}) != len(members):
+        raise WherryError(f"this is no bundle: {MANIFEST} names a file twice")
+    return manifest
+
+
+def _next(tar: tarfile.TarFile, name: str) -> tarfile.TarInfo:
+    entry = tar.next()
+    if entry is None or entry.name != name or not entry.isreg() or entry.issparse():
+        raise WherryError(f"this is no bundle, or it is incomplete: there is no {name} where it should be")
+    return entry
+
+
+def _copy(source: IO[bytes] | None, target: IO[bytes] | None) -> str:
+    """Copy to a target, if there is one, and return the SHA-256 of all that was read."""
+    digest = hashlib.sha256()
+    while source is not None and (block := source.read(_BLOCK)):
+        digest.update(block)
+        if target is not None:
+            target.write(block)
+    return digest.hexdigest()
+
+
+def _member(path: str, source: Path) -> Member:
+    try:
+        with source.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise WherryError(f"{source} is not a regular file")
+            return Member(path, os.fstat(file.fileno()).st_size, _copy(file, None))
+    except OSError as error:
+        raise WherryError(f"{source} cannot be read: {error.strerror}") from error
+
+
+def _entry(name: str, size: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o644
+    return entry
+
+
+class _Hashing:
+    """A file whose digest is that of what was read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._digest = file, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        block = self._file.read(size)
+        self._digest.update(block)
+        return block
+
+    def digest(self) -> str:
+        return self._digest.hexdigest()

@@ -1,0 +1,132 @@
+"""Commands for machines without Internet access: `wherry bundle create|load`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wherry import options
+from wherry.errors import WherryError
+from wherry.membership import installed, root
+from wherry.progress import console, step
+
+bundle_app = typer.Typer(no_args_is_help=True, help="Bundle packages and images for airgap.")
+
+
+@bundle_app.command("create")
+def bundle_create(
+    path: Annotated[Path, typer.Argument(help="The bundle to write.", show_default=False)],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Debian packages (NAME.deb) and archives of images (NAME.tar).", show_default=False),
+    ] = None,
+    prefix: options.Prefix = "/",
+    *,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image", help="Image of this machine's containerd. May be repeated. Default: none.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write packages and images to a new file.
+
+    Prints the SHA-256 of the file's manifest, for `wherry bundle load`.
+    """
+    from wherry import VERSION, bundle, images, snapshot_files
+
+    if not files and not image:
+        raise WherryError("name packages, archives of images or images (--image)")
+    sources = [(_place(file), file) for file in files or ()]
+    snapshot_files.require_new(path)
+    with _reported(path), snapshot_files.private_folder(path.absolute().parent) as folder:
+        if image:
+            root()
+            saved = folder / "saved.tar"
+            with step("save images"):
+                asyncio.run(images.save(installed(prefix), saved, image))
+            sources.append((f"{bundle.IMAGES}/saved.tar", saved))
+        with step("write the bundle"):
+            (folder / "bundle").touch(mode=0o600)  # images may be private
+            digest = bundle.write(folder / "bundle", sources, VERSION)
+            snapshot_files.publish(folder / "bundle", path)
+    print(digest)
+
+
+@bundle_app.command("load")
+def bundle_load(
+    path: Annotated[Path, typer.Argument(help="The bundle.", show_default=False)],
+    prefix: options.Prefix = "/",
+    *,
+    sha256: Annotated[
+        str,
+        typer.Option(
+            "--sha256", help="SHA-256 that `wherry bundle create` printed. Default: not checked.", show_default=False
+        ),
+    ] = "",
+) -> None:
+    """Verify a bundle, install its packages and load its images.
+
+    Packages that are installed in the same version or a newer one are left out. Images need a machine that has a cluster.
+    """
+    from wherry import bundle, snapshot_files
+    from wherry import settings as saved
+    from wherry.layout import Layout
+    from wherry.oci import ARCHITECTURE
+
+    root()
+    settings = saved.load(prefix)
+    with bundle.opened(path) as file, _reported(path):
+        with step("verify the bundle"):
+            manifest = bundle.verify(file, sha256.lower())
+        if manifest.architecture != ARCHITECTURE:
+            raise WherryError(f"the bundle is for {manifest.architecture}, and this machine is {ARCHITECTURE}")
+        has_images = any(each.path.startswith(f"{bundle.IMAGES}/") for each in manifest.files)
+        with snapshot_files.private_folder(Layout(Path(prefix)).state) as folder:
+            _install(bundle.unpack(file, manifest, bundle.PACKAGES, folder))
+            if has_images and settings is not None:
+                _load_images(prefix, bundle.unpack(file, manifest, bundle.IMAGES, folder))
+    if has_images and settings is None:
+        raise WherryError("the images are not loaded, because there is no cluster: run `wherry up`, then this again")
+
+
+def _place(file: Path) -> str:
+    """Return the path of a file in a bundle, by the end of its name."""
+    for end, folder in ((".deb", "packages"), (".tar", "images")):
+        if file.name.endswith(end):
+            return f"{folder}/{file.name}"
+    raise WherryError(f"{file} is neither a Debian package (.deb) nor an archive of images (.tar)")
+
+
+def _install(files: Sequence[Path]) -> None:
+    from wherry import bundle_packages
+
+    if files:
+        with step("install packages"):
+            found = asyncio.run(bundle_packages.install(files))
+        for name in found:
+            console.print(f"installed {name}", markup=False, soft_wrap=True)
+
+
+def _load_images(prefix: str, archives: Sequence[Path]) -> None:
+    from wherry import containerd
+
+    for archive in archives:
+        with step(f"load {archive.name}"):
+            names = asyncio.run(containerd.load_archive(installed(prefix), archive))
+        for name in names:
+            console.print(name, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into the command's."""
+    try:
+        yield
+    except OSError as error:
+        raise WherryError(f"{error.filename or path}: {error.strerror or error}") from error
