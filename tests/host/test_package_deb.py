@@ -17,7 +17,7 @@ from wherry import VERSION
 from wherry.units import UNITS
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.timeout(900)  # a package is built first
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # a package is built first
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >>/run/systemctl.calls
 case "$*" in *MainPID*wherry-control* | *MainPID*wherry-agent*) echo 4711 ;; *MainPID*) echo 0 ;; esac
