@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from control import features
 from control.access import Access
@@ -19,7 +18,7 @@ from control.config import ControlConfig
 from control.custom.definitions import Definitions
 from control.fairness import debug as fairness_debug
 from control.fairness.flow_schema_controller import list_size
-from control.http.exchange import Request
+from control.http.exchange import Handler, Request
 from control.node_dialer import NodeDialer
 from control.registry.registry import Registry
 from control.registry.strategy_context import Settings
@@ -101,7 +100,7 @@ class Serving:
         fairness, metrics = fairness_of(config), RequestMetrics()
         extensions = Extensions()
 
-        def finite_routes() -> Any:
+        def finite_routes() -> Handler:
             from control.server.exposition import Exposition
             from control.server.finite import build
 

@@ -1,8 +1,8 @@
 """The kubelet's HTTP API: its routes, behind the filter that every request passes first (auth_filter.py).
 
 Paths, parameters and messages are upstream's (pkg/kubelet/server): the API server of any cluster calls them for logs, exec,
-attach, port-forward, and metrics servers scrape the rest. The routes are Starlette's, FastAPI's own foundation: nothing here
-has a request model, and the agent starts 0.15 s sooner and 15 MB smaller without one.
+attach, port-forward, and metrics servers scrape the rest. The routes are Starlette's: nothing here has a request
+model, for which FastAPI would add 0.15 s to the start and 15 MB.
 """
 
 from __future__ import annotations

@@ -30,8 +30,6 @@ from kube.schema import wire
 
 Header = tuple[bytes, bytes]
 JSON = b"application/json"
-USER = "wherry.user"
-"""Key of an ASGI scope for the name of the user who makes the request, for applications behind the pipeline."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 """Syntax of Go's integers; Python's int() also accepts underscores, blanks and other scripts' digits."""
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))

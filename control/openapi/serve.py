@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 import msgspec
-from fastapi import Request, Response
-from starlette.exceptions import HTTPException
 
 from control.custom.definitions import Definitions
-from control.http.exchange import USER
+from control.http.exchange import Request, Response
 from control.openapi.documents import PROTOBUF, Documents
 from control.openapi.zipped_documents import ZippedDocuments, unzipped
 from control.resource_metrics.objects import RESOURCES as METRICS
+from kube import errors
 from kube.resources import RESOURCES, Resource
 
 EVERYTHING = (*RESOURCES, *METRICS)
@@ -41,12 +40,12 @@ def _of(found: Documents) -> ZippedDocuments:
 
 
 async def answer(
-    path: str, request: Request, custom: Definitions | None = None, resources: Sequence[Resource] = EVERYTHING
+    request: Request, custom: Definitions | None = None, resources: Sequence[Resource] = EVERYTHING
 ) -> Response:
-    """Answer /openapi/v2, /openapi/v3 and /openapi/v3/{api/v1,apis/group/version}; 404 for what is not served."""
+    """Answer /openapi/v2, /openapi/v3 and /openapi/v3/{api/v1,apis/group/version}; raises 404 for what is not served."""
     _documents = documents(custom, resources)
-    parts = path.strip("/").split("/")
-    accept = request.headers.get("accept", "")
+    parts = request.path.strip("/").split("/")
+    accept = request.header(b"accept")
     if parts == ["openapi", "v2"]:
         if "proto-openapi.spec.v2" in accept:
             etag = _documents.v2_etag() + "P"
@@ -55,34 +54,38 @@ async def answer(
             request, _documents, "v2", _documents.v2_etag(), "application/json", _documents.snapshot().v2
         )
     if parts == ["openapi", "v3"]:
-        return Response(msgspec.json.encode(_documents.index()), media_type="application/json")
+        return Response(200, msgspec.json.encode(_documents.index()))
     if parts[:2] == ["openapi", "v3"]:
         root = "/".join(parts[2:])
         if _V3_PROTOBUF in accept and "json" not in accept and "*/*" not in accept:
-            raise HTTPException(406)
+            raise errors.StatusError(406, "NotAcceptable", "Not Acceptable")
         if root not in _documents.index()["paths"]:
-            raise HTTPException(404)
+            raise errors.path_not_found()
         etag = _documents.hash(root)
-        if request.query_params.get("hash", etag) != etag:  # a URL that names its content never shows another
-            return Response(status_code=301, headers={"Location": f"/openapi/v3/{root}?hash={etag}"})
+        if "hash" in request.query and request.option("hash") != etag:
+            # A URL that names its content never shows another.
+            return Response(301, headers=[(b"location", f"/openapi/v3/{root}?hash={etag}".encode())])
         snapshot = _documents.snapshot()
         return await _send(request, _documents, root, etag, "application/json", lambda: snapshot.v3(root) or b"")
-    raise HTTPException(404)
+    raise errors.path_not_found()
 
 
 async def _send(
     request: Request, found: Documents, name: str, etag: str, kind: str, make: Callable[[], bytes]
 ) -> Response:
-    headers = {"ETag": f'"{etag}"', "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-cache, private"}
-    if "hash" in request.query_params:
-        # The URL names its content, so it may be kept for good.
-        headers["Cache-Control"] = "public, immutable"
-    if etag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    user = request.scope.get(USER, "")
+    # A URL that names its content may be kept for good.
+    caching = b"public, immutable" if "hash" in request.query else b"no-cache, private"
+    headers = [
+        (b"etag", f'"{etag}"'.encode()),
+        (b"vary", b"Accept, Accept-Encoding"),
+        (b"cache-control", caching),
+    ]
+    if etag in request.header(b"if-none-match"):
+        return Response(304, headers=headers)
+    user = request.user.name
     body = await _of(found).get(user, name, etag, make)
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["Content-Encoding"] = "gzip"
+    if b"gzip" in request.headers.get(b"accept-encoding", b""):
+        headers.append((b"content-encoding", b"gzip"))
     else:
         body = await unzipped(user, body)
-    return Response(body, media_type=kind, headers=headers)
+    return Response(200, body, kind.encode(), headers)

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fastapi import Request, Response
 
+from control.auth.user import UserInfo
+from control.http.exchange import Request, Response
+from control.http.pieces import whole
 from control.openapi import serve
 from control.openapi.documents import Documents
 from control.openapi.zipped_documents import ZippedDocuments, unzipped
@@ -70,14 +72,18 @@ async def test_many_requests_for_a_document_build_and_compress_it_once(monkeypat
     monkeypatch.setattr(Documents, "v3", lambda self, root: (built.append(root), v3(self, root))[1])
     monkeypatch.setattr(serve, "_built_in", Documents(serve.EVERYTHING))
 
+    async def no_body(limit: int) -> bytes:
+        return b""
+
     async def get(*headers: tuple[bytes, bytes]) -> Response:
-        scope = {"type": "http", "query_string": b"", "headers": [(b"accept", b"*/*"), *headers]}
-        return await serve.answer("/openapi/v3/apis/policy/v1", Request(scope))
+        request = Request("GET", "/openapi/v3/apis/policy/v1", b"", dict(((b"accept", b"*/*"), *headers)), no_body)
+        request.user = UserInfo("u")
+        return await serve.answer(request)
 
     zipped = await asyncio.gather(*(get((b"accept-encoding", b"gzip")) for _ in range(8)))
     plain = await asyncio.gather(*(get() for _ in range(3)))
     assert (len(compressed), built) == (1, ["apis/policy/v1"])
-    assert {gzip.decompress(each.body) for each in zipped} == {bytes(each.body) for each in plain}
+    assert {gzip.decompress(whole(each.body)) for each in zipped} == {whole(each.body) for each in plain}
 
 
 class Custom:
