@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -143,21 +144,29 @@ async def image_digests(settings: Settings) -> dict[str, str]:
 
 
 async def load_from_docker(settings: Settings, image: str) -> list[str]:
-    """Bring an image of the local Docker engine over."""
-    import docker
-    from docker.errors import DockerException, ImageNotFound
-
+    """Copy an image of the local Docker engine, with the package of the extra `docker`."""
+    try:
+        import docker
+        from docker.errors import DockerException, ImageNotFound
+        from requests import RequestException
+    except ModuleNotFoundError as error:
+        raise WherryError(
+            f"{image} cannot be read from the local Docker engine without the Python package docker: load an archive instead "
+            f"(`docker save -o image.tar {shlex.quote(image)}`, `wherry image load ./image.tar`), or install the package "
+            "(`scripts/install --docker`, or `pip install 'wherry[docker]'`)"
+        ) from error
     try:
         engine = docker.from_env()
-        found = engine.images.get(image)
+        engine.images.get(image)
         with tempfile.NamedTemporaryFile(suffix=".tar") as file:
-            for chunk in found.save(named=image):
+            # The engine completes the name (nginx to nginx:latest); Image.save() accepts only complete ones.
+            for chunk in engine.api.get_image(image):
                 file.write(chunk)
             file.flush()
             return await load_archive(settings, Path(file.name))
     except ImageNotFound as error:
         raise WherryError(f"the local Docker engine has no image {image}: `docker pull {image}` first") from error
-    except DockerException as error:
+    except (DockerException, RequestException) as error:
         raise WherryError(f"the local Docker engine does not answer ({error}): start it, or name an archive") from error
 
 

@@ -22,7 +22,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in TREE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("requirements.lock", "requirements-kubectl.lock", "pyproject.toml"):
+    for name in ("requirements.lock", "requirements-docker.lock", "requirements-kubectl.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     return folder
 
@@ -35,8 +35,10 @@ def venv(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def install(checkout: Path, venv: Path | str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [str(checkout / "scripts/install"), str(venv)]
+def install(
+    checkout: Path, venv: Path | str, folder: Path | None = None, *options: str
+) -> subprocess.CompletedProcess[str]:
+    command = [str(checkout / "scripts/install"), str(venv), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=folder)
 
 
@@ -67,6 +69,18 @@ def test_there_is_what_the_lock_names_and_no_installer(checkout: Path, venv: Pat
 def test_a_second_run_installs_nothing(checkout: Path, venv: Path) -> None:
     done = install(checkout, venv)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_client_of_the_docker_engine_is_added_on_request_and_kept(checkout: Path, venv: Path) -> None:
+    before, found = packages(venv), "installing the client of the Docker engine\n"
+    assert "docker" not in before
+    done = install(checkout, venv, None, "--docker")
+    assert (done.returncode, done.stdout) == (0, found), done.stderr
+    assert {"docker", "requests"} <= packages(venv) - before and not {"pip", "setuptools"} & packages(venv)
+    assert install(checkout, venv).stdout == ""
+    lock = checkout / "requirements-docker.lock"
+    lock.write_text(lock.read_text() + "# changed\n")
+    assert install(checkout, venv).stdout == found, "an installed client follows the lock"
 
 
 def test_modules_in_the_current_folder_are_not_imported(checkout: Path, venv: Path, tmp_path: Path) -> None:

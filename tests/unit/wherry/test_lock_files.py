@@ -34,7 +34,7 @@ def pins(name: str) -> dict[str, tuple[str, list[str]]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_package_has_hashes(name: str) -> None:
     found = pins(name)
-    assert len(found) > 50
+    assert len(found) > 40
     assert [package for package, (_, hashes) in found.items() if not hashes] == []
 
 
@@ -54,6 +54,14 @@ def test_the_builder_of_packages_is_pinned_with_hashes() -> None:
     assert [package for package, (_, hashes) in pins("requirements-package.lock").items() if not hashes] == []
     (version, _) = pins("requirements-package.lock")["setuptools"]
     assert int(version.split(".")[0]) >= 77, "an older one does not read the license of pyproject.toml"
+
+
+def test_the_client_of_the_docker_engine_is_an_extra_in_the_tested_version() -> None:
+    found = pins("requirements-docker.lock")
+    assert [package for package, (_, hashes) in found.items() if not hashes] == []
+    installed, tested = (pins(name) for name in NAMES)
+    assert "docker" not in installed
+    assert {package: tested.get(package) for package in found} == found
 
 
 def test_tests_run_with_the_versions_that_are_installed() -> None:
