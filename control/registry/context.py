@@ -18,6 +18,7 @@ from kube.resources import Resource
 Change = Callable[[Object | None], Awaitable[Object]]
 """From the object as it is (a copy to keep) to the object as it shall be."""
 
+COMPONENT = "kube-apiserver"
 SERVER = UserInfo("system:apiserver", groups=("system:masters", "system:authenticated"))
 """The server itself, for what it writes of its own accord."""
 
@@ -52,6 +53,10 @@ class Context:
     """Weight of the object that is written, as far as it is known: work on a large one is done outside the event loop."""
     authorize_create: Callable[[], Awaitable[None]] | None = None
     """Raises 403 if the user may not create what an update would; None: only the server itself may."""
+
+    def __post_init__(self) -> None:
+        if self.user is SERVER and not self.field_manager:
+            self.field_manager = COMPONENT  # upstream: the client that the server has for itself
 
     def weigh(self, obj: Object) -> None:
         """Raise `size` to the weight of an object that admission may have made larger than the request."""

@@ -7,6 +7,7 @@ after it have no owner, as upstream.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from control.patch.apply import track_update
 from control.patch.schema import Node
@@ -16,6 +17,7 @@ from kube.resources import Resource
 
 STATUS = frozenset({"status"})
 NOTHING: frozenset[str] = frozenset()
+_IDENTITY = ("manager", "operation", "apiVersion", "fieldsType", "subresource")
 
 
 def reset_fields(resource: Resource, subresource: str) -> frozenset[str]:
@@ -43,3 +45,21 @@ def track(
         metadata["managedFields"] = entries
     else:
         metadata.pop("managedFields", None)
+
+
+def keep_times(obj: Object, old: Object) -> None:
+    """Keep the times of managedFields if nothing else differs between `old` and `obj`, which is then not written.
+
+    An apply of the same configuration has a new time where the object is stored in another form than it is applied in, for
+    example with defaults. Upstream: IgnoreManagedFieldsTimestampsTransformer; here also if the entries' order differs.
+    """
+    entries, before = (each["metadata"].get("managedFields") for each in (obj, old))
+    if not entries or not before or entries == before or _timeless(entries) != _timeless(before):
+        return
+    if {**obj, "metadata": {**obj["metadata"], "managedFields": before}} == old:
+        obj["metadata"]["managedFields"] = before
+
+
+def _timeless(entries: list[Object]) -> dict[tuple[Any, ...], Any]:
+    """Return what each entry has besides its time, by what identifies it."""
+    return {tuple(entry.get(name) for name in _IDENTITY): entry.get("fieldsV1") for entry in entries}

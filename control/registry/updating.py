@@ -18,7 +18,7 @@ from control.registry import creation, deletion_plan, disabled_fields, encoded, 
 from control.registry.changes import IMMUTABLE
 from control.registry.context import Change, Context, Projection, Written
 from control.registry.creation import Allocation
-from control.registry.managed import track
+from control.registry.managed import keep_times, track
 from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
 from control.registry.ratcheting import problems_of_change
 from control.registry.registry import Registry
@@ -267,6 +267,7 @@ async def _store_changed(
     current: bool,
 ) -> Written:
     resource = strategy.resource
+    keep_times(obj, old)
     unchanged = obj == old and not strategy.stale(entry)
     if (unchanged or context.dry_run) and not current:  # nothing is written, so the store does not compare revisions
         fresh = await newest(registry, resource, entry.key)
