@@ -8,6 +8,7 @@ which the first message is the port's number; those become one pair of SPDY stre
 import contextlib
 import struct
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TypeGuard
 
 from agent.streaming import spdy
 from agent.streaming.channels import ChannelProtocol, MessageDecoder
@@ -94,13 +95,17 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
             await backend.writer.drain()
 
     async def to_client() -> None:
-        frames = FrameCounter(socket.session_yield)
+        # A client knows by the connection's end that its port has ended: the channels have no end of their own. Upstream
+        # (cri-streaming, portforward/websocket.go) closes it when the runtime has ended the streams of all ports.
+        frames, unfinished = FrameCounter(socket.session_yield), set(channel_of)
         with contextlib.suppress(OSError, spdy.SPDYError):
-            while data := await backend.reader.read(SPDY_CHUNK):
+            while unfinished and (data := await backend.reader.read(SPDY_CHUNK)):
                 for event in connection.receive(data):
                     await frames.count()
                     if isinstance(event, spdy.Data) and event.data and event.stream_id in channel_of:
                         await socket.send(protocol.encode(channel_of[event.stream_id], event.data), text=protocol.text)
+                    if _ends(event):
+                        unfinished.discard(event.stream_id)
                 await flush()
 
     async def to_runtime() -> None:
@@ -122,6 +127,11 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
         await _close(backend, socket)
         raise
     await _either(to_client, to_runtime, socket, backend)
+
+
+def _ends(event: spdy.Event) -> TypeGuard[spdy.StreamAccepted | spdy.Data | spdy.Reset]:
+    """Return whether the runtime sends no more on the event's stream."""
+    return isinstance(event, spdy.Reset) or (isinstance(event, spdy.StreamAccepted | spdy.Data) and event.fin)
 
 
 async def _either(to_client: _PortStreams, to_runtime: _PortStreams, socket: WebSocket, backend: Stream) -> None:

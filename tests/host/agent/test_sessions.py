@@ -244,6 +244,25 @@ def test_a_port_is_forwarded_over_two_channels(node: Node) -> None:
     node.run(body)
 
 
+def test_a_forwarding_over_channels_ends_when_all_its_ports_have_ended(node: Node) -> None:
+    async def body(served: Served) -> None:
+        url = "/portForward/default/pod?port=8080&port=8080&port=9"
+        async with _connect(served, url, "v4.channel.k8s.io") as socket:
+            found, asked = {channel: b"" for channel in range(6)}, False
+            await socket.send(b"\0GET / HTTP/1.0\r\n\r\n")
+            async for message in socket:
+                assert isinstance(message, bytes)
+                found[message[0]] += message[1:]
+                if not asked and b"served" in found[0]:
+                    asked = True  # the first port's end leaves the second
+                    await socket.send(b"\2GET / HTTP/1.0\r\n\r\n")
+        for channel in (0, 2):
+            assert found[channel].endswith(b"served\n"), found
+        assert b"connect" in found[5].lower() and len(found[4]) == 2, "nothing listens there"
+
+    node.run(body)
+
+
 def test_logs_are_read_and_followed_to_the_containers_end(node: Node) -> None:
     async def body(served: Served) -> None:
         async with aiohttp.ClientSession() as http:
