@@ -33,11 +33,11 @@ class Parents:
             )
         return Parent.read(found)
 
-    async def all(self) -> list[Parent]:
-        """Return the parents of all addons. Raise StatusError."""
+    async def addons(self) -> list[str]:
+        """Return the names of the addons that have a parent. Raise StatusError."""
         found = await self._client.list(core_v1.ConfigMap, NAMESPACE, label_selector=ADDON)
-        parents = [Parent.read(each) for each in found.items]
-        return [each for each, obj in zip(parents, found.items, strict=True) if is_parent_of(each.addon, obj)]
+        names = [each.metadata.labels.get(ADDON, "") for each in found.items]
+        return [name for name, obj in zip(names, found.items, strict=True) if is_parent_of(name, obj)]
 
     async def save(self, parent: Parent, before: Parent | None) -> Parent:
         """Write a parent unless it is stored so; return it as it is stored. Raise StatusError."""
