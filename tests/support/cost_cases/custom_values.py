@@ -81,6 +81,18 @@ CASES = [
         lambda given: given[0].row(given[1], NOW),
         OBJECT,
     ),
+    Case(
+        "columns of descents in a filter",
+        _columns(".a[?(@..a..a..a==1)]", lambda size: _nest(min(300, size // 8))),
+        lambda given: given[0].row(given[1], NOW),
+        OBJECT,
+    ),
+    Case(
+        "columns of a filter with many fields",
+        _columns(f".x[?(@{'.a' * 1000}==1)]", lambda size: {"x": [{}] * (size // 3)}),
+        lambda given: given[0].row(given[1], NOW),
+        OBJECT,
+    ),
 ]
 for name in formats._TESTS:
     CASES += cases(f"format {name}", FORMATS, functools.partial(formats.valid, name), largest=OBJECT)

@@ -352,6 +352,30 @@ def test_paths_find_what_columns_show() -> None:
         assert jsonpath.find(path, obj) == wanted, path
 
 
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "path", [".a..[*]..[*]..[*]..[*]", ".a[?(@..[*]..[*]..[*]..[*]==2)]", ".a..[?(@..[*]..[*]==2)]"]
+)
+def test_values_that_a_filter_follows_are_counted(path: str) -> None:
+    with pytest.raises(jsonpath.PathError, match="more than 100000 values to follow"):
+        jsonpath.find(path, {"a": [nested(90)]})
+
+
+def test_values_are_counted_for_all_columns_of_a_row() -> None:
+    """Return nothing in the columns of a row after so many values."""
+    paths = [".s", *[".a..[*]..[*]"] * 100, ".s"]
+    columns = Columns([{"name": "S", "type": "string", "jsonPath": path} for path in paths])
+    row = columns.row({"metadata": {"name": "n"}, "s": "x", "a": nested(100)}, NOW)
+    assert row[1] == "x" and row[2] and row[-2] is None
+    assert columns.row({"metadata": {"name": "n"}, "s": "x", "a": nested(3)}, NOW)[-1] == "x"
+
+
 def test_cells_are_printed_by_their_columns_type() -> None:
     columns = Columns(
         [
