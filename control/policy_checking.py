@@ -11,10 +11,12 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
+from control import offload
 from control.admission.policies import typing
 from control.cel import CompileError, Declarations
 from control.cel import compile as compile_cel
@@ -22,6 +24,7 @@ from control.cel.types import DYN, Type
 from control.custom.definitions import Definitions
 from control.policy_expressions.declarations import declarations
 from control.registry import controller_support
+from control.registry.context import SERVER
 from control.registry.registry import Registry
 from kube import cancellation
 from kube.client import Client
@@ -29,6 +32,8 @@ from kube.errors import StatusError
 from kube.json_object import Object
 from kube.resources import RESOURCES, Resource, by_path
 
+P = ParamSpec("P")
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
 """Delay after a write that failed for another reason than a conflict."""
@@ -71,7 +76,11 @@ class TypeChecking:
         if policy is None or _observed(policy):
             return
         status: Object = {**(policy.get("status") or {}), "observedGeneration": policy["metadata"].get("generation", 0)}
-        warnings = await self.warnings(policy["spec"])
+        try:
+            warnings = await self.warnings(policy["spec"])
+        except StatusError as error:
+            log.error("policy %s is not type-checked: %s", name, error)
+            warnings = []
         status["typeChecking"] = {"expressionWarnings": warnings} if warnings else {}
         try:
             path = POLICIES.path(name=name, subresource="status")
@@ -84,16 +93,17 @@ class TypeChecking:
             self._handle_change(policy)
 
     async def warnings(self, spec: Object) -> list[Object]:
-        """Return the status' expressionWarnings for a policy's spec."""
+        """Return the status' expressionWarnings for a policy's spec; raises 504 if an expression takes too long."""
+        await self.custom.prepare()
         kinds = await self._kinds(spec)
         environments = []
         params = await self._params(spec)
         for shown, kind in kinds:
-            environments.append((shown, _environment(spec, kind, params)))
+            environments.append((shown, await _evaluated(_environment, spec, kind, params)))
         found = []
         for index, rule in enumerate(spec.get("validations") or ()):
             for part in ("expression", "messageExpression"):
-                warning = "\n".join(_warnings(rule[part], environments)) if rule.get(part) else ""
+                warning = await _evaluated(_warning, rule[part], environments) if rule.get(part) else ""
                 if warning:
                     found.append({"fieldRef": f"spec.validations[{index}].{part}", "warning": warning})
             await asyncio.sleep(0)
@@ -147,6 +157,15 @@ def _environment(spec: Object, kind: Type, params: Type) -> Declarations:
 
 def _with(base: Declarations, typed: dict[str, Type]) -> Declarations:
     return Declarations({**base.variables, **typed}, base.signatures, base.functions, base.types)
+
+
+async def _evaluated(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what work that compiles expressions returns: done outside of the event loop if they are long."""
+    return await offload.evaluate(SERVER.name, 0, work, *args, **kwargs)
+
+
+def _warning(expression: str, environments: list[tuple[str, Declarations]]) -> str:
+    return "\n".join(_warnings(expression, environments))
 
 
 def _warnings(expression: str, environments: list[tuple[str, Declarations]]) -> Iterator[str]:

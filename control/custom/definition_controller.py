@@ -12,8 +12,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import aclosing
 
+import msgspec
+
+from control import offload
 from control.custom.approval import approval_condition
 from control.custom.definitions import DEFINITIONS, Definitions, holds
+from control.pacing import TimeSlice
 from control.registry import deletion, updating
 from control.registry.apiextensions import naming
 from control.registry.apiextensions.cleanup_finalizer import FINALIZER
@@ -22,6 +26,7 @@ from control.registry.context import SERVER, Context
 from control.registry.deletion_plan import DeleteOptions
 from control.registry.registry import Registry
 from control.registry.served import ServedResource
+from control.storage.entry import Entry
 from control.storage.list_watch import list_and_watch
 from kube.errors import StatusError
 from kube.json_object import Object
@@ -30,6 +35,8 @@ log = logging.getLogger(__name__)
 MANAGER = "kube-apiserver"
 RETRY = 0.5
 """Seconds between looks at objects that hold back their definition's deletion by finalizers of their own."""
+PAUSES = 4
+"""The pause between two looks is at least so many times as long as a look at all of the objects."""
 RETRY_FAILED = 5.0
 
 
@@ -39,6 +46,8 @@ class DefinitionController:
     def __init__(self, registry: Registry, definitions: Definitions) -> None:
         self.registry, self.definitions = registry, definitions
         self._cleaning: dict[str, asyncio.Task[None]] = {}
+        self._unserved: dict[str, tuple[int, ServedResource | None]] = {}
+        """Stored versions that are not served, of definitions that are being deleted, with the revisions of those."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -94,7 +103,7 @@ class DefinitionController:
             if FINALIZER in (definition["metadata"].get("finalizers") or ()) and name not in self._cleaning:
                 task = asyncio.create_task(self._clean(name), name=f"deleting all {name}")
                 self._cleaning[name] = task
-                task.add_done_callback(lambda _: self._cleaning.pop(name, None))
+                task.add_done_callback(lambda _: self._cleaned(name))
             return
         others = [other for other in self._of_group(definition["spec"]["group"]) if other["metadata"]["name"] != name]
         now = self.registry.clock.now()
@@ -125,6 +134,10 @@ class DefinitionController:
             if not (error.conflict or error.not_found):
                 log.error("the status of definition %s cannot be written: %s", name, error)
 
+    def _cleaned(self, name: str) -> None:
+        self._cleaning.pop(name, None)
+        self._unserved.pop(name, None)
+
     # -- deletion -------------------------------------------------------------------------------------------------
     async def _clean(self, name: str) -> None:
         """Delete all objects of a definition, then let it go; what fails is retried."""
@@ -132,9 +145,11 @@ class DefinitionController:
             try:
                 message = "CustomResource deletion is in progress"
                 await self._condition(name, "True", "InstanceDeletionInProgress", message)
+                began = self.registry.clock.monotonic()
                 while (left := await self._delete_objects(name)) > 0:
                     log.info("definition %s waits for %d objects", name, left)
-                    await asyncio.sleep(RETRY)
+                    await asyncio.sleep(max(RETRY, PAUSES * (self.registry.clock.monotonic() - began)))
+                    began = self.registry.clock.monotonic()
                 await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
                 return
             except Exception as error:
@@ -148,12 +163,14 @@ class DefinitionController:
         entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
         if entry is None:
             return 0
-        resource = self._resource(entry.obj)
+        resource = await self._resource(name, entry)
         if resource is None:
             return 0
         await self.definitions.ready(resource)
         await self.registry.cache.wait_current()
+        time_slice = TimeSlice()
         for found in self.registry.cached(resource).list().entries:
+            await time_slice.step(found.undecoded)
             metadata = found.obj["metadata"]
             if metadata.get("deletionTimestamp"):
                 continue
@@ -172,22 +189,29 @@ class DefinitionController:
                     raise
         return len(self.registry.cached(resource))
 
-    def _resource(self, definition: Object) -> ServedResource | None:
+    async def _resource(self, name: str, entry: Entry) -> ServedResource | None:
         """Return the stored version, served or not: to delete an object it need not be converted.
 
         None for a definition whose objects would be those of a built-in resource.
         """
+        definition = entry.obj
         if not servable(definition):
             return None
         spec = definition["spec"]
         storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
-        found = self.definitions.find(spec["group"], storage, spec["names"]["plural"])
+        found = await self.definitions.find_prepared(spec["group"], storage, spec["names"]["plural"])
         if found is not None or not holds(definition, "Established"):
             return found
+        known = self._unserved.get(name)
+        if known is not None and known[0] == entry.revision:
+            return known[1]
         from control.custom.building import build
 
         served = {**definition, "spec": {**spec, "versions": [{**v, "served": True} for v in spec["versions"]]}}
-        return build(served, self.definitions.webhooks).get(storage)
+        size = len(msgspec.json.encode(spec))
+        built = await offload.run(SERVER.name, size, build, served, self.definitions.webhooks)
+        self._unserved[name] = entry.revision, built.get(storage)
+        return built.get(storage)
 
     async def _condition(self, name: str, status: str, reason: str, message: str, *, done: bool = False) -> None:
         now = self.registry.clock.now()
