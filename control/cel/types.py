@@ -13,7 +13,7 @@ class Type:
     `unique` is the list type of Kubernetes, "set" or "map" with `keys`, whose values are equal in any order.
     """
 
-    __slots__ = ("_fields", "_resolve", "convert", "keys", "kind", "name", "params", "size", "unique")
+    __slots__ = ("_fields", "_resolve", "convert", "keys", "kind", "name", "params", "size", "unique", "weight")
 
     def __init__(
         self,
@@ -29,6 +29,8 @@ class Type:
     ) -> None:
         self.kind, self.params, self.name, self.size = kind, params, name, size
         self.unique, self.keys = unique, keys
+        self.weight: int = 1 + sum(each.weight for each in params)
+        """How many types it consists of, shared ones counted each time: what it takes to compare or show it."""
         self.convert = convert
         """Makes the CEL value of the JSON one, where they differ (times, durations, bytes, numbers)."""
         self._resolve = fields
@@ -148,7 +150,7 @@ def assignable(given: Type, wanted: Type, bound: dict[str, Type]) -> bool:
             bound[wanted.name] = given
             return True
         return False
-    if given.kind == "dyn" or wanted.kind == "dyn":
+    if given is wanted or given.kind == "dyn" or wanted.kind == "dyn":
         return True
     if given.kind == "null":
         return wanted.kind in ("null", "object", "timestamp", "duration", "optional", "quantity", "url", "ip", "cidr")

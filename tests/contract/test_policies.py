@@ -438,6 +438,18 @@ async def test_a_json_patch_whose_test_fails_changes_nothing_and_the_others_are_
     assert (await create(server, "m")).json["data"] == {"a": "1", "made": "x"}
 
 
+async def test_a_mutation_whose_values_share_their_parts_is_refused_before_it_is_written_out(
+    server: ApiUnderTest,
+) -> None:
+    shared = "['x']" + ".map(v, [v, v, v, v, v, v, v, v, v, v])" * 9
+    expression = f"[JSONPatch{{op: 'add', path: '/data/made', value: {shared}}}]"
+    await establish(
+        server, {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]}, kind=MUTATING
+    )
+    refused = await create(server, "m")
+    assert refused.status == 403 and "the result has more than" in refused.json["message"], refused.body[:300]
+
+
 async def test_webhooks_are_called_only_if_their_match_conditions_hold(
     server: ApiUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
