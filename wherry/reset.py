@@ -171,10 +171,9 @@ def _folders(settings: Settings) -> list[Path]:
 
 def _remove_files(settings: Settings, *, keep_data: bool) -> None:
     from netproxy.podnet.cni import NETWORK
-    from wherry.up import user_kubeconfig
 
     layout = settings.layout
-    target, _ = user_kubeconfig()
+    target, _ = home_files.user_kubeconfig()
     with contextlib.suppress(OSError):
         if not keep_data and home_files.holds(target, layout.admin_kubeconfig.read_bytes()):
             target.unlink()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-from pathlib import Path
-
 import msgspec
 
 from wherry import (
@@ -100,16 +96,10 @@ async def _start_again(settings: Settings) -> Settings:
     return settings
 
 
-def user_kubeconfig() -> tuple[Path, pwd.struct_passwd]:
-    """Return the default kubeconfig path and the account of the user who called sudo."""
-    user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
-    return Path(user.pw_dir) / ".kube" / "config", user
-
-
 def offer_kubeconfig(settings: Settings) -> None:
     """Create ~/.kube/config for the user who called sudo if there is none, and return the next commands."""
     admin = settings.layout.admin_kubeconfig
-    target, user = user_kubeconfig()
+    target, user = home_files.user_kubeconfig()
     prefix = ""
     if settings.prefix == "/" and home_files.give(target, admin.read_bytes(), user.pw_uid, user.pw_gid):
         console.print(f"\nkubectl is set up for {user.pw_name} in {target}. Try:")
