@@ -144,7 +144,10 @@ class ApiServer:
         config, clock, registry = self.config, self.clock, self.registry
         keep, done = self.background.keep, self.health.done
         front_proxy = FrontProxy(config.proxy_client_cert_file, config.proxy_client_key_file)
-        keep(APIServiceController(registry, self.aggregator, front_proxy, done).run, "APIServices")
+        services = APIServiceController(
+            registry, self.aggregator, front_proxy, done, resource_metrics=config.resource_metrics
+        )
+        keep(services.run, "APIServices")
         client = self.client(SERVER, user_agent("kube-apiserver"))
         keep(functools.partial(self.resources.token_use.run, client), "use of legacy tokens")
         repaired = functools.partial(done, start_steps.SERVICE_REPAIR)

@@ -148,6 +148,12 @@ class ControlConfig:
     """The ports that they may have there, as kube.port_ranges reads them."""
     local_path_volumes: bool = True
     """True if claims can be folders on nodes; the class local-path is made where there is no storage class at all."""
+    resource_metrics: bool = True
+    """Serve metrics.k8s.io; off where another server does."""
+    addons_dir: Path | None = None
+    """The folder of manifests that the controllers apply; None: there is none."""
+    disabled_addons: tuple[str, ...] = ()
+    """Addons of that folder that are not applied."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
     feature_gates: dict[str, bool] = field(default_factory=dict)

@@ -88,6 +88,7 @@ async def _run_controllers(
 ) -> None:
     await imports.ensure("control.controllers.manager")
     from control.controllers import configuration, manager
+    from control.controllers.addons import AddonSettings
 
     file = configuration.load(config.controller_config_file)
     settings = manager.ControllerConfig(
@@ -103,6 +104,15 @@ async def _run_controllers(
         load_balancer_ports=config.load_balancer_ports,
         api_port=config.port,
         local_path=config.local_path_volumes,
+        addons=None
+        if config.addons_dir is None
+        else AddonSettings(
+            config.addons_dir,
+            frozenset(config.disabled_addons),
+            server=config.advertise_address,
+            shared=config.store == "etcd",
+            record=config.data_dir / "addons.json",
+        ),
         autoscaling=file.autoscaling,
         lifecycle=file.lifecycle,
         legacy_tokens=file.legacy_tokens,

@@ -23,6 +23,7 @@ from control.http.exchange import Request
 from control.node_dialer import NodeDialer
 from control.registry.registry import Registry
 from control.registry.strategy_context import Settings
+from control.resource_metrics.objects import RESOURCES as METRICS
 from control.server.discovery import Discovery
 from control.server.edge import Edge
 from control.server.health import Health
@@ -94,7 +95,9 @@ class Serving:
         registry, auth = resources.registry, resources.access.auth
         self.watches = WatchStreams(registry, config.min_watch_timeout)
         verbs = Verbs(registry, self.watches, config.max_body_bytes, auth.authorizer)
-        served = ResourceServer(verbs, handlers(verbs, auth, NodeDialer(config)), resources.custom)
+        table = handlers(verbs, auth, NodeDialer(config), resource_metrics=config.resource_metrics)
+        served = ResourceServer(verbs, table, resources.custom)
+        built_in = (*RESOURCES, *METRICS) if config.resource_metrics else RESOURCES
         fairness, metrics = fairness_of(config), RequestMetrics()
         extensions = Extensions()
 
@@ -114,7 +117,7 @@ class Serving:
                 features.state(config.feature_gates),
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
-            return build(health, Discovery(custom=resources.custom), auth.signer, documents)
+            return build(health, Discovery(built_in, resources.custom), auth.signer, documents)
 
         def debug(request: Request) -> str | None:
             return fairness_debug.dump(request.path, fairness, details=bool(request.option("includeRequestDetails")))

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from control.config import ControlConfig
-from wherry import api_server_flags, defaults
+from wherry import addons, api_server_flags, defaults
 from wherry.settings import Settings
 
 
@@ -28,8 +28,12 @@ def control_config(settings: Settings) -> ControlConfig:
         kubelet_client_key_file=keys / "apiserver-kubelet-client.key",
         kubelet_ca_file=keys / "ca.crt",
         port=settings.api_port,
-        service_load_balancer=settings.service_load_balancer,
+        service_load_balancer=settings.load_balancer_enabled,
         load_balancer_ports=settings.load_balancer_ports,
+        local_path_volumes=addons.LOCAL_PATH not in settings.disable,
+        resource_metrics=addons.METRICS not in settings.disable,
+        addons_dir=layout.addons,
+        disabled_addons=tuple(settings.disable),
         advertise_address=settings.node_ip,
         service_cidr=settings.service_cidr,
         pod_cidr=settings.pod_cidr,

@@ -35,6 +35,7 @@ def folders(settings: Settings) -> Iterator[Folder]:
     yield Folder(layout.pki, 0o700)
     if not settings.is_worker:
         yield Folder(layout.state / "control", 0o700)
+        yield Folder(layout.addons, 0o750)
     yield Folder(layout.logs, 0o750)
     yield Folder(layout.kubelet, 0o750)
     yield Folder(layout.kubelet / "pki", 0o700)

@@ -52,6 +52,11 @@ class Layout:
         return self.state / "snapshots"
 
     @property
+    def addons(self) -> Path:
+        """Manifests of the administrator that the control plane applies."""
+        return self.state / "addons"
+
+    @property
     def kubelet(self) -> Path:
         return self._at("var/lib/kubelet")
 

@@ -11,6 +11,7 @@ import typer
 
 from wherry import membership, options
 from wherry import settings as saved
+from wherry.addon_commands import addons_app
 from wherry.certs_commands import certs_app
 from wherry.config_commands import config_app
 from wherry.errors import WherryError
@@ -178,6 +179,7 @@ def reset(
 app.command()(membership.join)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
+app.add_typer(addons_app, name="addons")
 app.add_typer(certs_app, name="certs")
 app.add_typer(config_app, name="config")
 app.add_typer(image_app, name="image")

@@ -63,6 +63,13 @@ ServiceLoadBalancer = Annotated[
 LoadBalancerPorts = Annotated[
     str, _option("Ports of load balancers: numbers and ranges, separated by commas. Default: 80,443,1024-29999.")
 ]
+Disable = Annotated[
+    list[str] | None,
+    _option(
+        "Addon to disable: local-path, service-load-balancer, metrics, or the name of a file of addons. "
+        "May be repeated. Default: none."
+    ),
+]
 
 # -- the store ------------------------------------------------------------------------------------------------------------
 Store = Annotated[str, _option("Storage of the objects: sqlite or etcd. Default: sqlite.")]

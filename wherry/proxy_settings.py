@@ -14,7 +14,7 @@ def proxy_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
     return replace(
         upstream,
         service_cidrs=tuple(settings.service_cidr.split(",")),
-        service_load_balancer=settings.service_load_balancer,
+        service_load_balancer=settings.load_balancer_enabled,
         dns=DNSConfig(
             enabled=settings.serves_dns and not settings.dns_alone,
             addresses=settings.dns_addresses if settings.serves_dns else (),

@@ -47,6 +47,7 @@ SHARED_SETTINGS = (
     "node_routes",
     "service_load_balancer",
     "load_balancer_ports",
+    "disable",
     "store",
 )
 

@@ -15,7 +15,7 @@ from kube import names
 from kube.files import write_file
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
 from kube.urls import host_port
-from wherry import ranges, registries
+from wherry import addons, ranges, registries
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.registries import Registry
@@ -62,6 +62,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """True if Services of type LoadBalancer get the nodes' addresses."""
     load_balancer_ports: str = LOAD_BALANCERS
     """The ports that they may have there: numbers and ranges, with commas between."""
+    disable: list[str] = []
+    """Names of addons that are disabled: parts of the control plane, and files of the folder of addons."""
     runtime_endpoint: str = ""
     """Another containerd's socket (unix://...); empty: Wherry runs its own."""
     sandbox_image: str = ""
@@ -112,6 +114,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def runs_dns(self) -> bool:
         """True if the process of cluster DNS runs; beside another proxy it also has the pod network."""
         return self.dns_alone or (self.own_pod_network and not self.own_proxy)
+
+    @property
+    def load_balancer_enabled(self) -> bool:
+        return self.service_load_balancer and addons.SERVICE_LOAD_BALANCER not in self.disable
 
     @property
     def dns_addresses(self) -> tuple[str, ...]:
@@ -234,6 +240,7 @@ def complete(settings: Settings, default_address: str) -> Settings:
         PortRanges.parse(settings.load_balancer_ports)
     except ValueError as error:
         raise WherryError(f"--load-balancer-ports {settings.load_balancer_ports}: {error}") from error
+    addons.check_disabled(settings.disable)
     check_store(settings)
     return msgspec.structs.replace(settings, **changes)
 

@@ -144,6 +144,9 @@ def let_read(settings: Settings) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.chown(path, 0, account.pw_gid)
             path.chmod(0o640)
+    # The folder is closed to others, and its group is the control plane's: files in it may be readable for all.
+    with contextlib.suppress(FileNotFoundError):
+        os.chown(layout.addons, 0, account.pw_gid)
     for file in (settings.etcd_cafile, settings.etcd_certfile, settings.etcd_keyfile):
         own = Path(file).is_relative_to(settings.layout.pki)  # of a member that joined; given to it with its keys
         if file and not own and not may_read(Path(file), account.pw_uid, account.pw_gid):

@@ -48,6 +48,7 @@ def up(
     node_routes: options.NodeRoutes = "",
     service_load_balancer: options.ServiceLoadBalancer = None,
     load_balancer_ports: options.LoadBalancerPorts = "",
+    disable: options.Disable = None,
     runtime_endpoint: options.RuntimeEndpoint = "",
     sandbox_image: options.SandboxImage = "",
     resolv_conf: options.ResolvConf = "",

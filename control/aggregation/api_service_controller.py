@@ -55,10 +55,12 @@ class APIServiceController:
         aggregator: Aggregator,
         front_proxy: FrontProxy,
         done: Callable[..., None] = lambda *steps: None,
+        *,
+        resource_metrics: bool = True,
     ) -> None:
         self.registry, self.aggregator, self.front_proxy, self._done = registry, aggregator, front_proxy, done
         self._changed = asyncio.Event()
-        self._built_in = registrations.built_in()
+        self._built_in = registrations.built_in(resource_metrics=resource_metrics)
         self._checks = Checks(self._check_one, registry.clock)
 
     async def run(self) -> None:
@@ -121,8 +123,7 @@ class APIServiceController:
         surplus = [
             deletion.delete(self.registry, Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
             for name, obj in controller_support.stored(self.registry, SERVICES).items()
-            if (obj["metadata"].get("labels") or {}).get(registrations.AUTOMANAGED) == registrations.ALWAYS
-            and name not in kept
+            if registrations.is_surplus(obj, kept)
         ]
         return await _each([*self._missing(wanted), *surplus])
 

@@ -7,7 +7,7 @@ by which tools distinguish them from registered extensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from control.resource_metrics.objects import RESOURCES as METRICS
 from kube.json_object import Object
@@ -49,6 +49,7 @@ _VERSIONS = {
     ("flowcontrol.apiserver.k8s.io", "v1"): 21,
     ("metrics.k8s.io", "v1beta1"): 100,
 }
+_METRICS_NAMES = frozenset(f"{each.version}.{each.group}" for each in METRICS)
 
 
 def name_of(group: str, version: str) -> str:
@@ -56,11 +57,24 @@ def name_of(group: str, version: str) -> str:
     return f"{version}.{group}"
 
 
-def built_in() -> list[Object]:
+def built_in(*, resource_metrics: bool = True) -> list[Object]:
     """Return the APIServices of the built-in groups. The aggregator's own group has none, as upstream."""
-    served = (*RESOURCES, *METRICS)
+    served = (*RESOURCES, *METRICS) if resource_metrics else RESOURCES
     places = dict.fromkeys((r.group, r.version) for r in served if r.group != "apiregistration.k8s.io")
     return [_local(g, v, _GROUPS.get(g, 15000), _VERSIONS.get((g, v), 15), ON_START) for g, v in places]
+
+
+def is_surplus(obj: Object, kept: Collection[str]) -> bool:
+    """Return whether an APIService is one that the server wrote for a group version that it does not serve any more.
+
+    That is a custom one, or that of resource metrics; others may be of a newer server that shares the store.
+    """
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    if metadata["name"] in kept:
+        return False
+    managed = (metadata.get("labels") or {}).get(AUTOMANAGED)
+    of_metrics = metadata["name"] in _METRICS_NAMES and not spec.get("service")
+    return managed == ALWAYS or (managed == ON_START and of_metrics)
 
 
 def custom(definitions: Iterable[Object]) -> list[Object]:

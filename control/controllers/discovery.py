@@ -80,9 +80,12 @@ class _Groups(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-async def served(client: Client) -> tuple[list[DiscoveredResource], list[str]]:
-    """Return the resources of the server, and the group versions whose discovery failed (stale); raises StatusError."""
-    found: dict[tuple[str, str], DiscoveredResource] = {}
+async def served(client: Client, *, every_version: bool = False) -> tuple[list[DiscoveredResource], list[str]]:
+    """Return the resources of the server, and the group versions whose discovery failed (stale); raises StatusError.
+
+    With `every_version` resources in other versions than the preferred one come, too, after it.
+    """
+    found: dict[tuple[str, str, str], DiscoveredResource] = {}
     stale: list[str] = []
     for root in ("/api", "/apis"):
         groups = answered(await client.call("GET", root, accept=_ACCEPT), _Groups, root)
@@ -92,7 +95,7 @@ async def served(client: Client) -> tuple[list[DiscoveredResource], list[str]]:
                 if version.freshness == "Stale":
                     stale.append(f"{group}/{version.version}")
                 for resource in version.resources or ():
-                    key = group, resource.resource
+                    key = group, resource.resource, version.version if every_version else ""
                     if key not in found:
                         found[key] = _discovered(group, version.version, resource)
     return list(found.values()), stale

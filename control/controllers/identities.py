@@ -63,6 +63,7 @@ ACCOUNTS = {
     "resourceclaim": "resource-claim-controller",
     "device-taint-eviction": "device-taint-eviction-controller",
     "resourcequota": "resourcequota-controller",
+    "addons": "addon-controller",
 }
 """Service accounts by the names of controllers. One that is missing here (serviceaccount-token) acts as the manager."""
 POLICY_CHECKER = "validatingadmissionpolicy-status-controller"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from control.controllers.account_tokens import AccountTokenController
+from control.controllers.addons import AddonController, AddonSettings
 from control.controllers.attach_detach import AttachDetachController
 from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
 from control.controllers.bootstrap_signer import BootstrapSigner
@@ -95,6 +96,8 @@ class ControllerConfig:
     api_port: int = 6443
     local_path: bool = False
     """True if claims can be folders on nodes (the storage class local-path)."""
+    addons: AddonSettings | None = None
+    """The folder whose files are applied; None: there is none."""
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     legacy_tokens: float = YEAR
@@ -173,6 +176,7 @@ CONTROLLERS: dict[str, Make] = {
     "resourceclaim": lambda context, config: ResourceClaimController(context),
     "device-taint-eviction": lambda context, config: DeviceTaintEvictionController(context),
     "resourcequota": lambda context, config: ResourceQuotaController(context),
+    "addons": lambda context, config: AddonController(context, config.addons) if config.addons is not None else None,
 }
 """By upstream's names; None if the configuration leaves a controller out."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -14,7 +14,7 @@ from control.http.exchange import USER
 from control.openapi.documents import PROTOBUF, Documents
 from control.openapi.zipped_documents import ZippedDocuments, unzipped
 from control.resource_metrics.objects import RESOURCES as METRICS
-from kube.resources import RESOURCES
+from kube.resources import RESOURCES, Resource
 
 EVERYTHING = (*RESOURCES, *METRICS)
 _built_in = Documents(EVERYTHING)
@@ -24,13 +24,13 @@ _zipped: WeakKeyDictionary[Documents, ZippedDocuments] = WeakKeyDictionary()
 _V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
 
 
-def documents(custom: Definitions | None) -> Documents:
-    """Return the documents of a server as of now."""
+def documents(custom: Definitions | None, resources: Sequence[Resource] = EVERYTHING) -> Documents:
+    """Return the documents of a server as of now; `resources` are those that are built in."""
     if custom is None:
         return _built_in
     found = _with_custom.get(custom)
     if found is None:
-        found = _with_custom[custom] = Documents(EVERYTHING)
+        found = _with_custom[custom] = Documents(resources)
     for root in found.follow(custom):
         _of(found).forget(root)
     return found
@@ -40,9 +40,11 @@ def _of(found: Documents) -> ZippedDocuments:
     return _zipped.setdefault(found, ZippedDocuments())
 
 
-async def answer(path: str, request: Request, custom: Definitions | None = None) -> Response:
+async def answer(
+    path: str, request: Request, custom: Definitions | None = None, resources: Sequence[Resource] = EVERYTHING
+) -> Response:
     """Answer /openapi/v2, /openapi/v3 and /openapi/v3/{api/v1,apis/group/version}; 404 for what is not served."""
-    _documents = documents(custom)
+    _documents = documents(custom, resources)
     parts = path.strip("/").split("/")
     accept = request.headers.get("accept", "")
     if parts == ["openapi", "v2"]:

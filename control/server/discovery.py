@@ -83,8 +83,10 @@ class Discovery:
     def __init__(
         self, resources: Iterable[Resource] = (*RESOURCES, *METRICS), custom: Definitions | None = None
     ) -> None:
+        self.resources = tuple(resources)
+        """The built-in ones."""
         self._built_in: dict[tuple[str, str], list[Resource]] = {}
-        for resource in resources:
+        for resource in self.resources:
             self._built_in.setdefault((resource.group, resource.version), []).append(resource)
         self.custom, self._seen = custom, -1
         self._by_version = self._built_in

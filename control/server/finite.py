@@ -116,7 +116,7 @@ async def _openapi(path: str, request: Request, discovery: Discovery) -> Respons
         serve = importlib.import_module("control.openapi.serve")
     except ModuleNotFoundError:
         raise HTTPException(404) from None
-    found: Response = await serve.answer(path, request, discovery.custom)
+    found: Response = await serve.answer(path, request, discovery.custom, discovery.resources)
     return found
 
 

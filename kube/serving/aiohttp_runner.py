@@ -1,7 +1,9 @@
 """aiohttp's server on sockets that have limits: for health and metrics, whose answers are small and ready.
 
 aiohttp limits the size of a head, but not its time. A connection is closed when it is as old as a head may be, after the answer
-that is under way: clients of health and metrics send one request, or connect again.
+that is under way: clients of health and metrics send one request, or connect again. Their requests have no bodies: what comes
+of one is neither decompressed (aiohttp would decompress all that one read brought in one step of the event loop, a thousand
+times its size) nor read after the answer, and a connection that sends more than REQUEST_BYTES is closed.
 """
 
 from __future__ import annotations
@@ -27,13 +29,15 @@ log = logging.getLogger(__name__)
 def _ours(record: logging.LogRecord) -> bool:
     """Return whether a record is about a fault of this process: what clients send wrongly would fill the log."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, BadHttpMessage)
+    return not isinstance(error, BadHttpMessage | web.RequestPayloadError)
 
 
 log.addFilter(_ours)
 
 FEW = ServingLimits(unauthenticated=256, unauthenticated_per_peer=64)
 """Limits of a port whose clients need few connections."""
+REQUEST_BYTES = 256 << 10
+"""Bytes that a connection may send in its lifetime, with all its requests."""
 SHUTDOWN_TIMEOUT = 1.0
 """Seconds that answers under way may take at the end; aiohttp waits as long again, and for ever with 0."""
 
@@ -43,7 +47,15 @@ class BoundedRunner(web.AppRunner):
 
     def __init__(self, app: web.Application, limits: ServingLimits = FEW, table: ConnectionTable | None = None) -> None:
         """`table` holds the connections of several applications, of which all together may have so many."""
-        super().__init__(app, access_log=None, handle_signals=False, logger=log, shutdown_timeout=SHUTDOWN_TIMEOUT)
+        super().__init__(
+            app,
+            access_log=None,
+            handle_signals=False,
+            logger=log,
+            shutdown_timeout=SHUTDOWN_TIMEOUT,
+            auto_decompress=False,
+            lingering_time=0,
+        )
         self._limits = limits
         self.table = ConnectionTable(limits) if table is None else table  # an empty table is false
         self._acceptor: Acceptor | None = None
@@ -68,7 +80,7 @@ class BoundedRunner(web.AppRunner):
     def _make(self, connection: Connection) -> asyncio.Protocol:
         assert self.server is not None
         handler = self.server()
-        return Watched(handler, connection, self.table, self._limits.head_timeout, handler.close)
+        return Watched(handler, connection, self.table, self._limits.head_timeout, handler.close, REQUEST_BYTES)
 
     def abort(self) -> None:
         """Stop listening and close all connections at once; `cleanup` then has no client to wait for."""

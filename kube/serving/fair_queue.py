@@ -22,9 +22,21 @@ PER_LONG_ITERATION = 64
 
 
 class _Queue(deque[asyncio.Future[None]]):
-    """The waiters of one owner; `from_end`: the last one is next."""
+    """The waiters of one owner; `ahead`: those before all others; `from_end`: the last of the others is next."""
 
     from_end = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = deque[asyncio.Future[None]]()
+
+    def next(self, *, newest: bool) -> asyncio.Future[None]:
+        """Remove and return the next waiter."""
+        if self.ahead:
+            return self.ahead.popleft()
+        waiter = self.pop() if self.from_end else self.popleft()
+        self.from_end = newest and not self.from_end
+        return waiter
 
 
 class _Waiters:
@@ -41,9 +53,11 @@ class _Waiters:
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def add(self, owner: str) -> asyncio.Future[None]:
+    def add(self, owner: str, *, ahead: bool = False) -> asyncio.Future[None]:
+        """Return a future that is done when it is the waiter's turn; `ahead`: before the owner's others."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queues.setdefault(owner, _Queue()).append(waiter)
+        queue = self._queues.setdefault(owner, _Queue())
+        (queue.ahead if ahead else queue).append(waiter)
         return waiter
 
     def wake(self) -> bool:
@@ -51,9 +65,8 @@ class _Waiters:
         while self._queues:
             owner = next(iter(self._queues))
             queue = self._queues.pop(owner)
-            waiter = queue.pop() if queue.from_end else queue.popleft()
-            queue.from_end = self._newest and not queue.from_end
-            if queue:
+            waiter = queue.next(newest=self._newest)
+            if queue or queue.ahead:
                 self._queues[owner] = queue  # behind everybody else
             if not waiter.done():
                 waiter.set_result(None)
@@ -117,12 +130,12 @@ class Slots:
         finally:
             self.release()
 
-    async def acquire(self, owner: str) -> None:
-        """Wait for a slot, which the caller releases."""
+    async def acquire(self, owner: str, *, ahead: bool = False) -> None:
+        """Wait for a slot, which the caller releases; `ahead`: before all of the owner that are not."""
         if self._free:
             self._free -= 1
             return
-        waiter = self._waiters.add(owner)
+        waiter = self._waiters.add(owner, ahead=ahead)
         try:
             await waiter
         except asyncio.CancelledError:

@@ -4,8 +4,9 @@ A step of a handshake, the server's answer to the first message or the check of 
 millisecond, and several with large keys. OpenSSL releases the interpreter lock meanwhile, so other requests do not wait. An
 SSLProtocol computes a step whenever it has read something. So it is given a TLS object whose `do_handshake` only reports the
 outcome of the step before, and `HandshakeProtocol`, between it and the transport, has the step computed and then calls it
-again. The connection is not read meanwhile. A thread cannot be stopped: if the wait for a step ends, its slot is kept until
-the thread has returned.
+again. The connection is not read meanwhile. Of one address, handshakes that have begun come first: their clients have shown
+that they continue, which those of a flood of first messages do not. A thread cannot be stopped: if the wait for a step ends,
+its slot is kept until the thread has returned.
 
 A client's handshakes (`kube/client_handshakes.py`) use the same classes. The first step of a client, its ClientHello, needs
 no data of the peer, and is computed immediately.
@@ -44,9 +45,12 @@ async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContex
     records = Records(protocol, stepwise, server_side=True, stepwise=True)
     done = records.done
     assert done is not None, "not connected yet"
+    begun = False
 
     async def compute(step: Callable[[], None]) -> None:
-        await slots.acquire(owner)
+        nonlocal begun
+        ahead, begun = begun, True
+        await slots.acquire(owner, ahead=ahead)
         await in_thread(_executor, step, slots.release)
 
     handshake = HandshakeProtocol(records, stepwise, compute, owner)

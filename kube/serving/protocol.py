@@ -20,10 +20,18 @@ from kube.serving.table import Connection, ConnectionTable, Stage
 REFUSED = 0.5
 """Seconds between a refusal and the close: closing at once with unread bytes would reset the connection before it is read."""
 _EARLY = 64 << 10
+CHUNKS, CHUNK_BYTES = 256, 32
+"""Chunks of a body that one read (of TLS, one record) may bring, and bytes of it for each one more: a chunk of one byte costs
+the parser as much as hundreds of bytes of a larger one."""
 
 
 class _Refused(Exception):
     """A request is refused before it reaches the application: status and text."""
+
+
+def _announces_body(header: tuple[bytes, bytes]) -> bool:
+    name, value = header
+    return name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
 
 
 class BoundedProtocol(SendingProtocol):
@@ -43,7 +51,7 @@ class BoundedProtocol(SendingProtocol):
         self.upgrading = False
         self.early = b""
         self._in_head = self._in_body = False
-        self._fed = self._chunk = self._body = self._seen = self._charged = 0
+        self._fed = self._chunk = self._body = self._seen = self._charged = self._chunks = 0
         self._idle_since: float | None = None
         self._progress: asyncio.TimerHandle | None = None
         self._slowed: asyncio.TimerHandle | None = None
@@ -102,7 +110,7 @@ class BoundedProtocol(SendingProtocol):
             self._keep_early(data)
             return
         self._idle_since = None
-        self._chunk = len(data)
+        self._chunk, self._chunks = len(data), 0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -197,6 +205,8 @@ class BoundedProtocol(SendingProtocol):
         app, large = self.app, self._fed + self._chunk > self._looked_at and self._large_head()
         if len(self.pipeline) >= self.limits.pipelined:
             raise _Refused(429)
+        if self.parser.should_upgrade() and any(map(_announces_body, self.headers)):
+            raise _Refused(400)  # the parser ends such a request behind its head, as if it had no body
         if self._fed:
             self.table.hold_head(self.connection, 0)
         self._fed = self._body = self._charged = 0
@@ -243,6 +253,11 @@ class BoundedProtocol(SendingProtocol):
         self._slowed = None
         if not (self.flow.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > CHUNKS + self._chunk // CHUNK_BYTES:
+            raise _Refused(400)
 
     def on_body(self, body: bytes) -> None:
         self._seen += len(body)

@@ -8,12 +8,17 @@ from typing import cast
 
 from kube.serving.table import Connection, ConnectionTable, Stage
 
+READ_BYTES = 32 << 10
+"""The most that a connection with a limit may send at once: what one read brings is parsed in one step of the event loop."""
 GRACE = 5.0
 """Seconds that a connection has to finish what it is doing once its time is over."""
 
 
 class Watched(asyncio.Protocol):
-    """Passes everything on to `inner`; `finish` is called after `lifetime` seconds (0: never) to end it in order."""
+    """Passes everything on to `inner`; `finish` is called after `lifetime` seconds (0: never) to end it in order.
+
+    With `most` the connection is closed when it has sent more bytes than that, or more than READ_BYTES at once.
+    """
 
     def __init__(
         self,
@@ -22,9 +27,11 @@ class Watched(asyncio.Protocol):
         table: ConnectionTable,
         lifetime: float = 0.0,
         finish: Callable[[], None] = lambda: None,
+        most: int = 0,
     ) -> None:
         self._inner, self._connection, self._table = inner, connection, table
-        self._lifetime, self._finish = lifetime, finish
+        self._lifetime, self._finish, self._most = lifetime, finish, most
+        self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
         self.received = 0
@@ -38,6 +45,10 @@ class Watched(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += 1
+        self._bytes += len(data)
+        if self._most and (len(data) > READ_BYTES or self._bytes > self._most):
+            self.abort()
+            return
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:

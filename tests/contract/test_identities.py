@@ -199,6 +199,7 @@ spec:
   validations: [{expression: object.spec.replicas < 100}]
 """
 WORK = {
+    "addon-controller": ("patch", "configmaps"),
     "service-account-controller": ("create", "serviceaccounts"),
     "legacy-service-account-token-cleaner": ("get", "configmaps"),
     "root-ca-cert-publisher": ("create", "configmaps"),
@@ -248,6 +249,10 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(pod_gc, "PERIOD_SECONDS", 0.5)
     (tmp_path / "policy.yaml").write_text(POLICY)
     audit = {"audit_policy_file": tmp_path / "policy.yaml", "audit_log_file": tmp_path / "audit.log"}
+    (tmp_path / "addons").mkdir(mode=0o700)
+    (tmp_path / "addons" / "board.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: board}\n")
+    (tmp_path / "addons" / "board.yaml").chmod(0o600)
+    audit["addons_dir"] = tmp_path / "addons"
     async with api_server(tmp_path, enable_controllers=True, enable_scheduler=True, **audit) as server:
         client = server.client()
         nodes = HollowNodes(client)

@@ -26,7 +26,7 @@ WEB_IMAGE = "wherry.test/web:1"
 WEB2_IMAGE = "wherry.test/web:2"
 BUSYBOX = "wherry.test/busybox:1"
 NODE = "node1"
-GROUPS = ("certs", "image", "snapshot", "store", "token")
+GROUPS = ("addons", "certs", "image", "snapshot", "store", "token")
 """Commands of two words."""
 
 # Answers with the pod's name and the image's version, so that a test sees who answered.

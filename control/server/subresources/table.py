@@ -14,8 +14,8 @@ from control.server.verbs import Verbs
 from kube.serving.frames import SessionYield
 
 
-def handlers(server: Verbs, auth: Auth, dialer: NodeDialer) -> Handlers:
-    """Return the handlers; `dialer` reaches nodes' agents."""
+def handlers(server: Verbs, auth: Auth, dialer: NodeDialer, *, resource_metrics: bool = True) -> Handlers:
+    """Return the handlers; `dialer` reaches nodes' agents. Without `resource_metrics` the group is not served."""
     part: dict[str, Handler] = {
         "get": partial(object_fields.get, server),
         "update": partial(object_fields.update, server),
@@ -63,7 +63,8 @@ def handlers(server: Verbs, auth: Auth, dialer: NodeDialer) -> Handlers:
         "update": partial(custom_scale.update, server),
         "patch": partial(custom_scale.patch, server),
     }
-    return Handlers(subresources, custom, asked, {GROUP: ResourceMetrics(server.registry, dialer).answer})
+    groups = {GROUP: ResourceMetrics(server.registry, dialer).answer} if resource_metrics else {}
+    return Handlers(subresources, custom, asked, groups)
 
 
 def _every_method(handler: Handler) -> dict[str, Handler]:

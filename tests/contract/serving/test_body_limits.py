@@ -93,11 +93,38 @@ async def test_a_body_in_small_chunks_is_read(site: Site) -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with site.serving(head_bytes=1000) as (port, _):
         client = await site.connect(port, head)
-        for _ in range(100):
-            await client.send(b"1\r\nx\r\n" * 100)
+        for _ in range(5):
+            await client.send(b"1\r\nx\r\n" * 50)
         await client.send(b"0\r\n\r\n")
         assert (await client.head()).startswith(b"HTTP/1.1 200 ")
-        assert site.bodies == [b"x" * 10_000]
+        assert site.bodies == [b"x" * 250]
+        client.close()
+
+
+async def test_thousands_of_chunks_in_one_read_are_refused_unless_they_are_large(site: Site) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with site.serving() as (port, _):
+        client = await site.connect(port, head + b"1\r\nx\r\n" * 40_000 + b"0\r\n\r\n")
+        assert b"200" not in await client.rest()
+        assert site.bodies == []
+        client = await site.connect(port, head + (b"32\r\n" + b"x" * 50 + b"\r\n") * 4000 + b"0\r\n\r\n")
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        assert site.bodies == [b"x" * 200_000]
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 2\r\n\r\nok", b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"]
+)
+async def test_an_upgrade_with_a_body_is_refused(site: Site, framing: bytes) -> None:
+    """The parser would pass the request on without its body: a deletion without its preconditions, for example."""
+    async with site.serving() as (port, _):
+        upgrade = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+        client = await site.connect(port, b"POST / HTTP/1.1\r\n" + upgrade + framing)
+        assert (await client.rest()).startswith(b"HTTP/1.1 400 ")
+        assert site.bodies == []
+        client = await site.connect(port, b"POST / HTTP/1.1\r\n" + upgrade + b"Content-Length: 0\r\n\r\n")
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
         client.close()
 
 

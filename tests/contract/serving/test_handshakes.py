@@ -19,7 +19,7 @@ from uvicorn.config import Config
 
 from control.http.protocol import ApiProtocol
 from kube.serving import handshakes, table
-from kube.serving.fair_queue import PER_ITERATION
+from kube.serving.fair_queue import PER_ITERATION, Slots
 from kube.serving.limits import ServingLimits
 from kube.serving.server import BoundedServer
 from tests.contract.serving.sites import mutual_tls
@@ -110,6 +110,7 @@ async def test_few_handshakes_are_begun_in_a_round_of_the_loop(
         assert max(rounds) == PER_ITERATION
 
 
+@pytest.mark.usefixtures("as_if_rounds_were_short")
 async def test_an_address_that_sends_one_does_not_wait_behind_all_of_another(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext], hellos: Callable[[Sequence[str]], socket.socket]
 ) -> None:
@@ -197,6 +198,57 @@ async def test_handshakes_are_computed_in_threads_a_few_at_a_time(
         assert len(at_a_time) >= 100 and max(at_a_time) <= handshakes.THREADS
         for client in clients:
             client.socket.close()
+
+
+async def test_of_an_address_handshakes_that_have_begun_come_first(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that continues its handshake does not wait for a flood of first messages from its address."""
+    allowed, steps, compute = threading.Event(), list[int](), ssl.SSLObject.do_handshake
+    asked, acquire = list[bool](), Slots.acquire
+
+    def counted(tls: ssl.SSLObject) -> None:
+        if tls.server_side:
+            allowed.wait(60)
+            steps.append(1)
+        return compute(tls)
+
+    async def noted(slots: Slots, owner: str, *, ahead: bool = False) -> None:
+        asked.append(ahead)
+        await acquire(slots, owner, ahead=ahead)
+
+    monkeypatch.setattr(ssl.SSLObject, "do_handshake", counted)
+    monkeypatch.setattr(Slots, "acquire", noted)
+    listening, shaken = socket.create_server(("127.0.0.1", 0), backlog=1000), list[str]()
+    flood = list[socket.socket]()
+
+    async def first_messages(count: int) -> None:
+        hello = client_hello()
+        for _ in range(count):
+            flood.append(socket.create_connection(listening.getsockname()))
+            flood[-1].sendall(hello)
+        while asked.count(False) < 1 + len(flood):
+            await asyncio.sleep(0)
+
+    async with serving(contexts[0], listening, shaken), asyncio.timeout(60):
+        allowed.set()
+        client = HalfDone(contexts[1], listening.getsockname())
+        await client.answered()
+        allowed.clear()
+        try:
+            await first_messages(60)
+            client.finish()
+            while True not in asked:
+                await asyncio.sleep(0)
+            await first_messages(60)
+            before = len(steps)
+        finally:
+            allowed.set()
+        while not shaken:
+            await asyncio.sleep(0)
+        assert len(steps) - before <= 2 * handshakes.QUEUED
+        for each in (*flood, client.socket):
+            each.close()
 
 
 async def test_a_handshake_in_many_small_pieces_is_ended(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gzip
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from kube.serving import aiohttp_runner
 from kube.serving.aiohttp_runner import BoundedRunner
 from kube.serving.limits import ServingLimits
 from netproxy.health import Health, health_app, serve
@@ -33,6 +37,56 @@ async def test_a_head_that_does_not_come_ends_the_connection() -> None:
         beginnings = (b"GET", b"GET /livez HTTP/1.1\r\nA: b\r\n", GET)
         clients = [await RawClient.connect(runner.port, data=beginning) for beginning in beginnings]
         await asyncio.gather(*(client.rest() for client in clients))  # each has some seconds to finish
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_compressed_body_is_not_decompressed(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kilobyte would become a megabyte, in one step of the event loop that also answers cluster DNS."""
+    made = list[int]()
+
+    def decompress(*_: object, **__: object) -> None:
+        made.append(1)
+
+    for name in ("decompressobj", "decompress"):
+        monkeypatch.setattr(zlib, name, decompress)
+    body = gzip.compress(bytes(8 << 20))
+    head = f"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    async with serving() as runner:
+        client = await RawClient.connect(runner.port, data=head.encode() + body)
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        client.close()
+    assert made == []
+
+
+async def test_a_malformed_body_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    heads = (b"Content-Encoding: gzip\r\nContent-Length: 8\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n")
+    async with serving() as runner:
+        for head in heads:
+            client = await RawClient.connect(runner.port, data=GET[:-2] + b"Connection: close\r\n" + head + b"xxxxxxxx")
+            await client.rest()
+    assert caplog.text == ""
+
+
+async def test_what_is_sent_after_the_answer_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aiohttp_runner, "REQUEST_BYTES", 1 << 30)
+    async with serving(head_timeout=60.0) as runner:
+        head = b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        client = await RawClient.connect(runner.port, data=head)
+        async with asyncio.timeout(5):  # less than aiohttp would read on
+            assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(("piece", "times"), [(b"\r\n" * 20_000, 1), (GET * 30, 300)], ids=["at once", "in all"])
+async def test_who_sends_more_than_requests_need_is_disconnected(piece: bytes, times: int) -> None:
+    async with serving(head_timeout=60.0) as runner:
+        client = await RawClient.connect(runner.port, data=b"")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(times):
+                await client.send(piece)
+                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                await client.rest()
+        await eventually(lambda: len(runner.table) == 0)
 
 
 async def test_one_address_cannot_keep_others_of_the_same_address_out() -> None:

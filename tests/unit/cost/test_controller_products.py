@@ -14,11 +14,13 @@ import functools
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from control.controllers import batch_delay, history
+from control.controllers.addons import AddonSettings
 from control.controllers.context import Context
 from control.controllers.deployment import template
 from control.controllers.manager import CONTROLLERS, ControllerConfig
@@ -57,6 +59,10 @@ def counted_copies() -> Iterator[None]:
         yield
 
 
+FOLLOW_NOTHING = {"addons"}
+"""Controllers without informers: this one reads files, in threads, and lists what it applied."""
+
+
 @pytest.fixture(scope="module")
 def config() -> ControllerConfig:
     """Return a configuration that leaves no controller out."""
@@ -68,6 +74,7 @@ def config() -> ControllerConfig:
         signing_key=key,
         service_account_key=key,
         local_path=True,
+        addons=AddonSettings(Path("/nowhere")),
     )
 
 
@@ -187,7 +194,7 @@ def judge(name: str, config: ControllerConfig, part: str) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", sorted(CONTROLLERS))
+@pytest.mark.parametrize("name", sorted(CONTROLLERS.keys() - FOLLOW_NOTHING))
 def test_work_grows_with_the_objects_and_goes_on_in_turns(
     name: str, config: ControllerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +206,14 @@ def test_work_grows_with_the_objects_and_goes_on_in_turns(
         monkeypatch.setattr(module, "fnv32a", quick_hash)
     measure(name, config, PARTS[0], 2, 2)  # what is made once and kept does not count
     assert [problem for part in PARTS for problem in judge(name, config, part)] == []
+
+
+def test_controllers_that_are_left_out_follow_no_objects(config: ControllerConfig) -> None:
+    for name in FOLLOW_NOTHING:
+        context = Context(product_world.World().client(), FakeClock())
+        with context.informers.requested() as asked:
+            assert CONTROLLERS[name](context, config) is not None
+        assert not list(asked)
 
 
 # -- the judge itself -----------------------------------------------------------------------------------------------------

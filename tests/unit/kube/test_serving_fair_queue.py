@@ -115,3 +115,37 @@ async def test_a_slot_whose_owner_is_cancelled_is_the_next_ones(given: bool) -> 
         await second
         await work()
     assert first.cancelled()
+
+
+async def test_what_goes_ahead_waits_for_none_of_its_owners_others() -> None:
+    slots, order = Slots(1, newest=True), list[str]()
+
+    async def work(name: str, *, ahead: bool) -> None:
+        await slots.acquire("ann", ahead=ahead)
+        order.append(name)
+        slots.release()
+
+    await slots.acquire("ann")
+    working = [asyncio.ensure_future(work(str(number), ahead=False)) for number in range(4)]
+    working += [asyncio.ensure_future(work(name, ahead=True)) for name in ("a", "b")]
+    await asyncio.sleep(0)
+    slots.release()
+    await asyncio.gather(*working)
+    assert order == ["a", "b", "0", "3", "1", "2"]
+
+
+async def test_an_owner_does_not_go_ahead_of_others() -> None:
+    slots, order = Slots(1), list[str]()
+
+    async def work(owner: str, *, ahead: bool) -> None:
+        await slots.acquire(owner, ahead=ahead)
+        order.append(owner)
+        slots.release()
+
+    await slots.acquire("ann")
+    working = [asyncio.ensure_future(work("bob", ahead=False))]
+    working += [asyncio.ensure_future(work("ann", ahead=True)) for _ in range(3)]
+    await asyncio.sleep(0)
+    slots.release()
+    await asyncio.gather(*working)
+    assert order == ["bob", "ann", "ann", "ann"]

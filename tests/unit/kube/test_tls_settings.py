@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from kube import pki, tls_groups, tls_settings
 from tests.support.handshake import between, shake
+from tests.support.slow_clients import client_hello
 
 NOW = datetime.now(UTC)
 
@@ -45,6 +47,30 @@ def test_by_default_tls_1_2_has_only_suites_with_forward_secrecy_and_authenticat
     for weak in ("ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384", "AES128-GCM-SHA256"):
         with pytest.raises(ssl.SSLError):
             shake(server, authority.cert_pem, weak, ssl.TLSVersion.TLSv1_2)
+
+
+def test_a_server_sends_the_certificates_of_its_file_alone(
+    server: ssl.SSLContext, authority: pki.KeyPair, certificate: Path, tmp_path: Path
+) -> None:
+    """OpenSSL would otherwise add the issuer, which it finds among the authorities of clients."""
+    with_issuer = tmp_path / "chain.pem"
+    with_issuer.write_bytes(certificate.read_bytes() + authority.cert_pem)
+    longer = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    longer.load_cert_chain(with_issuer)
+    for context in (server, longer):
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=authority.cert_pem.decode())
+        tls_settings.apply(context)
+    assert chain_bytes(longer) - chain_bytes(server) > len(ssl.PEM_cert_to_DER_cert(authority.cert_pem.decode()))
+
+
+def chain_bytes(server: ssl.SSLContext) -> int:
+    """Return how many bytes a server answers to a client's first message."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    incoming.write(client_hello())
+    with contextlib.suppress(ssl.SSLWantReadError):
+        server.wrap_bio(incoming, outgoing, server_side=True).do_handshake()
+    return len(outgoing.read())
 
 
 def test_suites_are_chosen_by_gos_names(server: ssl.SSLContext, authority: pki.KeyPair) -> None:

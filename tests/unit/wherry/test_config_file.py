@@ -52,6 +52,7 @@ def test_options_are_keys(tmp_path: Path) -> None:
 node-name: n1
 max-pods: 200
 service-load-balancer: false
+disable: [metrics, board]
 pod-cidr: [10.1.0.0/16, "fd00::/56"]
 load-balancer-ports: 80
 name:
@@ -62,6 +63,7 @@ proxy: none
 """
     found = merged(tmp_path, text)
     assert (found.node_name, found.max_pods, found.service_load_balancer) == ("n1", 200, False)
+    assert found.disable == ["metrics", "board"]
     assert (found.pod_cidr, found.load_balancer_ports) == ("10.1.0.0/16,fd00::/56", "80")
     assert (found.names, found.registry_mirrors, found.proxy) == (
         ["api.example.com"],
@@ -69,7 +71,7 @@ proxy: none
         "none",
     )
     assert found.configured == sorted(
-        "node_name max_pods service_load_balancer pod_cidr load_balancer_ports names registry_mirrors proxy".split()
+        "node_name max_pods service_load_balancer disable pod_cidr load_balancer_ports names registry_mirrors proxy".split()
     )
 
 

@@ -40,6 +40,8 @@ def test_dns_and_the_pod_network_run_in_one_process_each(proxy: str, dns: str, e
     without = complete(Settings(proxy=proxy, dns=dns, service_load_balancer=False), "192.0.2.1")
     assert all(each.service_load_balancer for each in reported)
     assert not any(make[daemon](without, ProxyConfig()).service_load_balancer for daemon in expected)
+    without = complete(Settings(proxy=proxy, dns=dns, disable=["service-load-balancer"]), "192.0.2.1")
+    assert not any(make[daemon](without, ProxyConfig()).service_load_balancer for daemon in expected)
     addresses = {each.metrics_bind_address for each in reported}
     assert len(addresses) == len(reported)
 

@@ -20,9 +20,11 @@ from kube.json_object import Object
 UPSTREAM = Path(__file__).with_name("upstream_policy.txt")
 OURS = {
     "ClusterRole system:aggregated-metrics-reader",  # metrics-server's, whose place Wherry takes
+    "ClusterRole system:controller:addon-controller",
     "ClusterRole system:controller:local-path-provisioner",
     "ClusterRole wherry:certificate-approver",
     "ClusterRole wherry:network-policy",
+    "ClusterRoleBinding system:controller:addon-controller",
     "ClusterRoleBinding system:controller:local-path-provisioner",
     "ClusterRoleBinding wherry:certificate-approver",
     "ClusterRoleBinding wherry:network-policy",

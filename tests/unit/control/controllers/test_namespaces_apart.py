@@ -13,12 +13,14 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from control.controllers import ownership
+from control.controllers.addons import AddonSettings
 from control.controllers.context import Context
 from control.controllers.manager import CONTROLLERS, ControllerConfig
 from kube import pki, resources, serialize
@@ -79,7 +81,12 @@ def config() -> ControllerConfig:
     ca = pki.new_ca("test", product_world.NOW)
     certificate, key = ca.cert_pem.decode(), ca.key_pem.decode()
     return ControllerConfig(
-        root_ca=certificate, signing_cert=certificate, signing_key=key, service_account_key=key, local_path=True
+        root_ca=certificate,
+        signing_cert=certificate,
+        signing_key=key,
+        service_account_key=key,
+        local_path=True,
+        addons=AddonSettings(Path("/nowhere")),
     )
 
 
