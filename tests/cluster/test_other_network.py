@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import BUSYBOX, NODE, Cluster, cluster_on, eventually, prefix
-from tests.support.host import host
+from tests.support.host import Host, hosts
 from tests.support.images import Image
 from tests.support.kube import condition, events, is_ready, wait_phase, wait_pods, web
+from tests.support.machines import Machine, credentials
 
 PLUGIN = "wherry.test/plugin:1"
 NO_NETWORK = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:"
@@ -22,9 +23,14 @@ ANYWHERE = {"tolerations": [{"operator": "Exists"}]}
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Cluster]:
-    name = f"wherry-n{os.getpid()}"
-    with prefix(name) as folder, host(name) as machine, cluster_on(machine, folder, "--pod-network", "none") as made:
+def pair() -> Iterator[list[Host]]:
+    with hosts(f"wherry-n{os.getpid()}", (0, 0)) as machines:
+        yield machines
+
+
+@pytest.fixture(scope="module")
+def own(pair: list[Host]) -> Iterator[Cluster]:
+    with prefix(pair[0].name) as folder, cluster_on(pair[0], folder, "--pod-network", "none") as made:
         # Its name is in no package: the runtime finds it where the DaemonSet puts it, the other plugins in the package's.
         program = Path("/usr/lib/cni/ptp").read_bytes()
         made.load(Image(PLUGIN, files={"site-ptp": program}))
@@ -32,8 +38,8 @@ def own() -> Iterator[Cluster]:
         yield made
 
 
-def node(own: Cluster) -> dict[str, Any]:
-    found: dict[str, Any] = own.get("node", NODE)
+def node(own: Cluster, name: str = NODE) -> dict[str, Any]:
+    found: dict[str, Any] = own.get("node", name)
     return found
 
 
@@ -207,17 +213,14 @@ def test_a_machine_changes_its_network_with_new_pods(own: Cluster) -> None:
     eventually(lambda: "v1" in own.http(own.get("service", "web", "-n", "x")["spec"]["clusterIP"]), "Services answer")
 
     own.up("--pod-network", "wherry")
-    assert sorted(path.name for path in configuration.parent.iterdir()) == [
-        "10-site.conflist.disabled",
-        "10-wherry.conflist",
-    ]
-    assert "cni0" in links(own)
-    pods = wait_pods(own, "x", "app=web", 2)
-    assert sorted(ip for pod in pods for ip in [pod["status"]["podIP"]]) == sorted(
-        json.loads(path.read_text())["result"]["ips"][0]["address"].partition("/")[0]
-        for path in Path("/var/lib/cni/results").glob("wherry-*-eth0")
-        if any(pod["metadata"]["uid"] in path.read_text() for pod in pods)
-    ), "from Wherry's network"
+    eventually(lambda: "cni0" in links(own), "the first pod starts")
+    names = sorted(path.name for path in configuration.parent.iterdir())
+    assert names == ["10-site.conflist.disabled", "10-wherry.conflist"]
+    reserved = own.prefix / "var/lib/cni/networks/wherry"
+    eventually(
+        lambda: all((reserved / pod["status"]["podIP"]).exists() for pod in wait_pods(own, "x", "app=web", 2)),
+        "pods have addresses of Wherry's network",
+    )
     address = own.get("service", "web", "-n", "x")["spec"]["clusterIP"]
     eventually(lambda: "v1" in own.http(address), "Services answer")
 
@@ -230,6 +233,28 @@ def test_a_machine_changes_its_network_with_new_pods(own: Cluster) -> None:
     install_plugin(own)
     wait_pods(own, "x", "app=web", 2)
     eventually(lambda: "v1" in own.http(address), "Services answer")
+
+
+def test_a_machine_that_joins_has_the_networks_of_the_cluster(own: Cluster, pair: list[Host]) -> None:
+    own.up("--dns", "none")
+    token, ca_hash = credentials(own.wherry("token", "create", "--print-join-command").stdout)
+    with prefix(pair[1].name) as folder:
+        joined = Machine(pair[1], folder, "node2")
+        try:
+            joined.join(Machine(pair[0], own.prefix), token, ca_hash)
+            settings = json.loads((folder / "etc/wherry/wherry.json").read_text())
+            assert (settings["pod_network"], settings["dns"]) == ("none", "none")
+            ready = condition(node(own, "node2"), "Ready")
+            assert ready["status"] == "False" and ready["message"].startswith(NO_NETWORK), ready
+            assert list((folder / "etc/cni/net.d").iterdir()) == []
+            assert "10.96.0.10" not in pair[1].run("ip", "address", "show", "lo").stdout
+            joined.up()
+            done = joined.wherry("up", "--cluster-dns", "none", check=False)
+            assert done.returncode == 1 and "--cluster-dns is the cluster's, not a worker's" in done.stderr
+            joined.up("--dns", "proxy")
+            assert "10.96.0.10" in pair[1].run("ip", "address", "show", "lo").stdout
+        finally:
+            joined.remove()
 
 
 def test_reset_leaves_what_the_other_plugin_has(own: Cluster) -> None:
