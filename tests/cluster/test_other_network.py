@@ -98,6 +98,12 @@ def run(own: Cluster, name: str, **spec: Any) -> None:
     own.kubectl("apply", "-f", "-", input=json.dumps(pod))
 
 
+def answered(own: Cluster, name: str) -> bool:
+    done = own.kubectl("exec", "-n", "x", name, "--", *QUESTION, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True
+
+
 def links(own: Cluster) -> str:
     return own.host.run("ip", "-br", "link").stdout
 
@@ -195,10 +201,7 @@ def test_a_dns_of_the_operators_own_takes_the_address(own: Cluster) -> None:
     eventually(lambda: "v1" in own.http("10.96.0.10:53"), "the proxy serves that Service")
     own.kubectl("delete", "service", "kube-dns", "-n", "x")
     own.up("--dns", "proxy")
-    eventually(
-        lambda: own.kubectl("exec", "-n", "x", "named", "--", *QUESTION, check=False).returncode == 0,
-        "nodes answer again",
-    )
+    eventually(lambda: answered(own, "named"), "nodes answer again", 120)
 
 
 def test_a_machine_changes_its_network_with_new_pods(own: Cluster) -> None:
