@@ -20,6 +20,7 @@ from agent.kubelet_configuration import ConfigError
 from agent.main import run
 from agent.node.status import KUBELET_VERSION
 from kube import log_lines
+from kube.json_logs import DEBUG_VERBOSITY, JsonFormatter
 from kube.kubeconfig import KubeconfigError
 
 _HELP = {
@@ -36,6 +37,7 @@ _HELP = {
     "container_logs_dir": "links to containers' logs",
     "image_credential_provider_config": "plugins that provide credentials, by image",
     "image_credential_provider_bin_dir": "where the plugins' programs are",
+    "logging_format": "text or json; over the file's logging.format",
 }
 
 
@@ -53,11 +55,16 @@ def parse(arguments: list[str]) -> tuple[Flags, int]:
 
 def main() -> None:
     flags, verbosity = parse(sys.argv[1:])
-    level = logging.DEBUG if verbosity >= 4 else logging.INFO
-    logging.basicConfig(level=level, handlers=[log_lines.handler()])
+    handler = log_lines.handler()
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
+        config = from_flags(flags)
+        if (flags.logging_format or config.file.logging.format) == "json":
+            handler.setFormatter(JsonFormatter())
+        if max(verbosity, config.file.logging.verbosity) >= DEBUG_VERBOSITY:
+            logging.getLogger().setLevel(logging.DEBUG)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(from_flags(flags)))
+            runner.run(run(config))
     except (ConfigError, KubeconfigError) as error:
         logging.getLogger("agent").error("%s", error)
         sys.exit(1)

@@ -188,6 +188,9 @@ def _check(file: KubeletConfiguration, flags: Flags) -> None:
         raise ConfigError(f"imagePullCredentialsVerificationPolicy: expected one of {', '.join(POLICIES)}")
     if file.user_namespaces.ids_per_pod % LENGTH or not LENGTH <= file.user_namespaces.ids_per_pod < 1 << 32:
         raise ConfigError("userNamespaces.idsPerPod must be a multiple of 65536 and less than 2^32")
+    for name, given in (("logging.format", file.logging.format), ("--logging-format", flags.logging_format or "text")):
+        if given not in ("text", "json"):
+            raise ConfigError(f'{name}: Invalid value: "{given}": Unsupported log format')
     if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
         raise ConfigError(
             "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"

@@ -27,6 +27,7 @@ class Flags:
     container_logs_dir: str = "/var/log/containers"
     image_credential_provider_config: str = ""
     image_credential_provider_bin_dir: str = ""
+    logging_format: str = ""
 
 
 def labels(text: str) -> dict[str, str]:

@@ -83,6 +83,15 @@ class MemoryReservation(_Base):
     limits: dict[str, str | int] = msgspec.field(default_factory=dict)
 
 
+class LoggingConfiguration(_Base):
+    format: str = "text"
+    verbosity: int = 0
+    flush_frequency: str | int = "5s"
+    """Without effect, as the two others: every line is written at once, and the level is one for all modules."""
+    vmodule: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class KubeletConfiguration(_Base):
     """The fields that the agent acts on, with upstream's defaults."""
 
@@ -175,6 +184,7 @@ class KubeletConfiguration(_Base):
     shutdown_grace_period: str = "0s"
     shutdown_grace_period_critical_pods: str = "0s"
     shutdown_grace_period_by_pod_priority: list[ShutdownGracePeriodByPodPriority] = msgspec.field(default_factory=list)
+    logging: LoggingConfiguration = msgspec.field(default_factory=LoggingConfiguration)
 
 
 def shown(setting: msgspec.Struct) -> dict[str, Any]:
@@ -199,7 +209,7 @@ _ACCEPTED = frozenset(
     eventRecordQPS featureGates flushFrequency hairpinMode httpCheckFrequency
     imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation
-    logging makeIPTablesUtilChains maxOpenFiles memoryReservationPolicy memoryThrottlingFactor
+    makeIPTablesUtilChains maxOpenFiles memoryReservationPolicy memoryThrottlingFactor
     mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups staticPodURL staticPodURLHeader systemCgroups

@@ -12,26 +12,33 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from control import features, standalone
+from control.component_port import MANAGER, PORTS, SCHEDULER
 from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
-from control.flags.kinds import NUMBER, PATH, Kind
+from control.flags.kinds import NUMBER, PATH, Kind, one_of
 from kube import log_lines
 from kube.build import GIT_VERSION
+from kube.json_logs import DEBUG_VERBOSITY, JsonFormatter
 
 DATA = Path("/var/lib/wherry/control")
-OWN: dict[str, tuple[str, Kind]] = {"data-dir": ("data_dir", PATH), "v": ("verbosity", NUMBER)}
+LOGS: dict[str, tuple[str, Kind]] = {
+    "logging-format": ("logging_format", one_of("text", "json")),
+    "v": ("verbosity", NUMBER),
+}
+OWN: dict[str, tuple[str, Kind]] = {"data-dir": ("data_dir", PATH), **LOGS}
 REQUIRED = {
     "cert_file": "tls-cert-file",
     "key_file": "tls-private-key-file",
     "client_ca_file": "client-ca-file",
     "service_account_key_file": "service-account-signing-key-file",
 }
-DAEMONS = ("kube-apiserver", standalone.MANAGER, standalone.SCHEDULER)
+DAEMONS = ("kube-apiserver", MANAGER, SCHEDULER)
 
 
 def api_server_config(given: dict[str, Any]) -> ControlConfig:
@@ -52,21 +59,33 @@ def api_server_config(given: dict[str, Any]) -> ControlConfig:
     return config
 
 
-def work(daemon: str, arguments: Sequence[str]) -> tuple[Coroutine[Any, Any, None], int]:
-    """Return what a daemon does with a command line, and how much it logs; raises FlagError."""
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Verbosity and form of the log."""
+
+    verbosity: int = 0
+    form: str = "text"
+
+
+def work(daemon: str, arguments: Sequence[str]) -> tuple[Coroutine[Any, Any, None], Logs]:
+    """Return what a daemon does with a command line, and how it logs; raises FlagError."""
     stop = asyncio.Event()
     if daemon == "kube-apiserver":
         from control.main import run
 
         given = read(arguments, {**api_server.FLAGS, **OWN}, api_server.FIXED)
-        verbosity = given.pop("verbosity", 0)
-        return run(api_server_config(given), stop=stop), verbosity
+        logs = _logs(given)
+        return run(api_server_config(given), stop=stop), logs
     if daemon not in DAEMONS:
         raise FlagError(f"there is no daemon {daemon!r} here; there are {', '.join(DAEMONS)}")
-    table, port = (controller_manager, 10257) if daemon == standalone.MANAGER else (scheduler, 10259)
-    given = read(arguments, {**table.FLAGS, "v": OWN["v"]}, table.FIXED)
-    verbosity = given.pop("verbosity", 0)
-    return _until_told(standalone.run(standalone.options(daemon, port, given), stop), stop), verbosity
+    table = controller_manager if daemon == MANAGER else scheduler
+    given = read(arguments, {**table.FLAGS, **LOGS}, table.FIXED)
+    logs = _logs(given)
+    return _until_told(standalone.run(standalone.options(daemon, PORTS[daemon], given), stop), stop), logs
+
+
+def _logs(given: dict[str, Any]) -> Logs:
+    return Logs(given.pop("verbosity", 0), given.pop("logging_format", "text"))
 
 
 async def _until_told(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
@@ -83,12 +102,15 @@ def cli(argv: Sequence[str]) -> int:
         print(f"Kubernetes {GIT_VERSION}")
         return 0
     try:
-        coroutine, verbosity = work(daemon, arguments)
+        coroutine, logs = work(daemon, arguments)
     except FlagError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    level = logging.DEBUG if verbosity >= 4 else logging.INFO
-    logging.basicConfig(level=level, handlers=[log_lines.handler()])
+    handler = log_lines.handler()
+    if logs.form == "json":
+        handler.setFormatter(JsonFormatter())
+    level = logging.DEBUG if logs.verbosity >= DEBUG_VERBOSITY else logging.INFO
+    logging.basicConfig(level=level, handlers=[handler])
     import uvloop
 
     try:

@@ -156,6 +156,10 @@ class ControlConfig:
     """Addons of that folder that are not applied."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
+    controller_manager_port: int = 0
+    """Port of the controllers' health, metrics and configuration on 127.0.0.1; 0: none."""
+    scheduler_port: int = 0
+    """The same of the scheduler."""
     feature_gates: dict[str, bool] = field(default_factory=dict)
 
     @property

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from control import imports
+from control import embedded_ports, imports
 from control.auth.user import UserInfo
 from control.config import ControlConfig
 from control.controllers import controller_accounts
@@ -59,6 +59,21 @@ def embedded_components(
         if enabled:
             work = partial(run, config, clock, informers)
             found.append((name, loops.run(name, _elected(config, make_client, clock, identity, lease, user, work))))
+    for enabled, name, lease, user, port in (
+        (
+            config.enable_controllers,
+            "controllers port",
+            "kube-controller-manager",
+            MANAGER,
+            config.controller_manager_port,
+        ),
+        (config.enable_scheduler, "scheduler port", "kube-scheduler", SCHEDULER, config.scheduler_port),
+    ):
+        if enabled and port:
+            serve = partial(
+                embedded_ports.serve, config, clock, lease, port, make_client(user, user_agent(lease, "port"))
+            )
+            found.append((name, loops.run(name, serve)))
     return found
 
 

@@ -6,13 +6,17 @@ Its time and size are looked at every so often, which sees every way of replacin
 from __future__ import annotations
 
 import asyncio
+import functools
+import hashlib
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from control.auth.metrics import RELOADED, RELOADS
+from control.server_identity import identity
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -96,8 +100,15 @@ class Reloaded:
         return self.path.read_bytes()
 
     def _count(self, status: str) -> None:
-        RELOADS[self.what].add(status)
-        RELOADED[self.what].set(status, value=time.time())
+        server = _id_hash()
+        RELOADS[self.what].add(status, server)
+        RELOADED[self.what].set(status, server, value=time.time())
+
+
+@functools.cache
+def _id_hash() -> str:
+    """Return the label by which metrics tell servers apart: a digest of the name of this server's identity lease."""
+    return f"sha256:{hashlib.sha256(identity(socket.gethostname()).encode()).hexdigest()}"
 
 
 def _stamp(path: Path) -> Stamp:

@@ -2,7 +2,8 @@
 
 They act as the user of a kubeconfig and hold upstream's lease while they work, so that one can take the other's place. With
 --use-service-account-credentials each controller acts as its service account instead (controllers/account_clients.py).
-Health is served over TLS where upstream's is (10257, 10259), with a certificate of their own unless one is given.
+Health, metrics and configuration are served over TLS where upstream's are (10257, 10259; component_port.py), with a
+certificate of their own unless one is given.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from control import features
+from control import component_port, embedded_ports, features
+from control.component_access import OPEN_PATHS, ComponentAccess
+from control.component_port import MANAGER, PortSettings
 from control.controllers.account_clients import AccountClients
 from control.flags.command import FlagError
-from kube import kubeconfig, pki, tls_settings
+from kube import client_authorities, kubeconfig, pki, tls_settings
 from kube.build import user_agent
 from kube.client import Client, Transport
 from kube.clock import SYSTEM, Clock
+from kube.delegated_reviews import client_for_reviews
 from kube.leases import Fenced, LeaderElector
 from kube.serving.daemon import daemon
 from kube.tls_files import TlsFiles
@@ -36,8 +41,6 @@ if TYPE_CHECKING:
     from control.controllers.manager import ControllerConfig
 
 log = logging.getLogger(__name__)
-HEALTH = ("/healthz", "/livez", "/readyz")
-MANAGER, SCHEDULER = "kube-controller-manager", "kube-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,12 @@ class Options:
     bind_address: str = "0.0.0.0"
     cert_file: Path | None = None
     key_file: Path | None = None
+    client_ca_file: Path | None = None
+    """Authorities of client certificates at the port; None: clients have tokens."""
+    authentication_kubeconfig: Path | None = None
+    """Access to the server that reviews tokens of the port's clients; None: that of `kubeconfig`."""
+    authorization_kubeconfig: Path | None = None
+    open_paths: tuple[str, ...] = OPEN_PATHS
     tls_cipher_suites: tuple[str, ...] = ()
     tls_min_version: str = "VersionTLS12"
     leader_elect: bool = True
@@ -96,7 +105,7 @@ async def run(chosen: Options, stop: asyncio.Event, clock: Clock = SYSTEM) -> No
     transport = HttpsTransport(kubeconfig.load(chosen.kubeconfig), user_agent(chosen.name))
     client = Client(transport)
     try:
-        async with _health(chosen):
+        async with _port(chosen, client, clock):
             running = asyncio.ensure_future(_elected(chosen, client, transport, work, clock))
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -185,34 +194,37 @@ def _text(path: Path | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _health(chosen: Options) -> AsyncIterator[None]:
-    """Serve health where upstream does; port 0 serves none."""
-    from aiohttp import web
-
-    from kube.serving.aiohttp_runner import BoundedRunner
-
+async def _port(chosen: Options, client: Client, clock: Clock) -> AsyncIterator[None]:
+    """Serve health, metrics and configuration where upstream does; port 0 serves none. Raises KubeconfigError, OSError."""
     if not chosen.port:
         yield
         return
-
-    async def ok(request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    app = web.Application()
-    app.add_routes([web.get(path, ok) for path in HEALTH])
-    runner = BoundedRunner(app)
-    await runner.setup()
-    try:
-        await runner.listen(chosen.bind_address, chosen.port, serving(chosen).current)
+    async with contextlib.AsyncExitStack() as stack:
+        reviewers = []
+        for path in (chosen.authentication_kubeconfig, chosen.authorization_kubeconfig):
+            reviewer = client
+            if path not in (None, chosen.kubeconfig):
+                reviewer = Client(HttpsTransport(kubeconfig.load(path), user_agent(chosen.name)))
+                stack.push_async_callback(reviewer.close)
+            reviewers.append(client_for_reviews(reviewer))
+        settings = PortSettings(
+            component=chosen.name,
+            port=chosen.port,
+            access=ComponentAccess(reviewers[0], reviewers[1], clock, chosen.open_paths),
+            tls=serving(chosen).current,
+            address=chosen.bind_address,
+            configuration=partial(embedded_ports.document, chosen.config),
+            gates=chosen.feature_gates,
+        )
+        await stack.enter_async_context(component_port.serving(settings))
         yield
-    finally:
-        await runner.cleanup()
 
 
 def serving(chosen: Options) -> TlsFiles:
     """Return the settings of the given files, or of a certificate made here; raises OSError if they cannot be used."""
     if chosen.cert_file is not None and chosen.key_file is not None:
-        files = TlsFiles(lambda: _tls(chosen), [chosen.cert_file, chosen.key_file])
+        more = [chosen.client_ca_file] if chosen.client_ca_file is not None else []
+        files = TlsFiles(lambda: _tls(chosen), [chosen.cert_file, chosen.key_file, *more])
         files.current()
         return files
     own = _tls(chosen)
@@ -222,6 +234,8 @@ def serving(chosen: Options) -> TlsFiles:
 def _tls(chosen: Options) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls_settings.apply(context, chosen.tls_cipher_suites, chosen.tls_min_version)
+    if chosen.client_ca_file is not None:
+        client_authorities.accept(context, chosen.client_ca_file)
     if chosen.cert_file is not None and chosen.key_file is not None:
         context.load_cert_chain(chosen.cert_file, chosen.key_file)
         return context

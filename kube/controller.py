@@ -40,12 +40,16 @@ class Controller:
         reconcile: Reconcile,
         *,
         workers: int = 2,
+        queue: str = "",
         clock: Clock = SYSTEM,
         owner: Callable[[str], str] = _namespace,
     ) -> None:
-        """`owner` returns whose long steps those of a key are: those of all its keys have one share of time."""
+        """`queue` is the queue's name in metrics, where upstream's is not the controller's.
+
+        `owner` returns whose long steps those of a key are: those of all its keys have one share of time.
+        """
         self.name, self._owner = name, owner
-        self.queue: WorkQueue[str] = WorkQueue(clock, name)
+        self.queue: WorkQueue[str] = WorkQueue(clock, queue or name)
         self._reconcile, self._workers = reconcile, workers
 
     def enqueue(self, key: str) -> None:

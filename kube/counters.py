@@ -12,15 +12,22 @@ from typing import Any
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Prometheus' own buckets, where upstream gives none."""
+
+
+def doubled(first: float, count: int) -> tuple[float, ...]:
+    """Return bounds of buckets, each twice the one before."""
+    return tuple(round(first * 2**power, 6) for power in range(count))
+
+
 _all: list[Counter | Gauge | Histogram] = []
 _looks: list[Callable[[], None]] = []
 
 
 class Counter:
-    """Counter by labels. `name` is without `_total`."""
+    """Counter by labels. `name` is without `suffix`, which only few of upstream's counters do not have."""
 
-    def __init__(self, name: str, text: str, *labels: str) -> None:
-        self.name, self.text, self.labels = name, text, labels
+    def __init__(self, name: str, text: str, *labels: str, suffix: str = "_total") -> None:
+        self.name, self.text, self.labels, self.suffix = name, text, labels, suffix
         self.values: dict[tuple[str, ...], float] = {}
         _all.append(self)
 
@@ -30,7 +37,10 @@ class Counter:
     def family(self) -> Any:
         from prometheus_client.core import CounterMetricFamily
 
-        return _filled(CounterMetricFamily(self.name, self.text, labels=self.labels), self)
+        family = _filled(CounterMetricFamily(self.name, self.text, labels=self.labels), self)
+        if self.suffix != "_total":
+            family.samples = [sample._replace(name=self.name + self.suffix) for sample in family.samples]
+        return family
 
 
 class Gauge:
@@ -75,7 +85,7 @@ class Histogram:
 
     def __init__(self, name: str, text: str, *labels: str, buckets: Sequence[float] = SECONDS) -> None:
         self.name, self.text, self.labels, self.buckets = name, text, labels, tuple(buckets)
-        self.spreads: dict[tuple[str, ...], _Spread] = {}
+        self.spreads: dict[tuple[str, ...], _Spread] = {} if labels else {(): _Spread(len(self.buckets))}
         _all.append(self)
 
     def observe(self, *given: Any) -> None:
@@ -86,6 +96,17 @@ class Histogram:
             spread = self.spreads[labels] = _Spread(len(self.buckets))
         spread.counts[bisect_left(self.buckets, value)] += 1
         spread.sum += value
+
+    def bound(self, *labels: str) -> Callable[[float], None]:
+        """Return a function that counts a value under these labels, for paths where each look-up counts."""
+        spread = self.spreads.setdefault(labels, _Spread(len(self.buckets)))
+        buckets = self.buckets
+
+        def observe(value: float) -> None:
+            spread.counts[bisect_left(buckets, value)] += 1
+            spread.sum += value
+
+        return observe
 
     def family(self) -> Any:
         from prometheus_client.core import HistogramMetricFamily
@@ -105,9 +126,15 @@ def before_scrape(look: Callable[[], None]) -> None:
     _looks.append(look)
 
 
-def families() -> Iterator[Any]:
-    """Yield the metric families of all of them."""
+def defined() -> tuple[Counter | Gauge | Histogram, ...]:
+    """Return the metrics of the modules that are imported."""
+    return tuple(_all)
+
+
+def families(wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Any]:
+    """Yield the metric families of all of them, or of those whose name is wanted."""
     for look in _looks:
         look()
     for metric in _all:
-        yield metric.family()
+        if wanted(metric.name):
+            yield metric.family()

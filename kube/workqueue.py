@@ -33,11 +33,14 @@ _named: weakref.WeakSet[WorkQueue[Any]] = weakref.WeakSet()
 
 
 def _update_metrics() -> None:
-    """Set the metrics of the queues, before a scrape."""
+    """Set the gauges of the queues, before a scrape; queues of one name count together."""
+    for gauge in (DEPTH, UNFINISHED, LONGEST):
+        gauge.values = dict.fromkeys(gauge.values, 0.0)
     for queue in _named:
         ages = queue.under_way()
-        UNFINISHED.set(queue.name, value=sum(ages))
-        LONGEST.set(queue.name, value=max(ages, default=0.0))
+        DEPTH.add(queue.name, amount=len(queue))
+        UNFINISHED.add(queue.name, amount=sum(ages))
+        LONGEST.set(queue.name, value=max(LONGEST.values.get((queue.name,), 0.0), *ages, 0.0))
 
 
 before_scrape(_update_metrics)
@@ -54,6 +57,9 @@ class WorkQueue(Generic[K]):
         self._clock, self._name = clock, name
         if name:
             _named.add(self)
+            for counter in (ADDED, RETRIED):  # a queue without keys is shown as 0, as upstream's
+                counter.add(name, amount=0)
+            self._waited, self._worked = WAITED.bound(name), WORKED.bound(name)
         self._since: dict[K, float] = {}
         """Time at which a key was added, or taken by a worker."""
         self._queue: deque[K] = deque()
@@ -87,7 +93,6 @@ class WorkQueue(Generic[K]):
         self._ready.set()
         if self._name:
             self._since[key] = self._clock.monotonic()
-            DEPTH.set(self._name, value=len(self._queue))
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the key worked on after a delay; of several delays the soonest counts."""
@@ -136,8 +141,7 @@ class WorkQueue(Generic[K]):
         self._processing.add(key)
         if self._name:
             now = self._clock.monotonic()
-            WAITED.observe(self._name, now - self._since.get(key, now))
-            DEPTH.set(self._name, value=len(self._queue))
+            self._waited(now - self._since.get(key, now))
             self._since[key] = now
         return key
 
@@ -145,7 +149,7 @@ class WorkQueue(Generic[K]):
         self._processing.discard(key)
         if self._name:
             now = self._clock.monotonic()
-            WORKED.observe(self._name, now - self._since.pop(key, now))
+            self._worked(now - self._since.pop(key, now))
         if key in self._dirty:
             self._append(key)
         elif not self._queue and self._down:
@@ -158,6 +162,7 @@ class WorkQueue(Generic[K]):
 
     def shut_down(self) -> None:
         self._down = True
+        _named.discard(self)
         for _, task in self._delayed.values():
             task.cancel()
         self._delayed.clear()

@@ -79,4 +79,4 @@ async def remove_all(stale: Iterable[Remover]) -> None:
         try:
             await each.cleanup()
         except (WriteError, CommandError, OSError) as error:
-            log.info("nothing to remove by %s: %s", type(each).__name__, error)
+            log.info("nothing to remove: %s", error)

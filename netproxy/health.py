@@ -17,6 +17,7 @@ from prometheus_client import Counter
 
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
+from kube.exposition import CONTENT_TYPE
 from kube.serving.aiohttp_runner import FEW, BoundedRunner
 from kube.serving.limits import ServingLimits
 from kube.serving.table import ConnectionTable
@@ -138,7 +139,7 @@ def metrics_app(mode: str, updates: Iterable[Update] = ()) -> web.Application:
 
 async def exposition(_: web.Request) -> web.Response:
     """Answer with all metrics in Prometheus' text format."""
-    return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+    return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
 
 async def serve(

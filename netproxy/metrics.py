@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kube.build import GIT_VERSION, MAJOR, MINOR, build
+from kube.exposition import text_of
 from kube.loops import FAILURES, RUNNING, TASKS, count_tasks
 
 REGISTRY = CollectorRegistry(auto_describe=False)
@@ -177,7 +177,10 @@ def family_label(family: int) -> str:
 
 
 def initialize(families: Iterable[int]) -> None:
-    """Export the metrics of each family from the start on, as 0."""
+    """Export the metrics of each family and of health checks from the start on, as 0."""
+    for code in ("200", "503"):
+        HEALTHZ.labels(code)
+        LIVEZ.labels(code)
     for label in map(family_label, families):
         for each in (SYNC, FULL_SYNC, PARTIAL_SYNC, LATENCY, CONNTRACK_SYNC, FLOWS_DELETED, LAST_SYNC, LAST_QUEUED):
             each.labels(label)
@@ -200,4 +203,4 @@ REGISTRY.register(_LoopMetrics())
 
 def exposition() -> bytes:
     """Return all metrics in Prometheus' text format."""
-    return generate_latest(REGISTRY)
+    return text_of(REGISTRY.collect())

@@ -101,6 +101,12 @@ def _ports(settings: Settings) -> Iterator[Finding]:
     ports |= {
         settings.kubelet_port: ("the agent", "--kubelet-port"),
     }
+    if not settings.is_worker:
+        ports |= {
+            settings.controller_manager_port: ("the controllers' metrics", "--controller-manager-port"),
+            settings.scheduler_port: ("the scheduler's metrics", "--scheduler-port"),
+        }
+        ports.pop(0, None)
     if settings.own_proxy:
         ports[settings.proxy_healthz_port] = ("the proxy's health", "--proxy-healthz-port")
         ports[settings.proxy_metrics_port] = ("the proxy's metrics", "--proxy-metrics-port")

@@ -28,6 +28,8 @@ def control_config(settings: Settings) -> ControlConfig:
         kubelet_client_key_file=keys / "apiserver-kubelet-client.key",
         kubelet_ca_file=keys / "ca.crt",
         port=settings.api_port,
+        controller_manager_port=settings.controller_manager_port,
+        scheduler_port=settings.scheduler_port,
         service_load_balancer=settings.load_balancer_enabled,
         load_balancer_ports=settings.load_balancer_ports,
         local_path_volumes=addons.LOCAL_PATH not in settings.disable,

@@ -23,7 +23,8 @@ from wherry.settings import Settings
 
 POLL_SECONDS = 0.1
 ASK_SECONDS = 2.0
-_ERROR = re.compile(r" [EC] |\b(ERROR|CRITICAL)\b|^[ |]*[\w.]+(Error|Exception): ")
+_ERROR = re.compile(r' [EC] |\b(ERROR|CRITICAL)\b|^[ |]*[\w.]+(Error|Exception): |^\{"ts":(?!.*"v":\d)')
+"""Lines of errors: in text, of a traceback, and as JSON, where errors have no verbosity."""
 
 
 async def problem(settings: Settings, daemon: str) -> str | None:

@@ -69,6 +69,8 @@ def join(
     kubelet_healthz_port: options.KubeletHealthzPort = None,
     proxy_healthz_port: options.ProxyHealthzPort = None,
     proxy_metrics_port: options.ProxyMetricsPort = None,
+    controller_manager_port: options.MemberControllerManagerPort = None,
+    scheduler_port: options.MemberSchedulerPort = None,
     dns_metrics_port: options.DnsMetricsPort = None,
     runtime_endpoint: options.RuntimeEndpoint = "",
     sandbox_image: options.SandboxImage = "",
@@ -85,7 +87,7 @@ def join(
     from wherry import join as joining
     from wherry import other_network, other_proxy
 
-    arguments = {name: value for name, value in locals().items() if value}
+    arguments = {name: value for name, value in locals().items() if value or type(value) is int}
     root()
     known = options_of(join)
     file = config_file.read(Layout(Path(prefix)).config, known, ignored=wanted.OF_UP)

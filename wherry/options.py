@@ -26,6 +26,20 @@ KubeletPort = Annotated[int | None, _option("Port of the kubelet API. Default: 1
 KubeletHealthzPort = Annotated[int | None, _option("Port of the kubelet's health check. Default: 10248.")]
 ProxyHealthzPort = Annotated[int | None, _option("Port of the proxy's health check. Default: 10256.")]
 ProxyMetricsPort = Annotated[int | None, _option("Port of the proxy's metrics. Default: 10249.")]
+ControllerManagerPort = Annotated[
+    int | None, _option("Port of the controllers' health and metrics on 127.0.0.1; 0: none. Default: 10257.")
+]
+SchedulerPort = Annotated[
+    int | None, _option("Port of the scheduler's health and metrics on 127.0.0.1; 0: none. Default: 10259.")
+]
+MemberControllerManagerPort = Annotated[
+    int | None,
+    _option("With --control-plane: port of the controllers' health and metrics on 127.0.0.1; 0: none. Default: 10257."),
+]
+MemberSchedulerPort = Annotated[
+    int | None,
+    _option("With --control-plane: port of the scheduler's health and metrics on 127.0.0.1; 0: none. Default: 10259."),
+]
 DnsMetricsPort = Annotated[int | None, _option("Port of the metrics of cluster DNS. Default: 9153.")]
 MaxPods = Annotated[int | None, _option("Maximum number of pods on the node. Default: 110.")]
 RuntimeEndpoint = Annotated[str, _option("Socket of another containerd (unix://...). Default: one of Wherry's own.")]

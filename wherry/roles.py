@@ -21,9 +21,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kube import log_lines
+from kube.json_logs import JsonFormatter
 from kube.log_lines import LineFormatter
 from wherry.errors import WherryError
-from wherry.json_logs import JsonFormatter
 from wherry.settings import Settings, load
 
 
@@ -56,6 +56,13 @@ async def _watchdog() -> None:
         await asyncio.sleep(limit / 1e6 / 2)
 
 
+def _apply_form(form: str) -> None:
+    """Log as JSON if the role's own configuration file says so; --logging-format applies without it."""
+    if form == "json":
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter())
+
+
 def server(settings: Settings) -> Coroutine[Any, Any, None]:
     from control.main import run
     from wherry.control_settings import control_config
@@ -67,7 +74,9 @@ def agent(settings: Settings) -> Coroutine[Any, Any, None]:
     from agent.main import run
     from wherry.agent_settings import agent_config
 
-    return run(agent_config(settings), ready=ready)
+    config = agent_config(settings)
+    _apply_form(config.file.logging.format)
+    return run(config, ready=ready)
 
 
 def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
@@ -75,7 +84,9 @@ def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
     from netproxy.main import run
     from wherry.proxy_settings import proxy_config
 
-    return run(proxy_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)
+    config = proxy_config(settings, load_proxy(settings.layout.proxy_configuration))
+    _apply_form(config.log_format)
+    return run(config, ready=ready)
 
 
 def dns(settings: Settings) -> Coroutine[Any, Any, None]:

@@ -42,6 +42,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_healthz_port: int = 10248
     proxy_healthz_port: int = 10256
     proxy_metrics_port: int = 10249
+    controller_manager_port: int = 10257
+    """Health and metrics of the controllers on 127.0.0.1; 0: none. The next one is the scheduler's."""
+    scheduler_port: int = 10259
     dns_metrics_port: int = 9153
     """Health and metrics of cluster DNS, where that has a process of its own; CoreDNS' port."""
     pod_cidr: str = "10.244.0.0/16"
@@ -264,8 +267,12 @@ _PORTS = (
     "kubelet_healthz_port",
     "proxy_healthz_port",
     "proxy_metrics_port",
+    "controller_manager_port",
+    "scheduler_port",
     "dns_metrics_port",
 )
+_OPTIONAL_PORTS = frozenset({"controller_manager_port", "scheduler_port"})
+"""Ports that may be 0, for none."""
 
 
 def _check_numbers(settings: Settings) -> None:
@@ -274,6 +281,8 @@ def _check_numbers(settings: Settings) -> None:
     used: dict[int, str] = {}
     for name in _PORTS:
         port, option = getattr(settings, name), "--" + name.replace("_", "-")
+        if port == 0 and name in _OPTIONAL_PORTS:
+            continue
         if not 0 < port < 65536:
             raise WherryError(f"{option} {port}: a port is between 1 and 65535")
         if port in used:

@@ -36,6 +36,8 @@ def up(
     kubelet_healthz_port: options.KubeletHealthzPort = None,
     proxy_healthz_port: options.ProxyHealthzPort = None,
     proxy_metrics_port: options.ProxyMetricsPort = None,
+    controller_manager_port: options.ControllerManagerPort = None,
+    scheduler_port: options.SchedulerPort = None,
     dns_metrics_port: options.DnsMetricsPort = None,
     pod_cidr: options.PodCidr = "",
     service_cidr: options.ServiceCidr = "",

@@ -16,17 +16,17 @@ from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
 from agent.node.registration import NodeRegistration
 from agent.server.app import ServerDependencies, build
-from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.listeners import Listener, serve_health
 from agent.server.listeners import serve as serve_tls
-from agent.server.reviews import client_for_reviews, places
 from agent.shutdown.state import load as last_shutdown
 from agent.usage.endpoints import UsageEndpoints
 from agent.volumes.local_path import LocalPathVolumes
 from kube import certificates, pki
 from kube.client import Client
 from kube.clock import Clock
+from kube.delegated_authentication import Authenticator
+from kube.delegated_reviews import client_for_reviews, places
 from kube.loops import Loops
 
 log = logging.getLogger(__name__)

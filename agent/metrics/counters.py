@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from agent.metrics.exposition import Sample, Text
+from kube.exposition import number
 
 DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -73,11 +74,11 @@ class Histogram:
         buckets: list[Sample] = []
         sums: list[Sample] = []
         numbers: list[Sample] = []
-        bounds = [*(f"{bound:g}" for bound in self._buckets), "+Inf"]
+        bounds = [*map(number, self._buckets), "+Inf"]
         for values, counts in sorted(self._counts.items()):
             labels = dict(zip(self._labels, values, strict=True))
-            for bound, number in zip(bounds, accumulate(counts), strict=True):
-                buckets.append(({**labels, "le": bound}, number, 0.0))
+            for bound, total in zip(bounds, accumulate(counts), strict=True):
+                buckets.append(({**labels, "le": bound}, total, 0.0))
             sums.append((labels, self._sums.get(values, 0.0), 0.0))
             numbers.append((labels, sum(counts), 0.0))
         text.histogram(self.name, self._help, buckets, sums, numbers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from kube.exposition import label_text, number
+
 Sample = tuple[Mapping[str, str], float, float]  # labels, value, time in seconds or 0.0
 
 
@@ -19,7 +21,7 @@ class Text:
         self._lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
         for labels, value, time in samples:
             stamp = f" {int(time * 1000)}" if time else ""
-            self._lines.append(f"{name}{_written(labels)} {value!r}{stamp}")
+            self._lines.append(f"{name}{label_text(labels)} {number(value)}{stamp}")
 
     def present(self, name: str, kind: str, help: str, samples: Sequence[Sample]) -> None:
         """Add a metric that is left out where it has no samples."""
@@ -32,7 +34,7 @@ class Text:
         """Add a histogram; the buckets carry `le` and are cumulative."""
         self.family(name, "histogram", help, [])
         for suffix, samples in (("_bucket", buckets), ("_sum", sums), ("_count", counts)):
-            self._lines += [f"{name}{suffix}{_written(labels)} {value!r}" for labels, value, _ in samples]
+            self._lines += [f"{name}{suffix}{label_text(labels)} {number(value)}" for labels, value, _ in samples]
 
     def __str__(self) -> str:
         return "\n".join(self._lines) + "\n"
@@ -44,13 +46,3 @@ class Families(Protocol):
     def write(self, text: Text) -> None:
         """Add the families to a text."""
         ...
-
-
-def _written(labels: Mapping[str, str]) -> str:
-    ordered = sorted(labels.items(), key=lambda label: (label[0] == "le", label[0]))
-    inside = ",".join(f'{key}="{_escape(text)}"' for key, text in ordered)
-    return f"{{{inside}}}" if inside else ""
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

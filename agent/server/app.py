@@ -23,7 +23,6 @@ from agent.config import EnabledHandlers
 from agent.interfaces import Pods
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.server.auth_filter import AuthFilter
-from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
@@ -39,6 +38,8 @@ from cri.runtime_service import RuntimeService
 from kube import serialize
 from kube.api import core_v1
 from kube.clock import Clock
+from kube.delegated_authentication import Authenticator
+from kube.exposition import CONTENT_TYPE
 
 Text = Callable[[], Awaitable[str]]
 
@@ -225,7 +226,7 @@ class _Run:
 def _metrics_endpoint(text: Text) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            return PlainTextResponse(await text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+            return PlainTextResponse(await text(), media_type=CONTENT_TYPE)
         except CRIError as error:
             return PlainTextResponse(str(error), 500)
 

@@ -10,10 +10,10 @@ import math
 from typing import Any
 
 from agent.metrics.kubelet_metrics import KubeletMetrics
-from agent.server.authentication import ANONYMOUS, Authenticator
 from agent.server.authorization import Authorizer, is_plain
 from agent.server.request_metrics import RequestMetrics
 from agent.server.sessions import Receive, Scope, Send, answer
+from kube.delegated_authentication import ANONYMOUS, Authenticator
 from kube.errors import StatusError
 from kube.step_limit import Limit, Shares, limited
 

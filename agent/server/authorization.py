@@ -12,13 +12,13 @@ import posixpath
 
 import msgspec
 
-from agent.server.authentication import User
-from agent.server.expiring_cache import ExpiringCache
-from agent.server.reviews import places, reviewed
 from kube.api import authorization_v1
 from kube.client import Client
 from kube.client_waits import Waiting
 from kube.clock import Clock
+from kube.delegated_authentication import User
+from kube.delegated_reviews import places, reviewed
+from kube.expiring_cache import ExpiringCache
 from kube.fair_places import FairPlaces
 from kube.reviews import Reviews
 

@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from agent.metrics.counters import Counter
 from agent.metrics.exposition import Text
+from kube.exposition import CONTENT_TYPE
 
 CHECKS = ("ping", "log", "syncloop")
 
@@ -70,4 +71,4 @@ class Health:
         text = Text()
         self._checks.write(text)
         self._totals.write(text)
-        return PlainTextResponse(str(text), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return PlainTextResponse(str(text), media_type=CONTENT_TYPE)

@@ -35,6 +35,16 @@ WEBHOOK_REJECTIONS = Counter(
     "rejection_code",
     "type",
 )
+_CHECK = ("policy", "policy_binding", "error_type", "enforcement_action")
+POLICY_CHECKS = Counter(
+    "apiserver_validating_admission_policy_check", "Failed expressions of admission policies, by action.", *_CHECK
+)
+POLICY_SECONDS = Histogram(
+    "apiserver_validating_admission_policy_check_duration_seconds",
+    "Time that failed expressions of admission policies took, by action.",
+    *_CHECK,
+    buckets=(0.0000005, 0.001, 0.01, 0.1, 1.0),
+)
 WEBHOOK_FAIL_OPEN = Counter(
     "apiserver_admission_webhook_fail_open_count", "Webhooks that failed and were done without.", "name", "type"
 )

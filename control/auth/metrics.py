@@ -56,6 +56,7 @@ RELOADS = {
         f"apiserver_{what}_config_controller_automatic_reloads",
         "Times that the configuration file was read again.",
         "status",
+        "apiserver_id_hash",
     )
     for what in ("authentication", "authorization", "encryption")
 }
@@ -64,6 +65,7 @@ RELOADED = {
         f"apiserver_{what}_config_controller_automatic_reload_last_timestamp_seconds",
         "When the configuration file was last read again.",
         "status",
+        "apiserver_id_hash",
     )
     for what in ("authentication", "authorization", "encryption")
 }

@@ -30,7 +30,13 @@ class AccountTokenController:
         self._signer = TokenSigner(pki.decode_key(signing_key.encode()))
         self._secrets = context.informers.filtered(core_v1.Secret, field_selector=f"type={secret_tokens.SECRET_TYPE}")
         self._accounts = context.informers.of(core_v1.ServiceAccount)
-        self.controller = Controller("service account tokens", self.reconcile, workers=1, clock=context.clock)
+        self.controller = Controller(
+            "service account tokens",
+            self.reconcile,
+            workers=1,
+            queue="serviceaccount_tokens_secret",
+            clock=context.clock,
+        )
         self._secrets.add_index("account", _account_of)
         self._secrets.subscribe(lambda change: self.controller.enqueue(change.key))
         self._accounts.subscribe(self._account_changed)

@@ -54,7 +54,9 @@ class BootstrapSigner:
         self._documents = context.informers.filtered(
             core_v1.ConfigMap, CLUSTER_INFO_NAMESPACE, field_selector=f"metadata.name={CLUSTER_INFO}"
         )
-        self.controller = Controller("bootstrap signer", self.reconcile, workers=1, clock=context.clock)
+        self.controller = Controller(
+            "bootstrap signer", self.reconcile, workers=1, queue="bootstrap_signer_queue", clock=context.clock
+        )
         self._secrets.subscribe(lambda change: self.controller.enqueue(KEY))
         self._documents.subscribe(lambda change: self.controller.enqueue(KEY))
 

@@ -6,6 +6,7 @@ else is left alone and said so: the pod then waits. Upstream: pkg/controller/vol
 
 from __future__ import annotations
 
+from control.controllers import metrics
 from control.controllers.context import Context
 from control.controllers.ownership import controller_uid
 from control.controllers.pods import is_terminal
@@ -36,7 +37,9 @@ class EphemeralVolumeController:
         self._pods = context.informers.of(core_v1.Pod)
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._pods.add_index(_MADE, _made)
-        self.controller = Controller("ephemeral volumes", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "ephemeral volumes", self.reconcile, workers=2, queue="ephemeral_volume", clock=context.clock
+        )
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)
 
@@ -74,10 +77,12 @@ class EphemeralVolumeController:
         desired = claim_of(pod, volume)
         found = self._claims.get(f"{namespace_of(desired)}/{name_of(desired)}")
         if found is None:
+            metrics.CLAIMS_CREATED.add()
             try:
                 await self._client.create(desired)
                 return
             except StatusError as error:
+                metrics.CLAIMS_FAILED.add()
                 if not error.already_exists:
                     raise
             found = await self._client.get(core_v1.PersistentVolumeClaim, name_of(desired), namespace_of(desired))

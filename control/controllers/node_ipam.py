@@ -92,7 +92,9 @@ class NodeIPAMController:
         self._waiting: set[str] = set()
         """Nodes without a range whose event was emitted."""
         self._nodes = context.informers.of(core_v1.Node)
-        self.controller = Controller("node IPAM", self.reconcile, workers=4, clock=context.clock)
+        self.controller = Controller(
+            "node IPAM", self.reconcile, workers=4, queue="cidrallocator_node", clock=context.clock
+        )
         self._nodes.subscribe(self._node_changed)
 
     async def run(self) -> None:

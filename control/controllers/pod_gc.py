@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from control.controllers import metrics
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from kube import disruption_target
@@ -59,15 +60,16 @@ class PodGC:
         """Remove what there is to remove now."""
         pods = self._pods.list()
         for pod in surplus_terminated(pods, self._threshold):
-            await self._remove(pod, "")
+            await self._remove(pod, "terminated")
         gone = await self._vanished_nodes(pods)
         for pod in pods:
             if pod.spec.node_name in gone:
-                await self._remove(pod, "PodGC: node no longer exists")
-            elif pod.metadata.deletion_timestamp is not None and (
-                not pod.spec.node_name or out_of_service(self._nodes.get(pod.spec.node_name))
-            ):
-                await self._remove(pod, "")
+                await self._remove(pod, "orphaned", "PodGC: node no longer exists")
+            elif pod.metadata.deletion_timestamp is not None:
+                if not pod.spec.node_name:
+                    await self._remove(pod, "unscheduled")
+                elif out_of_service(self._nodes.get(pod.spec.node_name)):
+                    await self._remove(pod, "out-of-service")
 
     async def _vanished_nodes(self, pods: Sequence[core_v1.Pod]) -> set[str]:
         named = {pod.spec.node_name for pod in pods if pod.spec.node_name}
@@ -87,8 +89,8 @@ class PodGC:
             return not error.not_found
         return True
 
-    async def _remove(self, pod: core_v1.Pod, why: str) -> None:
-        """Mark a pod failed, where it was cut off, and delete it without grace."""
+    async def _remove(self, pod: core_v1.Pod, reason: str, why: str = "") -> None:
+        """Mark a pod failed, where it was cut off, and delete it without grace; `reason` is a label of metrics."""
         name, namespace = name_of(pod), namespace_of(pod)
         status: dict[str, object] = {}
         if not pod_rules.is_terminal(pod):
@@ -103,6 +105,8 @@ class PodGC:
                 patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
                 await self._client.patch(core_v1.Pod, name, namespace, patch, type=STRATEGIC, subresource="status")
             await self._client.delete(core_v1.Pod, name, namespace, uid=pod.metadata.uid or "", grace_period_seconds=0)
+            metrics.PODS_REMOVED.add(namespace, reason)
         except StatusError as error:
             if not error.not_found and not error.replaced:
+                metrics.REMOVALS_FAILED.add(namespace, reason)
                 log.warning("removing pod %s: %s", key_of(pod), error)

@@ -142,7 +142,8 @@ class ReplicaSetController:
         self._expectations = Expectations(self._clock)
         self._batch_delay = BatchDelay()
         self._control = PodControl(self._client, context.recorder(f"{name}-controller"))
-        self.controller = Controller(name, self.reconcile, workers=5, clock=self._clock)
+        queue = name if kind is apps_v1.ReplicaSet else "replicationmanager"
+        self.controller = Controller(name, self.reconcile, workers=5, queue=queue, clock=self._clock)
         self._sets.subscribe(self._set_changed)
         self._pods.subscribe(self._pod_changed)
 

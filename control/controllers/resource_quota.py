@@ -80,7 +80,9 @@ class ResourceQuotaController:
         for informer in (self._pods, self._services, self._claims, self._quotas):
             informer.add_index("namespace", by_namespace)
         self._batch_delay = BatchDelay()
-        self.controller = Controller("resource quota", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "resource quota", self.reconcile, workers=2, queue="resourcequota_primary", clock=context.clock
+        )
         self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
         self._services.subscribe(self._service_changed)

@@ -41,7 +41,9 @@ class RoleAggregationController:
     def __init__(self, context: Context) -> None:
         self._client = context.client
         self._roles = context.informers.of(rbac_v1.ClusterRole)
-        self.controller = Controller("role aggregation", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "role aggregation", self.reconcile, workers=2, queue="ClusterRoleAggregator", clock=context.clock
+        )
         self._roles.subscribe(self._role_changed)
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from control.controllers import metrics
 from control.controllers.context import Context
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1, meta_v1
@@ -27,12 +28,15 @@ class RootCAPublisher:
     """Follows namespaces and the ConfigMaps of this one name."""
 
     def __init__(self, context: Context, root_ca: str) -> None:
+        self._clock = context.clock
         self._client, self._root_ca = context.client, root_ca
         self._namespaces = context.informers.of(core_v1.Namespace)
         self._maps: Informer[core_v1.ConfigMap] = context.informers.filtered(
             core_v1.ConfigMap, field_selector=f"metadata.name={NAME}"
         )
-        self.controller = Controller("root CA publisher", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "root CA publisher", self.reconcile, workers=2, queue="root_ca_cert_publisher", clock=context.clock
+        )
         self._namespaces.subscribe(lambda change: self.controller.enqueue(change.key))
         self._maps.subscribe(self._map_changed)
 
@@ -49,16 +53,20 @@ class RootCAPublisher:
         namespace = self._namespaces.get(key)
         if namespace is None or namespace.metadata.deletion_timestamp is not None:
             return
-        found = self._maps.get(f"{key}/{NAME}")
-        data = {KEY: self._root_ca}
         try:
-            if found is None:
-                metadata = meta_v1.ObjectMeta(name=NAME, namespace=key, annotations={DESCRIPTION: _TEXT})
-                await self._client.create(core_v1.ConfigMap(metadata=metadata, data=data))
-            elif found.data != data or found.metadata.annotations.get(DESCRIPTION) != _TEXT:
-                annotations = {**found.metadata.annotations, DESCRIPTION: _TEXT}
-                metadata = msgspec.structs.replace(found.metadata, annotations=annotations)
-                await self._client.update(msgspec.structs.replace(found, metadata=metadata, data=data))
+            with metrics.ca_sync(self._clock):
+                await self._write(key)
         except StatusError as error:
             if not error.already_exists and not error.not_found and not namespace_terminating(error):
                 raise
+
+    async def _write(self, key: str) -> None:
+        found = self._maps.get(f"{key}/{NAME}")
+        data = {KEY: self._root_ca}
+        if found is None:
+            metadata = meta_v1.ObjectMeta(name=NAME, namespace=key, annotations={DESCRIPTION: _TEXT})
+            await self._client.create(core_v1.ConfigMap(metadata=metadata, data=data))
+        elif found.data != data or found.metadata.annotations.get(DESCRIPTION) != _TEXT:
+            annotations = {**found.metadata.annotations, DESCRIPTION: _TEXT}
+            metadata = msgspec.structs.replace(found.metadata, annotations=annotations)
+            await self._client.update(msgspec.structs.replace(found, metadata=metadata, data=data))

@@ -51,7 +51,9 @@ class ServiceCIDRController:
         self._recorder = context.recorder("service-cidrs-controller")
         self._ranges = context.informers.of(CIDR)
         self._addresses = context.informers.of(networking_v1.IPAddress)
-        self.controller = Controller("service CIDRs", self.reconcile, workers=1, clock=context.clock)
+        self.controller = Controller(
+            "service CIDRs", self.reconcile, workers=1, queue="ipaddresses", clock=context.clock
+        )
         self._ranges.subscribe(self._range_changed)
         self._addresses.subscribe(self._address_changed)
 

@@ -131,7 +131,10 @@ class _Protection:
     def __init__(self, context: Context, kind: type[Any], finalizer: str) -> None:
         self._client, self._kind, self._finalizer = context.client, kind, finalizer
         self.objects: Informer[Any] = context.informers.of(kind)
-        self.controller = Controller(f"{finalizer} finalizer", self.reconcile, workers=1, clock=context.clock)
+        queue = finalizer.rpartition("/")[2].replace("-", "")
+        self.controller = Controller(
+            f"{finalizer} finalizer", self.reconcile, workers=1, queue=queue, clock=context.clock
+        )
         self.objects.add_index(_WAITING, _waiting)
         self.objects.subscribe(lambda change: self._look_at(change.new))
 

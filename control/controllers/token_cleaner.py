@@ -35,7 +35,9 @@ class TokenCleaner:
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
         self._secrets = context.informers.filtered(core_v1.Secret, "kube-system", field_selector=f"type={TYPE}")
-        self.controller = Controller("token cleaner", self.reconcile, workers=1, clock=context.clock)
+        self.controller = Controller(
+            "token cleaner", self.reconcile, workers=1, queue="token_cleaner", clock=context.clock
+        )
         self._secrets.subscribe(lambda change: self.controller.enqueue(change.key))
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from control.controllers import metrics
 from control.controllers.context import Context
 from kube.api import batch_v1
 from kube.clock import after, parse_time
@@ -32,7 +33,9 @@ class TTLAfterFinishedController:
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
         self._jobs = context.informers.of(batch_v1.Job)
-        self.controller = Controller("TTL after finished", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "TTL after finished", self.reconcile, workers=2, queue="ttl_jobs_to_delete", clock=context.clock
+        )
         self._jobs.subscribe(lambda change: self.controller.enqueue(change.key))
 
     async def run(self) -> None:
@@ -59,6 +62,7 @@ class TTLAfterFinishedController:
                 resource_version=live.metadata.resource_version or "",
                 propagation="Foreground",
             )
+            metrics.JOB_DELETION.observe(max(0.0, -wait))
         except StatusError as error:
             if not error.not_found:
                 raise

@@ -26,7 +26,9 @@ class VolumeExpansionController:
         self._recorder = context.recorder("volume_expand")
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._volumes = context.informers.of(core_v1.PersistentVolume)
-        self.controller = Controller("volume expansion", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "volume expansion", self.reconcile, workers=2, queue="volume_expand", clock=context.clock
+        )
         self._claims.subscribe(self._claim_changed)
 
     async def run(self) -> None:

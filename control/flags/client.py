@@ -1,11 +1,15 @@
-"""Flags that kube-controller-manager and kube-scheduler share: kubeconfig, leader election, health checks."""
+"""Flags that kube-controller-manager and kube-scheduler share: kubeconfig, leader election, port of health and metrics."""
 
 from __future__ import annotations
 
-from control.flags.kinds import BOOL, CIPHER_SUITES, GATES, NUMBER, PATH, TEXT, TLS_VERSION, Kind
+from control.flags.kinds import BOOL, CIPHER_SUITES, GATES, NAMES, NUMBER, PATH, TEXT, TLS_VERSION, Kind
 
 SERVING: dict[str, tuple[str, Kind]] = {
+    "authentication-kubeconfig": ("authentication_kubeconfig", PATH),
+    "authorization-always-allow-paths": ("open_paths", NAMES),
+    "authorization-kubeconfig": ("authorization_kubeconfig", PATH),
     "bind-address": ("bind_address", TEXT),
+    "client-ca-file": ("client_ca_file", PATH),
     "config": ("config", PATH),
     "feature-gates": ("feature_gates", GATES),
     "kubeconfig": ("kubeconfig", PATH),
@@ -19,13 +23,15 @@ SERVING: dict[str, tuple[str, Kind]] = {
     "tls-private-key-file": ("key_file", PATH),
 }
 
-_SERVED = "only health is served there, and that is open to everybody, as upstream's is"
+_REVIEWS = "answers are cached for 10 s"
+_LOOKUP = "authorities of client certificates come from --client-ca-file only"
 FIXED: dict[str, tuple[tuple[str, ...], str]] = {
-    "authentication-kubeconfig": ((), _SERVED),
-    "authorization-always-allow-paths": ((), _SERVED),
-    "authorization-kubeconfig": ((), _SERVED),
-    "client-ca-file": ((), _SERVED),
-    "requestheader-client-ca-file": ((), _SERVED),
+    "authentication-skip-lookup": ((), _LOOKUP),
+    "authentication-token-webhook-cache-ttl": (("10s", "10"), _REVIEWS),
+    "authentication-tolerate-lookup-failure": ((), _LOOKUP),
+    "authorization-webhook-cache-authorized-ttl": (("10s", "10"), _REVIEWS),
+    "authorization-webhook-cache-unauthorized-ttl": (("10s", "10"), _REVIEWS),
+    "requestheader-client-ca-file": ((), "clients of this port have certificates or tokens of their own"),
     "contention-profiling": (("false",), "there is no profiler"),
     "kube-api-burst": ((), "requests are not held back by their client"),
     "kube-api-content-type": ((), "JSON is spoken"),

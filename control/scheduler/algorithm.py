@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Mapping
+from time import perf_counter
 
+from control.scheduler import metrics
 from control.scheduler.candidates import Candidates, NodeResult, Scorer
 from control.scheduler.cluster import Cluster
 from control.scheduler.dry_run import DryRun
@@ -43,6 +45,11 @@ class Algorithm:
         self._start = 0
         self._ranking: tuple[bytes, Ranking] | None = None
         """The ranking that the last pod got its node from, by the pod's signature."""
+        times, name = metrics.EXTENSION_POINT_SECONDS, profile.name
+        self._pre_filtered = times.bound("PreFilter", metrics.SUCCESS, name)
+        self._filtered, self._scored = (times.bound(point, metrics.SUCCESS, name) for point in ("Filter", "Score"))
+        self._rejected = times.bound("PreFilter", metrics.UNSCHEDULABLE, name)
+        self._infeasible = times.bound("Filter", metrics.UNSCHEDULABLE, name)
         on_forget(self.forget)
 
     def forget(self) -> None:
@@ -70,6 +77,7 @@ class Algorithm:
         """Return the cluster plugins' states with their weights, and those that filter; raises Unschedulable."""
         states: list[tuple[PreFilterState, int]] = []
         checks: list[PreFilterState] = []
+        began = perf_counter()
         try:
             for use in self.profile.cluster:
                 found = use.plugin.pre_filter(pod, self._cluster)
@@ -78,13 +86,16 @@ class Algorithm:
                     if use.filters and not getattr(found, "only_scores", False):
                         checks.append(found)
         except PreFilterRejected as refusal:
+            self._rejected(perf_counter() - began)
             nowhere = dict.fromkeys(self._cluster.nodes, refusal.rejection)
             raise Unschedulable(Diagnosis(len(nowhere), nowhere, str(refusal))) from refusal
+        self._pre_filtered(perf_counter() - began)
         return states, checks
 
     def _feasible(
         self, pod: PodInfo, states: list[tuple[PreFilterState, int]], checks: list[PreFilterState]
     ) -> Candidates:
+        began = perf_counter()
         fixed, relative = self._scorers(pod)
         known, nominated = self._remembered(pod.signature), self._cluster.nominations.by_node
         nodes, start = self._candidates(pod)
@@ -116,6 +127,7 @@ class Algorithm:
                 break
         if nodes is self._cluster.order and nodes:
             self._start = (start + filtered) % len(nodes)
+        (self._filtered if feasible else self._infeasible)(perf_counter() - began)
         if not feasible:
             self._explain_unlisted(nodes, diagnosis)
             raise Unschedulable(diagnosis)
@@ -220,6 +232,7 @@ class Algorithm:
         feasible, results = candidates.nodes, candidates.results
         if len(feasible) == 1:
             return feasible[0].name
+        began = perf_counter()
         totals = [result.fixed for result in results]
         for position, (plugin, weight) in enumerate(candidates.relative):
             raw = [result.relative[position] for result in results]
@@ -233,4 +246,5 @@ class Algorithm:
         if more:
             for i, node in enumerate(feasible):
                 totals[i] += more.get(node.name, 0)
+        self._scored(perf_counter() - began)
         return feasible[totals.index(max(totals))].name

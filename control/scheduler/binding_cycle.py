@@ -7,10 +7,13 @@ taken effect (its answer was lost): the pod is read before anything is taken bac
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from control.scheduler import metrics
 from control.scheduler.cluster import Cluster
 from control.scheduler.decisions import ProfileScheduler, unreserve
 from control.scheduler.event_handlers import ROOM, same_pod
@@ -65,15 +68,19 @@ class BindingCycle:
             await self._prepare(served, info, node)
         except Exception as error:
             return await self._failed(served, queued, error)
+        began = time.perf_counter()
         try:
             await self._bind(served.profile, info, node)
+            _observe("Bind", metrics.SUCCESS, served, began)
         except Exception as error:
+            _observe("Bind", metrics.ERROR, served, began)
             there = await self._bound_to(served.writer, info)
             if there != node:
                 gone = isinstance(error, StatusError) and error.not_found
                 return await self._failed(served, queued, error, gone=gone or bool(there))
             log.info("%s is bound to %s although the response was: %s", queued.key, node, error)
         served.writer.bound(info, node)
+        metrics.attempted("scheduled", served.profile.name, queued, self._clock.monotonic())
         for plugin in served.profile.post_bind:
             plugin.post_bind(info, node)
 
@@ -125,7 +132,8 @@ class BindingCycle:
                 except Exception:
                     log.exception("%s: plugin %s failed to unreserve", queued.key, plugin.name)
         self._cluster.forget(queued.key, info.uid)
-        self._queue.event(ROOM)
+        self._queue.event(ROOM, cause="AssignedPodDelete")
+        metrics.attempted("error", served.profile.name, queued, self._clock.monotonic())
         current = self._pods.get(queued.key)
         if gone or current is None or not same_pod(info, current) or current.spec.node_name:
             served.writer.forget(info)
@@ -148,10 +156,12 @@ class BindingCycle:
             self._abandon(info.uid)
         try:
             await served.writer.expect(info, node)
-            for gate in profile.permit:
-                await _permitted(gate, preparing, node)
-            for plugin in waiting:
-                await plugin.pre_bind(info, node)
+            with _timed("Permit", served):
+                for gate in profile.permit:
+                    await _permitted(gate, preparing, node)
+            with _timed("PreBind", served):
+                for plugin in waiting:
+                    await plugin.pre_bind(info, node)
         finally:
             del self._preparing[info.uid]
             await self._slots.acquire()
@@ -164,6 +174,22 @@ class BindingCycle:
             if await plugin.bind(info, node):
                 return None
         raise BindingFailed("no bind plugin took the pod")
+
+
+def _observe(point: str, status: str, served: ProfileScheduler, began: float) -> None:
+    """Count the duration of an extension point."""
+    metrics.EXTENSION_POINT_SECONDS.observe(point, status, served.profile.name, time.perf_counter() - began)
+
+
+@contextlib.contextmanager
+def _timed(point: str, served: ProfileScheduler) -> Iterator[None]:
+    """Count the duration of an extension point, by whether its plugins failed."""
+    began, status = time.perf_counter(), metrics.ERROR
+    try:
+        yield
+        status = metrics.SUCCESS
+    finally:
+        _observe(point, status, served, began)
 
 
 async def _permitted(gate: PermitPlugin, preparing: _Preparing, node: str) -> None:

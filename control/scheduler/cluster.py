@@ -58,6 +58,10 @@ class Cluster:
         self._homeless: dict[str, dict[str, PodInfo]] = {}
         """Pods seen on nodes that are not known (yet)."""
 
+    def sizes(self) -> dict[str, int]:
+        """Return the numbers of nodes, of pods on them, and of those that are assumed to be there."""
+        return {"nodes": len(self.nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
+
     # -- nodes ------------------------------------------------------------------------------------------------------
     def set_node(self, node: core_v1.Node) -> None:
         """Add a node or store its new state."""

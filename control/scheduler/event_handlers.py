@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from control.scheduler import hints
+from control.scheduler import hints, metrics
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME
 from control.scheduler.podinfo import PodInfo
@@ -48,6 +48,11 @@ class EventHandlers:
         self._rechecked: set[str] = set()
         """Namespaces whose held pods are to be checked again."""
 
+    @property
+    def held_back(self) -> int:
+        """Number of pods that PreEnqueue keeps back."""
+        return len(self._held)
+
     def follow(self, pods: Informer[core_v1.Pod], nodes: Informer[core_v1.Node]) -> None:
         nodes.subscribe(self.node_changed)
         pods.subscribe(self.pod_changed)
@@ -56,23 +61,23 @@ class EventHandlers:
         """Process a change of a node."""
         if change.type == "DELETED":
             self._cluster.remove_node(change.key)
-            self._queue.event(COMPANY)
+            self._queue.event(COMPANY, cause="NodeDelete")
             return
         self._cluster.set_node(change.new)
         hint = hints.of_node(self._cluster.nodes[change.key])
         if change.old is None:
-            self._queue.event(ALL, hint)
+            self._queue.event(ALL, hint, "NodeAdd")
             return
         old, new = change.old, change.new
-        touched: frozenset[str] = frozenset()
-        if old.status.allocatable != new.status.allocatable:
-            touched |= RESOURCES
-        if old.metadata.labels != new.metadata.labels:
-            touched |= LABELS | STORAGE | DEVICES
+        touched, cause = frozenset[str](), ""
         if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
-            touched |= TAINTS
+            touched, cause = touched | TAINTS, "NodeUpdateNodeTaint"
+        if old.metadata.labels != new.metadata.labels:
+            touched, cause = touched | LABELS | STORAGE | DEVICES, "NodeUpdateNodeLabel"
+        if old.status.allocatable != new.status.allocatable:
+            touched, cause = touched | RESOURCES, "NodeUpdateNodeAllocatable"
         if touched:
-            self._queue.event(touched, hint)
+            self._queue.event(touched, hint, cause)
 
     def pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """Process a change of a pod, bound or waiting."""
@@ -89,7 +94,7 @@ class EventHandlers:
         if self._held and namespace not in self._rechecked:
             self._rechecked.add(namespace)
             self._queue.handlers_work.add(self._recheck(namespace))
-        self._queue.event(DEVICES, hints.of_claim(change))
+        self._queue.event(DEVICES, hints.of_claim(change), f"ResourceClaim{metrics.ACTIONS[change.type]}")
 
     def _recheck(self, namespace: str) -> Iterator[None]:
         """Add the pods that were held for claims of a namespace to the queue, if they have these now; one at each step."""
@@ -103,12 +108,12 @@ class EventHandlers:
 
     def supply_changed(self) -> None:
         """Slices or classes of devices changed."""
-        self._queue.event(DEVICES)
+        self._queue.event(DEVICES, cause="ResourceSliceUpdate")
 
     def resources_changed(self) -> None:
         """Devices stand for other extended resources than before."""
         self._cluster.forget_results()
-        self._queue.event(RESOURCES | DEVICES)
+        self._queue.event(RESOURCES | DEVICES, cause="DeviceClassUpdate")
 
     def _bound(self, change: Change[core_v1.Pod]) -> None:
         pod, key = change.new, change.key
@@ -119,20 +124,22 @@ class EventHandlers:
             node = self._cluster.node_of(key)
             if node is not None:
                 self._cluster.remove_pod(key)
-                self._queue.event(ROOM, hints.of_departure(PodInfo(pod), self._cluster.nodes.get(node)))
+                hint = hints.of_departure(PodInfo(pod), self._cluster.nodes.get(node))
+                self._queue.event(ROOM, hint, "AssignedPodDelete")
             return
         old, before = change.old, self._cluster.requests_of(key)
         self._cluster.set_pod(pod)
         after = self._cluster.requests_of(key)
         if before is not after and any(after.get(name, 0) < value for name, value in before.items()):
-            self._queue.event(RESOURCES)  # resized to less
+            self._queue.event(RESOURCES, cause="AssignedPodUpdatePodScaleDown")
         if old is None or not old.spec.node_name:
-            self._queue.event(COMPANY, hints.of_arrival(self._cluster.pod(key), self._cluster.namespace_labels))
+            hint = hints.of_arrival(self._cluster.pod(key), self._cluster.namespace_labels)
+            self._queue.event(COMPANY, hint, "AssignedPodAdd")
         elif (
             old.metadata.labels != pod.metadata.labels
             or old.metadata.deletion_timestamp != pod.metadata.deletion_timestamp
         ):
-            self._queue.event(COMPANY)
+            self._queue.event(COMPANY, cause="AssignedPodUpdate")
 
     def _waiting(self, change: Change[core_v1.Pod]) -> None:
         pod, key = change.new, change.key

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from control import offload
+from control.scheduler import metrics
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.budgets import Budgets
@@ -26,6 +27,7 @@ from control.scheduler.devices.check import NAME as DEVICES_PLUGIN
 from control.scheduler.event_handlers import STORAGE, EventHandlers, same_pod
 from control.scheduler.extender import Extender
 from control.scheduler.framework import PluginError, Profile
+from control.scheduler.gauges import Gauges
 from control.scheduler.listed_kinds import ListedKinds
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.profile import PluginContext, build
@@ -110,8 +112,9 @@ class Scheduler:
         gates = {name: functools.partial(_admitted, served.profile) for name, served in self._served.items()}
         self._event_handlers = EventHandlers(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
-        self._cycle = SchedulingCycle(self.cluster, self.queue, self._budgets, self._of)
+        self._cycle = SchedulingCycle(self.cluster, self.queue, self._budgets, self._of, clock)
         self._deferred_pods = DeferredPods(self._decide, self._cycle.failed, self._waits, self.queue, self._slots)
+        self._gauges = Gauges(self.queue, self.cluster, self._event_handlers, self._pods)
         self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots, clock)
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
@@ -131,20 +134,24 @@ class Scheduler:
         await self._listed_kinds.wait(self._clock)
         self.follow()
         try:
-            async with asyncio.TaskGroup() as group:
-                for recorder in self._recorders:
-                    cancellation.start(group, recorder.run, "scheduler events")
-                cancellation.start(group, self.queue.run, "scheduling queue")
-                cancellation.start(group, self.cluster.existing_affinity.unread_terms.run, "scheduler affinity terms")
-                cancellation.start(group, lambda: self._schedule_all(group), "scheduling")
+            with self._gauges.shown():
+                await self._run()
         finally:
             for extender in self._extenders:
                 await extender.close()
 
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for recorder in self._recorders:
+                cancellation.start(group, recorder.run, "scheduler events")
+            cancellation.start(group, self.queue.run, "scheduling queue")
+            cancellation.start(group, self.cluster.existing_affinity.unread_terms.run, "scheduler affinity terms")
+            cancellation.start(group, lambda: self._schedule_all(group), "scheduling")
+
     def follow(self) -> None:
         """Keep cache and queue in step with the informers from now on."""
         for informer in self._storage:
-            informer.subscribe(lambda change: self.queue.event(STORAGE))
+            informer.subscribe(self._storage_changed)
         self._attachments.subscribe(self._attachment_changed)
         self._namespaces.subscribe(self._namespace_changed)
         handlers = self._event_handlers
@@ -152,9 +159,12 @@ class Scheduler:
         handlers.follow(self._pods, self._nodes)
         self._pods.subscribe(self._binding.pod_changed)
 
+    def _storage_changed(self, change: Change[Any]) -> None:
+        self.queue.event(STORAGE, cause=f"{type(change.new).__name__}{metrics.ACTIONS[change.type]}")
+
     def _attachment_changed(self, change: Change[storage_v1.VolumeAttachment]) -> None:
         if change.type == "DELETED":
-            self.queue.event(STORAGE)
+            self.queue.event(STORAGE, cause="VolumeAttachmentDelete")
 
     async def _schedule_all(self, group: asyncio.TaskGroup) -> None:
         with contextlib.suppress(TimeoutError):

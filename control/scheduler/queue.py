@@ -13,6 +13,8 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
+from control.scheduler import metrics
+from control.scheduler.configuration import DEFAULT_NAME
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.prepared_pods import PreparedPods
 from control.scheduler.queued_pod import QueuedPod
@@ -73,6 +75,13 @@ class SchedulingQueue:
         backing_off = sum(1 for _, _, pod in [*self._backoff, *self._errors] if self._pods.get(pod.key) is pod)
         return len(self._pods) - waiting - backing_off, backing_off, waiting
 
+    def rejections(self) -> Iterator[tuple[str, str]]:
+        """Yield plugin and profile of each rejection that keeps a pod unschedulable."""
+        for pod in self._unschedulable.values():
+            profile = pod.info.pod.spec.scheduler_name or DEFAULT_NAME
+            for plugin in pod.rejected_by:
+                yield plugin, profile
+
     # -- what informers say -----------------------------------------------------------------------------------------
     def add(self, info: PodInfo) -> None:
         """Add a new pod, or store the new state of a known one; that of one being scheduled is kept for later."""
@@ -87,7 +96,7 @@ class SchedulingQueue:
         queued = QueuedPod(info, self._clock.monotonic())
         self._pods[info.key] = queued
         self._unschedulable.pop(info.key, None)
-        self._activate(queued)
+        self._activate(queued, metrics.POD_ADDED)
 
     def update(self, info: PodInfo) -> None:
         """Process a pod whose own spec or labels changed: it is worth another try."""
@@ -97,7 +106,7 @@ class SchedulingQueue:
             return
         known.info = info
         if info.key in self._unschedulable:
-            self._requeue(known)
+            self._requeue(known, metrics.POD_UPDATED)
 
     def remove(self, key: str) -> None:
         """Drop a pod that was deleted or bound."""
@@ -105,8 +114,8 @@ class SchedulingQueue:
         self._pods.pop(key, None)
         self._unschedulable.pop(key, None)
 
-    def event(self, plugins: frozenset[str], hint: Hint | None = None) -> None:
-        """The cluster changed in a way that these plugins care for: try what they rejected.
+    def event(self, plugins: frozenset[str], hint: Hint | None = None, cause: str = metrics.ACTIVATED) -> None:
+        """The cluster changed in a way that these plugins care for: try what they rejected. `cause` is a label of metrics.
 
         A queueing hint says of a plugin and a pod whether this change can have helped; where it cannot, the pod stays. If many
         pods wait, they are processed in slices.
@@ -117,9 +126,11 @@ class SchedulingQueue:
             self._more_events |= plugins
         elif self._unschedulable:
             self._events += 1
-            self.handlers_work.add(self._wake(plugins, hint, list(self._unschedulable.values())))
+            self.handlers_work.add(self._wake(plugins, hint, list(self._unschedulable.values()), cause))
 
-    def _wake(self, plugins: frozenset[str], hint: Hint | None, waiting: Iterable[QueuedPod]) -> Iterator[None]:
+    def _wake(
+        self, plugins: frozenset[str], hint: Hint | None, waiting: Iterable[QueuedPod], cause: str
+    ) -> Iterator[None]:
         """Move pods that an event may have helped, one at each step. Those that come to wait meanwhile know of the event."""
         for pod in waiting:
             if self._unschedulable.get(pod.key) is pod:
@@ -127,12 +138,12 @@ class SchedulingQueue:
                 if not pod.rejected_by or (
                     concerned and (hint is None or any(_helps(hint, p, pod) for p in concerned))
                 ):
-                    self._requeue(pod)
+                    self._requeue(pod, cause)
             yield
         self._events -= 1
         if self._more_events:
             more, self._more_events = self._more_events, frozenset()
-            self.event(more)
+            self.event(more, cause=cause)
 
     # -- what the scheduler does ------------------------------------------------------------------------------------
     async def get(self) -> QueuedPod:
@@ -179,15 +190,16 @@ class SchedulingQueue:
         if not nominated:
             self.prepared.add(pod.info)
         if error or changed or (rejected_by & events):
-            self._requeue(pod)
+            self._requeue(pod, metrics.FAILURE)
         else:
             self._unschedulable[pod.key] = pod
+            metrics.INCOMING.add("unschedulable", metrics.FAILURE)
 
     def retry(self, pod: QueuedPod) -> None:
         """Retry a pod after its back-off without an event: what was to make room for it has failed."""
         if self._unschedulable.get(pod.key) is pod:
             pod.error = True
-            self._requeue(pod)
+            self._requeue(pod, metrics.ACTIVATED)
 
     async def run(self) -> None:
         """Move pods whose back-off is over, and those that have waited for too long, until cancelled."""
@@ -197,18 +209,20 @@ class SchedulingQueue:
             cancellation.start(group, self._run_sweep, "scheduling queue sweep")
 
     # -- inside -----------------------------------------------------------------------------------------------------
-    def _activate(self, pod: QueuedPod) -> None:
+    def _activate(self, pod: QueuedPod, cause: str) -> None:
+        metrics.INCOMING.add("active", cause)
         # One that was tried comes after those that came before that: upstream sets its timestamp again, too.
         since = max(pod.added, pod.last_try)
         heapq.heappush(self._active, (-pod.info.priority, since, next(self._numbers), pod))
         self._ready.set()
 
-    def _requeue(self, pod: QueuedPod) -> None:
+    def _requeue(self, pod: QueuedPod, cause: str) -> None:
         self._unschedulable.pop(pod.key, None)
         due = pod.last_try + min(self._first * 2 ** (min(pod.attempts, 10) - 1), self._last)
         if due <= self._clock.monotonic():
-            self._activate(pod)
+            self._activate(pod, cause)
             return
+        metrics.INCOMING.add("backoff", cause)
         waits = pod.error or pod.info.size >= LARGE
         heapq.heappush(self._errors if waits else self._backoff, (due, next(self._numbers), pod))
         self._timer_changed.set()
@@ -224,6 +238,7 @@ class SchedulingQueue:
         while self._backoff:
             pod = heapq.heappop(self._backoff)[2]
             if self._pods.get(pod.key) is pod and pod.key not in self._unschedulable:
+                metrics.INCOMING.add("active", metrics.BACKOFF_POPPED)
                 return pod
         return None
 
@@ -235,7 +250,7 @@ class SchedulingQueue:
                 while waiting and waiting[0][0] <= now:
                     pod = heapq.heappop(waiting)[2]
                     if self._pods.get(pod.key) is pod and pod.key not in self._unschedulable:
-                        self._activate(pod)
+                        self._activate(pod, metrics.BACKOFF_COMPLETE)
             dues = [waiting[0][0] for waiting in (self._backoff, self._errors) if waiting]
             if not dues:
                 await self._timer_changed.wait()
@@ -253,4 +268,4 @@ class SchedulingQueue:
             await self._clock.sleep(SWEEP_SECONDS)
             oldest = self._clock.monotonic() - STALE_SECONDS
             for pod in [pod for pod in self._unschedulable.values() if pod.last_try <= oldest]:
-                self._requeue(pod)
+                self._requeue(pod, metrics.TIMEOUT)

@@ -6,9 +6,10 @@ Synchronous but for what extenders are asked, so that decisions never see a half
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 
-from control.scheduler import extender_calls, preemption
+from control.scheduler import extender_calls, metrics, preemption
 from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
 from control.scheduler.decisions import Deferred, Failed, Placed, ProfileScheduler, unreserve
@@ -27,6 +28,7 @@ from control.scheduler.queue import SchedulingQueue
 from control.scheduler.queued_pod import QueuedPod
 from control.scheduler.unfinished import Unfinished
 from control.scheduler.victims import Victims
+from kube.clock import Clock
 
 log = logging.getLogger(__name__)
 TRIES = 3
@@ -42,8 +44,9 @@ class SchedulingCycle:
         queue: SchedulingQueue,
         budgets: Budgets,
         of: Callable[[PodInfo], ProfileScheduler],
+        clock: Clock,
     ) -> None:
-        self._cluster, self._queue, self._budgets, self._of = cluster, queue, budgets, of
+        self._cluster, self._queue, self._budgets, self._of, self._clock = cluster, queue, budgets, of, clock
 
     def decide(self, queued: QueuedPod) -> Placed | Failed | Deferred:
         """Choose a node and count the pod there, or put it back; all in one go, so that nothing comes between.
@@ -53,7 +56,10 @@ class SchedulingCycle:
         info, served = queued.info, self._of(queued.info)
         try:
             try:
-                found: Placed | Failed = self._assume(queued, served, served.algorithm.place(info))
+                began = time.perf_counter()
+                node = served.algorithm.place(info)
+                metrics.ALGORITHM_SECONDS.observe(time.perf_counter() - began)
+                found: Placed | Failed = self._assume(queued, served, node)
             except Unschedulable as refusal:
                 victims, why = self._find_victims(served, info, refusal.diagnosis)
                 found = self._nominate_or_requeue(queued, refusal.diagnosis, victims, why)
@@ -89,13 +95,16 @@ class SchedulingCycle:
         raise ExtenderError("the node that was chosen no longer fits")
 
     def _assume(self, queued: QueuedPod, served: ProfileScheduler, node: str) -> Placed:
-        info = queued.info
+        info, began = queued.info, time.perf_counter()
         for plugin in served.profile.reserve:
             try:
                 plugin.reserve(info, self._cluster.nodes[node].node)
             except BaseException:
                 unreserve(served.profile, info)
                 raise
+        metrics.EXTENSION_POINT_SECONDS.observe(
+            "Reserve", metrics.SUCCESS, served.profile.name, time.perf_counter() - began
+        )
         self._cluster.nominations.withdraw(info.key)
         self._cluster.assume(info, node)
         self._queue.done(queued)
@@ -108,8 +117,12 @@ class SchedulingCycle:
             log.warning("scheduling %s: %s", queued.key, error)
         else:
             log.error("scheduling %s failed", queued.key, exc_info=error)
+        metrics.attempted("error", self._profile(queued.info), queued, self._clock.monotonic())
         self._queue.failed(queued, frozenset(), error=True)
         return Failed("SchedulerError", str(error))
+
+    def _profile(self, info: PodInfo) -> str:
+        return self._of(info).profile.name
 
     def _not_preempting(self, served: ProfileScheduler, info: PodInfo, diagnosis: Diagnosis) -> str | None:
         """Return why the pod preempts nobody, or None; raises PluginError while disruption budgets are not listed."""
@@ -126,7 +139,10 @@ class SchedulingCycle:
         """Return the victims whose eviction would make the pod schedulable, or the reason for none."""
         if (why := self._not_preempting(served, info, diagnosis)) is not None:
             return None, why
+        began = time.perf_counter()
         victims = preemption.find(info, diagnosis, served.algorithm, self._cluster, self._budgets)
+        status = metrics.SUCCESS if victims else metrics.UNSCHEDULABLE
+        metrics.EXTENSION_POINT_SECONDS.observe("PostFilter", status, served.profile.name, time.perf_counter() - began)
         return victims, "" if victims else preemption.explain(diagnosis)
 
     async def _find_victims_with(
@@ -168,6 +184,12 @@ class SchedulingCycle:
             message += f" {', '.join(messages)}" if messages and diagnosis.nodes else ""
         if hopeless:
             self._cluster.nominations.withdraw(info.key)
+        profile = self._of(info).profile
+        if profile.preempts and diagnosis.nodes:
+            metrics.PREEMPTION_ATTEMPTS.add()
+        if victims is not None:
+            metrics.PREEMPTION_VICTIMS.observe(len(victims.pods))
+        metrics.attempted("unschedulable", profile.name, queued, self._clock.monotonic())
         # An extender's answer may change without any sign of it here: every change is worth a try.
         plugins = diagnosis.plugins
         temporary = any(rejection.temporary for rejection in diagnosis.rejections.values())

@@ -12,9 +12,9 @@ from typing import Any
 
 from control.fairness import metrics as fairness_metrics
 from control.fairness.fairness import Fairness
-from control.server.finite import version
+from control.server import common_metrics
 from control.server.health import Health
-from control.server.metrics import RequestMetrics, exposed
+from control.server.metrics import RequestMetrics
 from control.storage.resource_cache import ResourceCache
 from kube import counters
 
@@ -39,11 +39,11 @@ class Exposition:
 
     def metrics(self) -> bytes:
         """Return /metrics."""
-        return exposed(self._families, process=True)
+        return common_metrics.exposed(self._families, process=True)
 
     def slis(self) -> bytes:
         """Return /metrics/slis: how the health checks are, and how often they were so."""
-        return exposed(self._checks)
+        return common_metrics.exposed(lambda: common_metrics.checks(self._health))
 
     def _families(self) -> Iterator[Any]:
         yield from self._metrics.collect()
@@ -67,22 +67,8 @@ class Exposition:
     def _state(self) -> Iterator[Any]:
         from prometheus_client.core import GaugeMetricFamily
 
-        build_info = version()
-        build = GaugeMetricFamily(
-            "kubernetes_build_info",
-            "What this server is; the value is 1.",
-            labels=["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version",
-                    "compiler", "platform"],
-        )  # fmt: skip
-        names = ("major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion")
-        build.add_metric([build_info[name] for name in (*names, "compiler", "platform")], 1)
-        yield build
-        gates = GaugeMetricFamily(
-            "kubernetes_feature_enabled", "Whether a feature is on, by its stage.", labels=["name", "stage"]
-        )
-        for name, (stage, on) in self._gates.items():
-            gates.add_metric([name, stage], 1 if on else 0)
-        yield gates
+        yield common_metrics.build_info()
+        yield common_metrics.features(self._gates)
         away = GaugeMetricFamily(
             "aggregator_unavailable_apiservice", "APIServices that do not answer.", labels=["name"]
         )
@@ -95,18 +81,6 @@ class Exposition:
             )
             size.add_metric(["sqlite"], os.path.getsize(self._database))
             yield size
-
-    def _checks(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        now = GaugeMetricFamily("kubernetes_healthcheck", "Whether a check passes.", labels=["name", "type"])
-        for name, root, passed in self._health.states():
-            now.add_metric([name, root], 1 if passed else 0)
-        yield now
-        often = CounterMetricFamily("kubernetes_healthchecks", "Checks made.", labels=["name", "type", "status"])
-        for (name, root, passed), count in self._health.counts.items():
-            often.add_metric([name, root, "success" if passed else "error"], count)
-        yield often
 
 
 def _of_custom(prefix: str) -> tuple[str, str]:

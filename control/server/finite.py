@@ -6,8 +6,6 @@ It runs behind the pipeline like the resource paths, so it is authenticated and 
 from __future__ import annotations
 
 import importlib
-import platform
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,29 +18,9 @@ from control.http import encodings
 from control.http.negotiate import Aggregated, MediaTypeOptions, aggregated_version, negotiate
 from control.server.discovery import Discovery
 from control.server.health import Health
+from control.server.version import version
 from kube import errors
-from kube.build import ARCHITECTURE, GIT_VERSION, MAJOR, MINOR
-from kube.build import build as this_build
-
-
-def version() -> dict[str, str]:
-    """Return the version for clients: that of the API served."""
-    built = this_build()
-    return {
-        "major": MAJOR,
-        "minor": MINOR,
-        "emulationMajor": MAJOR,
-        "emulationMinor": MINOR,
-        "minCompatibilityMajor": MAJOR,
-        "minCompatibilityMinor": str(int(MINOR) - 1),
-        "gitVersion": GIT_VERSION,
-        "gitCommit": built.commit,
-        "gitTreeState": built.tree_state,
-        "buildDate": built.date,
-        "goVersion": f"python{sys.version_info.major}.{sys.version_info.minor}",
-        "compiler": platform.python_implementation().lower(),
-        "platform": f"linux/{ARCHITECTURE}",
-    }
+from kube.exposition import CONTENT_TYPE
 
 
 def build(
@@ -72,7 +50,7 @@ def build(
         if top == "openapi":
             return await _openapi(path, request, discovery)
         if path in metrics:
-            return Response(metrics[path](), media_type="text/plain; version=0.0.4; charset=utf-8")
+            return Response(metrics[path](), media_type=CONTENT_TYPE)
         if path == "/.well-known/openid-configuration":
             return _json(signer.discovery())
         if path == "/openid/v1/jwks":

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from control.auth.authenticators import HEALTH_PATHS
 from control.http.exchange import Answer, Request, Response
 from control.requestinfo import RequestInfo
 from kube.bounded_cache import bounded_cache
+from kube.counters import Gauge
 from kube.resources import by_path
 
 _CONNECTS = frozenset({"exec", "attach", "portforward", "proxy"})
@@ -51,6 +52,17 @@ _VERBS = {
 
 CUSTOM = "custom resource"
 """Set among a request's extensions where it is for a custom resource that is served."""
+
+
+DEPRECATED = Gauge(
+    "apiserver_requested_deprecated_apis",
+    "Deprecated APIs that were requested; the value is 1.",
+    "group",
+    "version",
+    "resource",
+    "subresource",
+    "removed_release",
+)
 
 
 def labels_of(request: Request) -> Labels:
@@ -180,26 +192,3 @@ class RequestMetrics:
         for labels, found in self._sizes.items():
             sizes.add_metric([*labels, _COMPONENT], found.rising(_SIZES), found.sum)
         yield sizes
-
-
-def exposed(families: Callable[[], Iterator[Any]], *, process: bool = False) -> bytes:
-    """Return metric families in the exposition format; with `process` the process's own numbers too."""
-    import prometheus_client
-
-    registry = prometheus_client.CollectorRegistry()
-    registry.register(_Collector(families))
-    if process:
-        prometheus_client.ProcessCollector(registry=registry)
-    text: bytes = prometheus_client.generate_latest(registry)
-    return text
-
-
-class _Collector:
-    def __init__(self, collect: Callable[[], Iterator[Any]]) -> None:
-        self._collect = collect
-
-    def collect(self) -> Iterator[Any]:
-        return self._collect()
-
-    def describe(self) -> Iterator[Any]:
-        return iter(())

@@ -14,7 +14,7 @@ from control.http.exchange import Answer, Request
 from control.registry import metadata
 from control.registry.served import ServedResource
 from control.requestinfo import RequestInfo
-from control.server.metrics import CUSTOM
+from control.server.metrics import CUSTOM, DEPRECATED
 from control.server.verbs import Verbs
 from kube import errors
 from kube.resources import CREATE_ONLY, Resource
@@ -87,6 +87,8 @@ class ResourceServer:
         warning = self._registry.strategy(resource).api_warning
         if warning:
             request.warnings.append(warning)
+            if CUSTOM not in request.extensions:
+                DEPRECATED.set(info.group, info.version, info.resource, info.subresource, "", value=1)
         if verb not in resource.verbs or (info.subresource and verb not in ("get", "update", "patch")):
             raise errors.method_not_allowed()
         if verb in ("update", "patch") and not info.name:

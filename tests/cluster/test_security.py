@@ -77,6 +77,32 @@ def test_the_kubelets_port_authenticates_and_authorizes(shared: Cluster, ns: str
     assert wrong.get("/pods", server=KUBELET, options=("-k",)).code == 401
 
 
+def test_the_ports_of_controllers_and_scheduler_authenticate_and_authorize(
+    shared: Cluster, ns: str, admin: Raw
+) -> None:
+    anonymous = Raw(shared, anonymous=True)
+    token = shared.kubectl("create", "token", "default", "-n", ns).stdout.strip()
+    account, wrong = Raw(shared, token=token), Raw(shared, token="a.b.c")
+    for port, metric in ((10257, 'workqueue_adds_total{name="deployment"}'), (10259, "scheduler_pending_pods{")):
+        ask: dict[str, Any] = {"server": f"https://127.0.0.1:{port}"}
+        assert anonymous.get("/healthz", **ask).text == "ok"
+        assert [who.get("/metrics", **ask).code for who in (anonymous, account, wrong)] == [403, 403, 401]
+        assert anonymous.get("/configz", **ask).code == 403
+        answer = admin.get("/metrics", **ask)
+        assert answer.code == 200 and metric in answer.text and "_created" not in answer.text
+    shared.kubectl(
+        "create", "clusterrolebinding", ns, "--clusterrole=system:monitoring", f"--serviceaccount={ns}:default"
+    )
+    try:
+        eventually(
+            lambda: account.get("/metrics", server="https://127.0.0.1:10257").code == 200,
+            "the account may scrape",
+            30,
+        )
+    finally:
+        shared.kubectl("delete", "clusterrolebinding", ns)
+
+
 def test_a_node_touches_only_what_is_its_own(shared: Cluster, ns: str, admin: Raw, node: Raw) -> None:
     shared.kubectl("create", "secret", "generic", "used", "--from-literal=k=v", "-n", ns)
     shared.kubectl("create", "secret", "generic", "other", "--from-literal=k=v", "-n", ns)

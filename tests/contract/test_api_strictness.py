@@ -219,6 +219,9 @@ async def test_warnings_come_with_what_was_stored(server: ApiUnderTest) -> None:
     ]
     endpoints = await server.request("GET", "/api/v1/namespaces/default/endpoints")
     assert messages(endpoints) == ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
+    metrics = (await server.request("GET", "/metrics")).body.decode()
+    labels = 'group="",removed_release="",resource="endpoints",subresource="",version="v1"'
+    assert f"apiserver_requested_deprecated_apis{{{labels}}} 1\n" in metrics
 
 
 async def test_a_406_lists_the_offered_media_types(server: ApiUnderTest) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from agent.server.reviews import PLACES, client_for_reviews
 from kube.api import authentication_v1
 from kube.client import Client
 from kube.connections import REQUESTS
+from kube.delegated_reviews import PLACES, client_for_reviews
 from kube.errors import StatusError
 from kube.heartbeats import Heartbeats
 from kube.kubeconfig import Access

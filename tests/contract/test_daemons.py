@@ -88,6 +88,8 @@ async def test_each_daemon_takes_upstreams_place(tmp_path: Path) -> None:
         "--controllers=*,-job",
         "--bind-address=127.0.0.1",
         f"--secure-port={health}",
+        f"--client-ca-file={tmp_path / 'ca.crt'}",
+        "--authorization-always-allow-paths=/healthz,/livez*",
     )
 
     async def kubectl(*arguments: str, input: str = "") -> str:
@@ -140,6 +142,15 @@ async def test_each_daemon_takes_upstreams_place(tmp_path: Path) -> None:
                 assert "kube-controller-manager" in leases and "kube-scheduler" in leases
                 transport = HttpsTransport(Access(server=f"https://127.0.0.1:{health}", insecure=True))
                 assert (await transport.request("GET", "/healthz")).body == b"ok"
+                assert (await transport.request("GET", "/livez/ping")).body == b"ok"
+                assert (await transport.request("GET", "/healthz/ping")).status == 403
+                assert (await transport.request("GET", "/metrics")).status == 403
+                await transport.close()
+                certificate, key = ((tmp_path / f"{ADMIN[0]}.{end}").read_bytes() for end in ("crt", "key"))
+                access = Access(f"https://127.0.0.1:{health}", certificate=certificate, key=key, insecure=True)
+                transport = HttpsTransport(access)
+                metrics = (await transport.request("GET", "/metrics")).body
+                assert b'workqueue_adds_total{name="deployment"}' in metrics and b"scheduler_" not in metrics
                 await transport.close()
         holder = (
             "get",

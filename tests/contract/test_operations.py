@@ -119,7 +119,7 @@ async def test_metrics_have_upstreams_names_and_labels(api: ApiUnderTest, name: 
 
 async def test_health_checks_have_metrics(api: ApiUnderTest) -> None:
     text = await metrics(api, "/metrics/slis")
-    assert 'kubernetes_healthcheck{name="etcd",type="readyz"} 1.0' in text
+    assert 'kubernetes_healthcheck{name="etcd",type="readyz"} 1' in text
     assert {"name": "ping", "type": "livez", "status": "success"} in samples(text, "kubernetes_healthchecks_total")
 
 

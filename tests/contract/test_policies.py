@@ -302,6 +302,10 @@ async def test_a_failing_expression_is_handled_according_to_the_failure_policy(s
     await server.request("DELETE", f"{path_of(VALIDATING + 'Binding')}/rule-everywhere")
     await establish(server, {"validations": broken, "failurePolicy": "Ignore"}, name="lenient")
     assert (await create(server, "x")).status == 201
+    checks = (await server.request("GET", "/metrics")).body.decode()
+    for policy, action in (("rule", "deny"), ("lenient", "allow")):
+        labels = f'enforcement_action="{action}",error_type="invalid_error",policy="{policy}"'
+        assert f"apiserver_validating_admission_policy_check_total{{{labels}," in checks
 
 
 async def test_expressions_may_use_the_authorizer(server: ApiUnderTest) -> None:

@@ -47,7 +47,7 @@ async def test_a_server_has_a_lease_and_those_that_ran_out_are_collected(tmp_pat
         reported = (await api.request("GET", "/version")).json
         assert reported["gitCommit"] and reported["buildDate"].endswith("Z")
         metrics = (await api.request("GET", "/metrics")).body.decode()
-        assert 'kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1.0' in metrics
+        assert 'kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1' in metrics
         assert f'git_commit="{reported["gitCommit"]}"' in metrics
         assert b"kube-apiserver statusz" in (await api.request("GET", "/statusz")).body
 

@@ -7,14 +7,15 @@ from wherry.security.api_server import names_files
 from wherry.security.facts import Facts
 from wherry.security.rows import Check, CheckResult, failed, judge, passed
 
-_ONE_PORT = "passes; it has no separate port"
+_LOOPBACK = "passes; its port is on 127.0.0.1"
+_NO_PROFILER = "passes; there is no profiler"
 
 
-def _port_of_its_own(facts: Facts) -> CheckResult:
+def _on_loopback(facts: Facts) -> CheckResult:
     more = [each for each in facts.sockets("control") if each.port != facts.settings.api_port and not each.on_loopback]
     if more:
         return failed(f"it listens on {more[0].address}:{more[0].port}", "bind it to 127.0.0.1")
-    return passed(f"the process listens on :{facts.settings.api_port} only")
+    return passed(f"all ports but :{facts.settings.api_port} are on loopback")
 
 
 def _finished_pods(facts: Facts) -> CheckResult:
@@ -63,12 +64,12 @@ def _serving_rotation(facts: Facts) -> CheckResult:
 
 CHECKS = (
     Check("1.3.1", "Finished pods are collected", _finished_pods, "passes; threshold 12500, as upstream"),
-    Check("1.3.2", "Profiling of the controllers is off", _port_of_its_own, _ONE_PORT),
+    Check("1.3.2", "Profiling of the controllers is off", _on_loopback, _NO_PROFILER),
     Check("1.3.3", "Each controller uses its own service account", _identities),
     Check("1.3.4", "Service account tokens are signed with a key", names_files("service-account-signing-key-file")),
     Check("1.3.5", "Pods receive the cluster's CA", _root_ca),
     Check("1.3.6", "Kubelets' serving certificates are renewed", _serving_rotation),
-    Check("1.3.7", "Controllers listen on loopback only", _port_of_its_own, _ONE_PORT),
-    Check("1.4.1", "Profiling of the scheduler is off", _port_of_its_own, _ONE_PORT),
-    Check("1.4.2", "The scheduler listens on loopback only", _port_of_its_own, _ONE_PORT),
+    Check("1.3.7", "Controllers listen on loopback only", _on_loopback, _LOOPBACK),
+    Check("1.4.1", "Profiling of the scheduler is off", _on_loopback, _NO_PROFILER),
+    Check("1.4.2", "The scheduler listens on loopback only", _on_loopback, _LOOPBACK),
 )

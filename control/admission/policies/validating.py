@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import msgspec
 
 from control.admission.matching import exempt
+from control.admission.metrics import POLICY_CHECKS, POLICY_SECONDS
 from control.admission.policies.binding import PolicyMatch, policy_matches
 from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
+from control.cel.errors import BudgetExceeded
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from control.policy_expressions.compiled import Prepared
@@ -31,6 +34,11 @@ class _Failure:
     message: str
     reason: str
     index: int = 0
+    error: str = "no_error"
+    """Type of the expression's error, as a label of metrics."""
+    seconds: float = 0.0
+    ignored: bool = False
+    """An error that the policy's failurePolicy ignores."""
 
 
 class ValidatingAdmissionPolicy(Plugin):
@@ -47,6 +55,8 @@ class ValidatingAdmissionPolicy(Plugin):
         reason = ""
         async for match in policy_matches(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
             failures = await self._failures(match, attributes)
+            _count(match, failures)
+            failures = [failure for failure in failures if not failure.ignored]
             for failure in failures:
                 shown = f"ValidatingAdmissionPolicy '{match.policy.name}' with binding '{match.binding_name}'"
                 actions = match.binding["spec"].get("validationActions") or ()
@@ -79,13 +89,16 @@ class ValidatingAdmissionPolicy(Plugin):
             return [_Failure(str(error), "Invalid")] if strict else []
         found: list[_Failure] = []
         for index, rule in enumerate(match.policy.rules):
+            began = perf_counter()
             try:
                 if evaluation.value(rule.program) is not True:
-                    found.append(_Failure(evaluation.failure(rule), rule.source.get("reason") or "Invalid", index))
+                    seconds = perf_counter() - began
+                    reason = rule.source.get("reason") or "Invalid"
+                    found.append(_Failure(evaluation.failure(rule), reason, index, seconds=seconds))
             except (CompileError, EvaluationError) as error:
-                if strict:
-                    text = rule.source["expression"].strip()
-                    found.append(_Failure(f"expression '{text}' resulted in error: {error}", "Invalid", index))
+                text = f"expression '{rule.source['expression'].strip()}' resulted in error: {error}"
+                seconds = perf_counter() - began
+                found.append(_Failure(text, "Invalid", index, _error_type(error), seconds, ignored=not strict))
         self._annotate(match, evaluation, attributes)
         return found
 
@@ -117,6 +130,22 @@ class ValidatingAdmissionPolicy(Plugin):
         key = "validation.policy.admission.k8s.io/validation_failure"
         before = msgspec.json.decode(attributes.annotations.get(key, "[]"))
         attributes.annotations[key] = msgspec.json.encode([*before, *notes]).decode()
+
+
+def _error_type(error: Exception) -> str:
+    if isinstance(error, CompileError):
+        return "compile_error"
+    return "out_of_budget" if isinstance(error, BudgetExceeded) else "invalid_error"
+
+
+def _count(match: PolicyMatch, failures: list[_Failure]) -> None:
+    """Count violations by the actions of the binding, and ignored errors as allowed, as upstream."""
+    actions = match.binding["spec"].get("validationActions") or ()
+    for failure in failures:
+        for action in ("allow",) if failure.ignored else [str(action).lower() for action in actions]:
+            labels = (match.policy.name, match.binding_name, failure.error, action)
+            POLICY_CHECKS.add(*labels)
+            POLICY_SECONDS.observe(*labels, failure.seconds)
 
 
 def _refusal(attributes: Attributes, denied: list[str], reason: str) -> StatusError:

@@ -66,7 +66,7 @@ class CertificateApprover:
         self._client, self._clock = context.client, context.clock
         self._requests = context.informers.of(Request)
         self.controller = Controller(
-            "CSR approver", self.reconcile, workers=2, clock=context.clock, owner=self._requestor
+            "CSR approver", self.reconcile, workers=2, queue="certificate", clock=context.clock, owner=self._requestor
         )
         self._requests.subscribe(lambda change: self.controller.enqueue(change.key))
         self._nodes = context.informers.of(core_v1.Node)

@@ -29,7 +29,7 @@ class CertificateSigner:
         self._client, self._clock = context.client, context.clock
         self._ca = pki.KeyPair(pki.decode_certificate(cert.encode()), pki.decode_key(key.encode()))
         self._requests = context.informers.of(Request)
-        self.controller = Controller("CSR signer", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller("CSR signer", self.reconcile, workers=2, queue="certificate", clock=context.clock)
         self._requests.subscribe(lambda change: self.controller.enqueue(change.key))
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from control.controllers import metrics
 from control.controllers.context import Context
 from control.controllers.cronjob.plan import CronPlan, job_of, plan
 from control.controllers.overlay import Overlay
@@ -79,6 +80,7 @@ class CronJobController:
             if _owner(job) != cron.metadata.uid:
                 return  # somebody else's job has the name of this run
         else:
+            metrics.CRON_SKEW.observe((self._clock.now() - todo.start).total_seconds())
             self._recorder.event(cron, "Normal", "SuccessfulCreate", f"Created job {name_of(job)}")
         self._latest_jobs.wrote(job)
         todo.status.last_schedule_time = format_time(todo.start)

@@ -61,7 +61,9 @@ class EndpointSliceMirroringController:
         self._slices = context.informers.of(Slice)
         self._slices.add_index(MIRRORED, by_mirrored)
         self._latest = Overlay(self._slices, context.clock)
-        self.controller = Controller("endpointslice mirroring", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "endpointslice mirroring", self.reconcile, workers=2, queue="endpoint_slice_mirroring", clock=context.clock
+        )
         self._endpoints.subscribe(lambda change: self.controller.enqueue(change.key))
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         self._slices.subscribe(self._slice_changed)

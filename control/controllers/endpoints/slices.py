@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from control.controllers import metrics
 from control.controllers.batch_delay import BatchDelay
 from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
@@ -51,7 +52,9 @@ class EndpointSliceController:
         self._latest = Overlay(self._slices, context.clock)
         self._trigger_times = TriggerTimes()
         self._batch_delay = BatchDelay()
-        self.controller = Controller("endpointslice", self.reconcile, workers=5, clock=context.clock)
+        self.controller = Controller(
+            "endpointslice", self.reconcile, workers=5, queue="endpoint_slice", clock=context.clock
+        )
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         follow_pods(
             self._pods,
@@ -100,6 +103,7 @@ class EndpointSliceController:
             await self._apply(changes.create, changes.update)
             await self._delete(changes.delete)
         except StatusError as error:
+            metrics.SLICE_SYNCS.add("stale" if error.conflict or error.not_found else "error")
             self._trigger_times.forget(key)
             if namespace_terminating(error):
                 return
@@ -107,13 +111,16 @@ class EndpointSliceController:
                 message = f"Error updating Endpoint Slices for Service {key}: {error}"
                 self._recorder.event(service, "Warning", "FailedToUpdateEndpointSlices", message)
             raise
+        metrics.SLICE_SYNCS.add("success")
 
     async def _apply(self, create: list[discovery_v1.EndpointSlice], update: list[discovery_v1.EndpointSlice]) -> None:
         for found in create:
             self._latest.wrote(await self._client.create(found))
+            metrics.SLICE_CHANGES.add("create")
 
         async def write(found: discovery_v1.EndpointSlice) -> None:
             self._latest.wrote(await self._client.update(found))
+            metrics.SLICE_CHANGES.add("update")
 
         failure = await for_each(update, write)
         if failure is not None:
@@ -127,3 +134,4 @@ class EndpointSliceController:
                 if not error.not_found:
                     raise
             self._latest.deleted(found)
+            metrics.SLICE_CHANGES.add("delete")

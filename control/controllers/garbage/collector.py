@@ -49,7 +49,12 @@ class GarbageCollector:
         self._owner_states = OwnerStates(self.graph, self._requests, self._monitors)
         self._large = LargeChanges(self._apply)
         self.controller = Controller(
-            "garbage collector", self.reconcile, workers=16, clock=context.clock, owner=self._namespace_of
+            "garbage collector",
+            self.reconcile,
+            workers=16,
+            queue="garbage_collector_attempt_to_delete",
+            clock=context.clock,
+            owner=self._namespace_of,
         )
         definitions = context.informers.of(apiextensions_v1.CustomResourceDefinition)
         definitions.subscribe(lambda change: self._monitors.rediscover.set())

@@ -18,7 +18,7 @@ from control import offload
 from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
-from control.controllers.job import tally
+from control.controllers.job import metrics, tally
 from control.controllers.job.backoff import Backoff, backoff_after
 from control.controllers.job.plan import JobPlan, SucceededEarly, plan, same_status
 from control.controllers.job.policies import EarlySuccess
@@ -59,7 +59,9 @@ class JobController:
         self._backoffs: dict[str, Backoff] = {}
         self._early = EarlySuccess()
         self.controller = Controller("job", self.reconcile, workers=5, clock=self._clock)
-        self.orphans = Controller("job orphans", self.release_orphan, workers=2, clock=self._clock)
+        self.orphans = Controller(
+            "job orphans", self.release_orphan, workers=2, queue="job_orphan_pod", clock=self._clock
+        )
         self._jobs.subscribe(self._job_changed)
         self._pods.subscribe(self._pod_changed)
 
@@ -81,6 +83,7 @@ class JobController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         pod = change.new
+        metrics.pod_changed(change)
         if lost := lost_by(change, "Job"):
             self.controller.enqueue(lost)
         reference = controller_of(pod)
@@ -120,14 +123,15 @@ class JobController:
             return None
         uid = job.metadata.uid or ""
         try:
-            return await self._reconcile(job, uid)
+            with metrics.job_sync(job, self._clock) as sync:
+                return await self._reconcile(job, uid, sync)
         finally:
             if (latest := self._jobs.get(key)) is None or latest.metadata.uid != uid:
                 self._expectations.forget(uid)  # the Job was deleted meanwhile
                 self._early.forget(uid)
                 self._backoffs.pop(uid, None)
 
-    async def _reconcile(self, job: batch_v1.Job, uid: str) -> float | None:
+    async def _reconcile(self, job: batch_v1.Job, uid: str, sync: metrics.JobSync) -> float | None:
         selector = await self._selectors.of(job)
         # Before the pods are read: those created meanwhile are not among them.
         settled = self._expectations.satisfied(uid)
@@ -139,9 +143,14 @@ class JobController:
         )
         large = len(pods) > PLANNED_AT_ONCE or tally.text_length(job) > TEXT_AT_ONCE
         backoff, todo = await offload.complete(namespace_of(job), work) if large else work()
+        if settled:
+            sync.action = "pods_created" if todo.create else "pods_deleted" if todo.delete else "tracking"
         if not same_status(job.status, todo.status):
+            before = job
             job = await self._client.update_status(msgspec.structs.replace(job, status=todo.status))
             self._latest.wrote(job)
+            metrics.job_written(before, todo.status)
+        metrics.policy_applied(todo.tally.actions)
         self._backoffs[uid] = backoff  # not before: what is not recorded is seen, and would be counted, again
         for type_, reason, message in todo.events:
             self._recorder.event(job, type_, reason, message)

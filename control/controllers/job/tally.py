@@ -41,6 +41,8 @@ class Tally:
     fail_job: str = ""
     """The message of the rule of the pod failure policy that ends the Job."""
     fresh_failures: list[core_v1.Pod] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    """Actions of the pod failure policy for pods that are released."""
 
     @property
     def all_succeeded(self) -> int:
@@ -129,6 +131,8 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
             if uid in held and not lost and action != policies.FAIL_JOB:
                 continue
             result.untrack.append(pod)
+            if message:
+                result.actions.append(action)
             if action == policies.IGNORE or (indexed and not 0 <= index < completions):
                 continue
             if action == policies.FAIL_JOB:

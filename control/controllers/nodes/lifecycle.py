@@ -15,7 +15,7 @@ import msgspec
 from control.controllers import pods as pod_rules
 from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
-from control.controllers.nodes import health, zones
+from control.controllers.nodes import health, metrics, zones
 from control.controllers.nodes.suspension import CHECK_SECONDS, SuspensionDetector
 from kube import cancellation
 from kube.api import coordination_v1, core_v1
@@ -65,15 +65,18 @@ class NodeLifecycleController:
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index(ON_NODE, by_node)
         self._leases = context.informers.filtered(coordination_v1.Lease, LEASES)
-        self.controller = Controller("node lifecycle", self.reconcile, workers=4, clock=context.clock)
+        self.controller = Controller(
+            "node lifecycle", self.reconcile, workers=4, queue="node_lifecycle_controller", clock=context.clock
+        )
         self._nodes.subscribe(self._node_changed)
         self._leases.subscribe(self._lease_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            cancellation.start(group, self._detect_suspension, "node lifecycle: detect suspension")
-            cancellation.start(group, self.controller.run, "node lifecycle: reconcile")
+        with metrics.zones_shown(self._zone_states):
+            async with asyncio.TaskGroup() as group:
+                cancellation.start(group, self._detect_suspension, "node lifecycle: detect suspension")
+                cancellation.start(group, self.controller.run, "node lifecycle: reconcile")
 
     async def _detect_suspension(self) -> None:
         self._suspension = SuspensionDetector()
@@ -225,6 +228,8 @@ class NodeLifecycleController:
                 "spec": {"taints": msgspec.to_builtins(taints) or None},
             }
             await self._client.patch(core_v1.Node, name, "", patch)
+            if wanted is not None and wanted not in present:
+                metrics.NODE_EVICTIONS.add(zones.zone_of(node.metadata.labels))
         return wait
 
     async def _mark_pods_not_ready(self, node: str) -> None:

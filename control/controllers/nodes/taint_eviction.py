@@ -49,7 +49,9 @@ class TaintEvictionController:
         self._pods.add_index(ON_NODE, by_node)
         self._scheduled: dict[str, tuple[str, float]] = {}
         """UID and time of eviction (monotonic seconds) of each pod key."""
-        self.controller = Controller("taint eviction", self.reconcile, workers=8, clock=context.clock)
+        self.controller = Controller(
+            "taint eviction", self.reconcile, workers=8, queue="noexec_taint_pod", clock=context.clock
+        )
         self._nodes.subscribe(self._node_changed)
         self._pods.subscribe(self._pod_changed)
 

@@ -104,6 +104,11 @@ class ZoneStates:
         """True if there are nodes, and none of any zone is ready."""
         return bool(self._size) and not self._ready_zones
 
+    def counts(self) -> Iterator[tuple[str, int, int]]:
+        """Yield each zone with the number of its nodes, and of those that are not ready."""
+        for zone, size in self._size.items():
+            yield zone, size, self._not_ready[zone]
+
     def take_changed(self) -> set[str]:
         """Return the zones whose counts have changed since the last call."""
         changed, self._changed = self._changed, set()

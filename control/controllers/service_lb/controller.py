@@ -76,7 +76,9 @@ class ServiceLoadBalancerController:
         self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges, context.clock)
         self._service_addresses = ServiceAddresses(self._services)
         # One worker: whoever is first in the queue is first at a port.
-        self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
+        self.controller = Controller(
+            "service load balancer", self.reconcile, workers=1, queue="service", clock=context.clock
+        )
         self._waiting = WaitingServices(self._services, self.controller.enqueue)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)

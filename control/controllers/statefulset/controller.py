@@ -17,9 +17,9 @@ from control.controllers.ownership import by_controller_or_orphan, claim, claima
 from control.controllers.pod_control import namespace_terminating
 from control.controllers.pod_events import OwnedPodEvents
 from control.controllers.selector_index import CompiledSelectorIndex
-from control.controllers.statefulset import identity
+from control.controllers.statefulset import identity, metrics
 from control.controllers.statefulset.claim_owners import wanted_owners
-from control.controllers.statefulset.plan import StatefulPlan, plan
+from control.controllers.statefulset.plan import StatefulPlan, max_unavailable, plan
 from control.controllers.step_counter import ENTRIES_PER_STEP, REQUEST_STEPS, StepCounter
 from kube.api import apps_v1, core_v1
 from kube.controller import Controller
@@ -62,6 +62,7 @@ class StatefulSetController:
     def _set_changed(self, change: Change[apps_v1.StatefulSet]) -> None:
         if change.type == "DELETED":
             self._expectations.forget(change.key)
+            metrics.deleted(change.new)
         self.controller.enqueue(change.key)
 
     def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
@@ -97,6 +98,7 @@ class StatefulSetController:
         current = current if current in revisions else update
         todo = plan(sts, pods, current, update, self._clock.now(), self._held(sts))
         todo.status.collision_count = past.collision_count
+        metrics.reconciled(sts, todo.status, max_unavailable(sts))
         failure: StatusError | None = None
         if settled:
             await self._own_claims(sts, pods, todo)

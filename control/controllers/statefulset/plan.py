@@ -89,6 +89,13 @@ def _partition(sts: apps_v1.StatefulSet) -> int | None:
     return strategy.rolling_update.partition if strategy and strategy.rolling_update else None
 
 
+def max_unavailable(sts: apps_v1.StatefulSet) -> int:
+    """Return the number of pods that may be unavailable during an update."""
+    rolling = sts.spec.update_strategy.rolling_update if sts.spec.update_strategy else None
+    limit = rolling.max_unavailable if rolling and rolling.max_unavailable is not None else 1
+    return max(1, scaled(limit, 1 if sts.spec.replicas is None else sts.spec.replicas, round_up=True))
+
+
 def is_rolling(sts: apps_v1.StatefulSet) -> bool:
     strategy = sts.spec.update_strategy
     return strategy is None or strategy.type in (None, "", "RollingUpdate")
@@ -180,9 +187,7 @@ def _update(
     """
     if not is_rolling(sts):
         return
-    rolling = sts.spec.update_strategy.rolling_update if sts.spec.update_strategy else None
-    limit = rolling.max_unavailable if rolling and rolling.max_unavailable is not None else 1
-    allowed = max(1, scaled(limit, len(wanted), round_up=True))
+    allowed = max_unavailable(sts)
     lowest = first_ordinal(sts) + (_partition(sts) or 0)
     down = {o for o, pod in present.items() if not (_healthy(pod) and _available(sts, pod, now))}
     absent = len(wanted) - len(present)

@@ -10,15 +10,16 @@ from typing import Any, cast
 import pytest
 import uvicorn
 
-from agent.server import listeners, reviews
+from agent.server import listeners
 from agent.server.auth_filter import AuthFilter
-from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.protocol import AgentProtocol
 from agent.server.sessions import answer
+from kube import delegated_reviews as reviews
 from kube.api import authentication_v1, authorization_v1
 from kube.bearer_tokens import LONGEST
 from kube.client import Client
+from kube.delegated_authentication import Authenticator
 from tests.support.clock import FakeClock
 
 FLOOD, OTHER = "127.0.0.2", "127.0.0.3"

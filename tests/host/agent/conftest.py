@@ -14,7 +14,6 @@ from agent.interfaces import PodView
 from agent.probes.probe_metrics import ProbeMetrics
 from agent.runtime_records import container_record, sandbox_record
 from agent.server import app, listeners
-from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.usage.collector import Collector
 from agent.usage.endpoints import UsageEndpoints
@@ -35,6 +34,7 @@ from cri.messages import (
 from kube import pki
 from kube.api import core_v1, meta_v1
 from kube.clock import SYSTEM
+from kube.delegated_authentication import Authenticator
 from tests.support import images
 from tests.support.containerd import Containerd, start_containerd
 from tests.support.netns import Namespace

@@ -12,6 +12,7 @@ import pytest
 
 import agent.__main__ as agent
 import control.__main__ as control
+from agent.config import AgentConfig
 from kube import log_lines
 from netproxy import logs
 from wherry import roles
@@ -43,13 +44,13 @@ async def _work() -> None:
 
 
 def _control(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "work", lambda *given: (_work(), 2))
+    monkeypatch.setattr(control, "work", lambda *given: (_work(), control.Logs(2)))
     assert control.cli(["kube-apiserver"]) == 0
 
 
 def _agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "run", lambda _: _work())
-    monkeypatch.setattr(agent, "from_flags", lambda _: None)
+    monkeypatch.setattr(agent, "from_flags", lambda _: AgentConfig(node_name="n"))
     monkeypatch.setattr(sys, "argv", ["agent"])
     agent.main()
 

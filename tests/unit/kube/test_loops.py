@@ -31,8 +31,8 @@ async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted
     assert (RUNNING.values["a loop that fails",], FAILURES.values["a loop that fails",]) == (1, 11)
     assert "OSError: no space" in caplog.text
     text = str(KubeletMetrics())
-    assert 'wherry_loop_running{loop="a loop that fails"} 1.0\n' in text
-    assert 'wherry_loop_failures_total{loop="a loop that fails"} 11.0\n' in text
+    assert 'wherry_loop_running{loop="a loop that fails"} 1\n' in text
+    assert 'wherry_loop_failures_total{loop="a loop that fails"} 11\n' in text
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert RUNNING.values["a loop that fails",] == 0

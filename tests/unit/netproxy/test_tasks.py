@@ -44,8 +44,8 @@ async def test_a_loop_that_fails_starts_again_and_the_others_run_on() -> None:
     await clock.advance(10)
     assert len(runs) == 3
     text = metrics.exposition().decode()
-    assert 'wherry_loop_running{loop="verify rules"} 1.0\n' in text
-    assert 'wherry_loop_failures_total{loop="verify rules"} 2.0\n' in text
+    assert 'wherry_loop_running{loop="verify rules"} 1\n' in text
+    assert 'wherry_loop_failures_total{loop="verify rules"} 2\n' in text
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert running.cancelled()

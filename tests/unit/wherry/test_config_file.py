@@ -155,12 +155,13 @@ def test_a_worker_takes_no_options_of_the_cluster(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_joins_leaves_options_of_the_cluster_to_it(tmp_path: Path) -> None:
-    text = "node-name: n\napi-port: 8443\nname: [a]\nmax-pods: 9\npod-cidr: 10.1.0.0/16\n"
+    text = "node-name: n\napi-port: 8443\nname: [a]\nmax-pods: 9\npod-cidr: 10.1.0.0/16\nscheduler-port: 0\n"
     file = config_file.read(written(tmp_path, text), UP | JOIN)
     worker = wanted.merge(Settings(), file, {}, JOIN, joining="worker")
     assert (worker.node_name, worker.max_pods, worker.api_port, worker.names) == ("n", 9, 6443, [])
     member = wanted.merge(Settings(), file, {}, JOIN, joining="control-plane")
     assert (member.api_port, member.names, member.pod_cidr) == (8443, ["a"], "10.244.0.0/16")
+    assert (worker.scheduler_port, member.scheduler_port) == (10259, 0)
     joined = msgspec.structs.replace(worker, role="worker", joined="https://192.0.2.1:6443")
     assert merged(tmp_path, text, joined).max_pods == 9 and merged(tmp_path, "", joined).max_pods == 110
 
@@ -208,6 +209,8 @@ def test_validate_checks_values_too(tmp_path: Path) -> None:
     for text, problem in (
         ("api-port: 99999999", "api-port 99999999: a port is between 1 and 65535"),
         ("kubelet-port: 6443", "kubelet-port 6443: this is --api-port, too"),
+        ("kubelet-port: 0", "kubelet-port 0: a port is between 1 and 65535"),
+        ("scheduler-port: 10257", "scheduler-port 10257: this is --controller-manager-port, too"),
         ("max-pods: 0", "max-pods 0: it is at least 1"),
         ("proxy-mode: banana", "proxy-mode banana: it is one of iptables, nftables, ipvs and auto"),
         ("resolv-conf: /none", "resolv-conf /none: there is no such file"),
@@ -217,6 +220,8 @@ def test_validate_checks_values_too(tmp_path: Path) -> None:
         written(etc, f"node-ip: 192.0.2.1\n{text}\n")
         code, message = config(tmp_path, "validate")
         assert code == 1 and message.startswith(f"{path}:2: {problem}")
+    written(etc, "node-ip: 192.0.2.1\nscheduler-port: 0\ncontroller-manager-port: 0\n")
+    assert config(tmp_path, "validate") == (0, f"{path} is valid\n")
     written(etc, "node-ip: 192.0.2.1\nserver: https://192.0.2.9:6443\n")
     assert config(tmp_path, "validate") == (0, f"{path} is valid\n")
     assert config(tmp_path, "validate", str(tmp_path / "none")) == (1, f"there is no file {tmp_path / 'none'}")

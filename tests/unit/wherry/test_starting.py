@@ -11,7 +11,7 @@ import pytest
 from kube.api import coordination_v1, core_v1, meta_v1
 from kube.client import Client
 from kube.clock import format_micro_time
-from wherry import health, starting
+from wherry import daemons, health, starting
 from wherry.errors import WherryError
 from wherry.settings import Settings
 
@@ -75,3 +75,17 @@ async def test_a_daemon_that_is_not_well_is_named_with_its_last_error_and_its_lo
 async def test_a_lease_from_before_is_no_sign_of_life(tmp_path: Path, ill: set[str]) -> None:
     with pytest.raises(WherryError, match="the lease of node n1 is not renewed"):
         await wait(settings(tmp_path), BEGAN - timedelta(seconds=1))
+
+
+async def test_the_last_error_of_a_json_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (
+        '{"ts":1.5,"caller":"a/b.py:1","msg":"it failed","err":"no \\"v\\":0 here"}',
+        '{"ts":1.6,"caller":"a/b.py:2","msg":"it stops","v":0}',
+    )
+
+    async def last_lines(settings: Settings, daemon: str, count: int) -> list[str]:
+        return list(lines)
+
+    monkeypatch.setattr(daemons, "last_lines", last_lines)
+    error = await health.failure(settings(tmp_path), "agent", "it does not run")
+    assert "it failed" in str(error) and "it stops" not in str(error)

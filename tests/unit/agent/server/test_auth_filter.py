@@ -10,12 +10,12 @@ from cryptography.x509.oid import NameOID
 
 from agent.server import auth_filter
 from agent.server.auth_filter import AuthFilter
-from agent.server.authentication import Authenticator, User
 from agent.server.authorization import Authorizer, attributes
 from control.auth.x509 import CertificateAuthenticator
 from kube import pki, subjects
 from kube.api import authentication_v1, authorization_v1
 from kube.client import Client
+from kube.delegated_authentication import Authenticator, User
 from kube.errors import StatusError
 from kube.step_limit import Shares, StepTooLong, sampling
 from tests.support.clock import FakeClock

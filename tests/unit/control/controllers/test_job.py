@@ -354,7 +354,9 @@ def test_the_failure_policy_judges_by_exit_codes_and_conditions_in_order() -> No
 
 def test_the_condition_of_a_job_that_a_pod_failure_policy_failed_names_the_rule() -> None:
     desired = job(pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("FailJob", 42)]))
-    condition = look(desired, [worker("a", "Failed", code=42)]).status.conditions[0]
+    todo = look(desired, [worker("a", "Failed", code=42), worker("b", "Failed", code=1)])
+    condition = todo.status.conditions[0]
+    assert todo.tally.actions == ["FailJob"]
     assert (condition.type, condition.reason) == ("FailureTarget", "PodFailurePolicy")
     assert "exit code 42" in condition.message
 
@@ -363,6 +365,7 @@ def test_an_ignored_failure_is_not_counted_but_replaced() -> None:
     desired = job(backoff_limit=0, pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("Ignore", 42)]))
     todo = look(desired, [worker("a", "Failed", code=42)])
     assert todo.status.uncounted_terminated_pods.failed == [] and todo.create == [-1] and len(todo.untrack) == 1
+    assert todo.tally.actions == ["Ignore"]
 
 
 def test_a_success_policy_ends_the_job_before_all_indexes_are_done() -> None:

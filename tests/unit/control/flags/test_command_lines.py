@@ -11,6 +11,7 @@ import pytest
 
 from control import standalone
 from control.__main__ import api_server_config, cli
+from control.component_port import MANAGER, SCHEDULER
 from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
@@ -79,7 +80,7 @@ def test_the_controllers_flags_are_theirs_or_their_files_fields() -> None:
         "--horizontal-pod-autoscaler-sync-period=30s --node-monitor-grace-period=40s --bind-address=127.0.0.1"
     )
     given = read(line.split(), controller_manager.FLAGS, controller_manager.FIXED)
-    found = options(standalone.MANAGER, 10257, given)
+    found = options(MANAGER, 10257, given)
     assert (found.leader_elect, found.controllers, found.cluster_cidr) == (False, ("*", "-job"), "10.244.0.0/16")
     assert found.sections["hPAController"] == {"horizontalPodAutoscalerSyncPeriod": "30s"}
     assert found.sections["kubeCloudShared"] == {"useServiceAccountCredentials": True}
@@ -95,10 +96,10 @@ def test_a_signing_certificate_or_key_that_cannot_be_read_is_refused_before_anyt
     key.write_bytes(pair.key_pem)
     bad.write_text("nothing")
     for signing_cert, signing_key, flag in ((bad, key, "cert"), (cert, bad, "key")):
-        chosen = Options(standalone.MANAGER, 0, signing_cert_file=signing_cert, signing_key_file=signing_key)
+        chosen = Options(MANAGER, 0, signing_cert_file=signing_cert, signing_key_file=signing_key)
         with pytest.raises(FlagError, match=f"--cluster-signing-{flag}-file: not a"):
             standalone._controllers(chosen, standalone.SYSTEM)
-    good = Options(standalone.MANAGER, 0, signing_cert_file=cert, signing_key_file=key)
+    good = Options(MANAGER, 0, signing_cert_file=cert, signing_key_file=key)
     standalone._controllers(good, standalone.SYSTEM)
 
 
@@ -132,7 +133,7 @@ def test_the_ports_of_all_three_daemons_take_cipher_suites_and_a_version(tmp_pat
         requestheader_client_ca_file=None,
     )
     contexts = [serve.tls_context(server)]
-    for name, table in ((standalone.MANAGER, controller_manager), (standalone.SCHEDULER, scheduler)):
+    for name, table in ((MANAGER, controller_manager), (SCHEDULER, scheduler)):
         files = f" --kubeconfig=/p/a.conf --tls-cert-file={server.cert_file} --tls-private-key-file={server.key_file}"
         chosen = options(name, 10257, read((line + files).split(), table.FLAGS, table.FIXED))
         contexts.append(standalone._tls(chosen))

@@ -68,7 +68,9 @@ class Site:
 
         self.at_bind = lambda: None
         binder = SimpleNamespace(name="binder", bind=bind)
-        profile = SimpleNamespace(reserve=list(reserve), pre_bind=[], permit=[], bind=[binder], post_bind=[])
+        profile = SimpleNamespace(
+            name="default-scheduler", reserve=list(reserve), pre_bind=[], permit=[], bind=[binder], post_bind=[]
+        )
         self.served: Any = SimpleNamespace(profile=profile, writer=self.writer)
         slots = asyncio.Semaphore(1)
         self.cycle = BindingCycle(self.cluster, self.queue, self.pods, [], slots, clock)  # type: ignore[arg-type]

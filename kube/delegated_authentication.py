@@ -1,4 +1,6 @@
-"""Authenticates clients of the kubelet's API: by a client certificate of the cluster's CA, or by a TokenReview.
+"""Delegated authentication: by a client certificate of the cluster's CA, or by a TokenReview.
+
+The kubelet's API and the ports of the controllers and the scheduler authenticate so.
 
 The certificate was verified in the TLS handshake; its common name is the user and its organisations are the groups. Whether it
 is still valid is checked for each request: a connection may outlive it. The result of a TokenReview is cached for two minutes,
@@ -13,8 +15,6 @@ from dataclasses import dataclass, field
 
 from cryptography import x509
 
-from agent.server.expiring_cache import ExpiringCache
-from agent.server.reviews import places, reviewed
 from kube import client_certificates
 from kube.api import authentication_v1
 from kube.bearer_tokens import LONGEST
@@ -22,6 +22,8 @@ from kube.client import Client
 from kube.client_certificates import ClientCertificate
 from kube.client_waits import Waiting
 from kube.clock import Clock
+from kube.delegated_reviews import places, reviewed
+from kube.expiring_cache import ExpiringCache
 from kube.fair_places import FairPlaces
 from kube.reviews import Reviews
 

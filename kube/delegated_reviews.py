@@ -1,8 +1,8 @@
-"""TokenReviews and SubjectAccessReviews of the kubelet's API: their connections, and the order in which they are sent.
+"""TokenReviews and SubjectAccessReviews that a port delegates: their connections, and the order in which they are sent.
 
-Any client that reaches the port has a token reviewed. In one line with the agent's other requests to the API server, a flood of
-invented tokens would delay pods and statuses; so reviews have connections of their own, which the clients share by address
-before they are authenticated and by user afterwards (kube/reviews.py).
+Any client that reaches the port has a token reviewed. In one line with the daemon's other requests to the API server, a flood
+of invented tokens would delay its work (pods and statuses of an agent); so reviews have connections of their own, which the
+clients share by address before they are authenticated and by user afterwards (kube/reviews.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def client_for_reviews(client: Client) -> Client:
 
 
 def places() -> FairPlaces:
-    """Return the places of all reviews of the agent."""
+    """Return the places of all reviews of a port."""
     return FairPlaces(PLACES, PLACES_OF_ONE, MOST_WAITING, LONGEST_WAIT)
 
 
