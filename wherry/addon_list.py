@@ -7,12 +7,12 @@ import pwd
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from control import addon_names
 from control.controllers.addons import folder
 from control.controllers.addons.applyset import REFUSED, Parent, addon_identifier
 from control.controllers.addons.folder import AddonFile, FolderRefused
 from control.controllers.addons.parents import Parents
 from kube.client import Client
-from wherry import addons
 from wherry.errors import WherryError
 from wherry.output import Column
 from wherry.settings import USER, Settings
@@ -62,7 +62,7 @@ async def listed(settings: Settings, client: Client) -> list[Addon]:
         files = folder.scan(settings.layout.addons, _owners())
     except FolderRefused as error:
         raise WherryError(str(error)) from error
-    built_in = [Addon(name, _built_in(name, settings)) for name in addons.BUILT_IN]
+    built_in = [Addon(name, _built_in(name, settings)) for name in addon_names.BUILT_IN]
     return [*built_in, *merged(files, await Parents(client).all(), settings.disable)]
 
 
@@ -91,7 +91,7 @@ def _applied(parent: Parent) -> Addon:
 
 
 def _built_in(name: str, settings: Settings) -> str:
-    on = settings.load_balancer_enabled if name == addons.SERVICE_LOAD_BALANCER else name not in settings.disable
+    on = settings.load_balancer_enabled if name == addon_names.SERVICE_LOAD_BALANCER else name not in settings.disable
     return ENABLED if on else DISABLED
 
 

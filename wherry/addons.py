@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from control.addon_names import BUILT_IN
 from kube import names
 from wherry.errors import WherryError
-
-LOCAL_PATH, SERVICE_LOAD_BALANCER, METRICS = "local-path", "service-load-balancer", "metrics"
-BUILT_IN = (LOCAL_PATH, SERVICE_LOAD_BALANCER, METRICS)
 
 
 def check_disabled(disabled: Iterable[str]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from control import addon_names
 from control.config import ControlConfig
-from wherry import addons, api_server_flags, defaults
+from wherry import api_server_flags, defaults
 from wherry.settings import Settings
 
 
@@ -33,8 +34,8 @@ def control_config(settings: Settings) -> ControlConfig:
         scheduler_port=settings.scheduler_port,
         service_load_balancer=settings.load_balancer_enabled,
         load_balancer_ports=settings.load_balancer_ports,
-        local_path_volumes=addons.LOCAL_PATH not in settings.disable,
-        resource_metrics=addons.METRICS not in settings.disable,
+        local_path_volumes=addon_names.LOCAL_PATH not in settings.disable,
+        resource_metrics=addon_names.METRICS not in settings.disable,
         addons_dir=layout.addons,
         disabled_addons=tuple(settings.disable),
         advertise_address=settings.node_ip,

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from control import addon_names
 from kube import names
 from kube.files import write_file
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
@@ -120,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def load_balancer_enabled(self) -> bool:
-        return self.service_load_balancer and addons.SERVICE_LOAD_BALANCER not in self.disable
+        return self.service_load_balancer and addon_names.SERVICE_LOAD_BALANCER not in self.disable
 
     @property
     def dns_addresses(self) -> tuple[str, ...]:

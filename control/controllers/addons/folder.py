@@ -14,11 +14,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from control.addon_names import BUILT_IN
 from kube import names
 
 SUFFIXES = (".yaml", ".yml", ".json")
-BUILT_IN = ("local-path", "service-load-balancer", "metrics")
-"""Names of the parts of the control plane that `--disable` knows besides files."""
 MOST_BYTES = 8 << 20
 MOST_FILES = 1000
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -273,18 +274,23 @@ async def test_a_sandbox_whose_process_has_died_keeps_its_network(containerd: Co
 async def test_a_process_of_a_container_that_calls_itself_a_shim_is_none(containerd: Containerd) -> None:
     of, name = own(containerd), "containerd-shim"
     by = machine.daemon(of.socket)
-    (containerd.folder / name).write_text("#!/bin/sh\necho started\nread forever\n")
-    (containerd.folder / name).chmod(0o755)
-    argv = [str(containerd.folder / name), "-namespace", "k8s.io", "-id", "ab" * 32, "-address", str(of.socket)]
+    program, script = containerd.folder / name, containerd.folder / "script" / name
+    shutil.copy("/bin/sh", program)  # a program of this name, and a script, whose program is the shell
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\necho started\nread forever\n")
+    script.chmod(0o755)
+    options = ["-namespace", "k8s.io", "-id", "ab" * 32, "-address", str(of.socket)]
+    argv = [str(program), "-c", "echo started; read forever", *options]
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     forged = await asyncio.create_subprocess_exec("unshare", "--mount", *argv, **pipes)
     same = await asyncio.create_subprocess_exec(*argv, **pipes)
-    for process in (forged, same):
+    other = await asyncio.create_subprocess_exec(str(script), *options, **pipes)
+    for process in (forged, same, other):
         assert process.stdout is not None and await process.stdout.readline() == b"started\n"
     try:
         assert [item.pid for item in machine.shims(of, by)] == [same.pid]
     finally:
-        for process in (forged, same):
+        for process in (forged, same, other):
             process.kill()
             await process.wait()
 

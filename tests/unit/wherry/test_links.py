@@ -117,3 +117,14 @@ def test_no_module_of_the_current_folder_is_run(
     monkeypatch.setattr(docs, "CACHE", tmp_path)
     assert docs.environment() == tmp_path / "venv/bin/python"
     assert [argv[2] for argv, _ in ran] == ["venv", "pip"] and {cwd for _, cwd in ran} == {"/"}
+
+
+@pytest.mark.parametrize(("option", "status"), [("--help", 0), ("--wrong", 2)])
+def test_an_option_is_no_folder(
+    docs: ModuleType, option: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        docs.main([option])
+    assert ended.value.code == status
+    assert list(tmp_path.iterdir()) == []

@@ -10,13 +10,12 @@ import pytest
 
 from control.controllers.addons import applyset, folder
 from control.controllers.addons.applyset import GroupKind, Parent, addon_identifier, identifier, is_parent_of
-from control.controllers.addons.folder import BUILT_IN, AddonFile, FileChanged, FileRefused, FolderRefused
+from control.controllers.addons.folder import AddonFile, FileChanged, FileRefused, FolderRefused
 from control.controllers.addons.manifest import Manifest, ManifestError, parse, phases
 from control.controllers.addons.record import Record
 from control.controllers.addons.tracking import Files
 from kube import serialize
 from kube.api import core_v1
-from wherry import addons
 
 OWN = {os.geteuid()}
 
@@ -126,10 +125,6 @@ def test_a_file_that_changed_since_the_scan_or_is_too_large_is_refused(
     put(place, "a.yaml", "longer")
     monkeypatch.setattr(folder, "MOST_BYTES", 3)
     assert "split it" in problems(place)["a.yaml"]
-
-
-def test_the_command_and_the_control_plane_know_the_same_built_in_addons() -> None:
-    assert addons.BUILT_IN == BUILT_IN
 
 
 # -- objects ------------------------------------------------------------------------------------------------------------
