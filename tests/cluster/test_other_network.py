@@ -201,7 +201,7 @@ def test_a_dns_of_the_operators_own_takes_the_address(own: Cluster) -> None:
     eventually(lambda: "v1" in own.http("10.96.0.10:53"), "the proxy serves that Service")
     own.kubectl("delete", "service", "kube-dns", "-n", "x")
     own.up("--dns", "proxy")
-    eventually(lambda: answered(own, "named"), "nodes answer again", 120)
+    eventually(lambda: answered(own, "named"), "nodes answer again")
 
 
 def test_a_machine_changes_its_network_with_new_pods(own: Cluster) -> None:
