@@ -48,7 +48,7 @@ class Type:
         """Bytes of the smallest JSON value, once computed (estimate.py)."""
         self.unique, self.keys = unique, keys
         self.weight: int = 1 + sum(each.weight for each in params)
-        """How many types it consists of, shared ones counted each time: what it takes to compare or show it."""
+        """Number of types that it consists of, shared ones counted each time: comparing or showing it visits so many."""
         self.convert = convert
         """Makes the CEL value of the JSON one, where they differ (times, durations, bytes, numbers)."""
         self._resolve = fields
