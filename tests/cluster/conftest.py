@@ -20,6 +20,7 @@ SEVERAL = {
     "test_join",
     "test_machines_network",
     "test_node_failure",
+    "test_other_network",
     "test_other_proxies",
     "test_security_check_worker",
     "test_storage",
