@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control.cel import Program, Result, program
+from control.cel import Program, Result, parser, program
 from control.storage import codec
 from kube import bounded_cache
 from kube.json_object import Object
@@ -384,7 +384,7 @@ async def test_long_expressions_are_compiled_beside_the_event_loop(
     server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[tuple[str, str]] = []
-    parse = program.parse
+    parse = parser.parse
 
     def parsing(text: str) -> Any:
         compiled.append((text, threading.current_thread().name.partition("_")[0]))

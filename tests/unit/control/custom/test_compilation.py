@@ -1,4 +1,4 @@
-"""Compilation of definitions: where it is done, and that one which fails takes no other out of discovery."""
+"""Compilation of definitions and their rules: threads that do it, and what is served if it is stopped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+import control.cel
 from control import inline
 from control.custom import building
 from control.custom.definitions import DEFINITIONS, Definitions
@@ -70,7 +71,7 @@ class Server:
         self.cache, self.definitions = registry.cache, Definitions(cast(Any, registry), cast(Any, None))
         self.discovery, self.documents = Discovery((), self.definitions), Documents(())
         self.broken: dict[str, int] = {}
-        """How often compiling a definition will still be stopped, by kind."""
+        """Number of attempts to compile a definition that will be stopped, by kind."""
         self.threads: list[str] = []
         build = building.build
 
@@ -147,7 +148,7 @@ def with_rules(*texts: str) -> dict[str, Any]:
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     compiled: list[str] = []
-    compile_cel = rules.compile_cel
+    compile_cel = control.cel.compile
 
     def compiling(text: str, declared: Any) -> Any:
         program = compile_cel(text, declared)
@@ -188,7 +189,7 @@ async def test_rules_are_compiled_once_when_an_object_is_validated(monkeypatch: 
 
 async def test_rules_that_took_too_long_are_not_compiled_for_each_object(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = 0
-    compile_cel = rules.compile_cel
+    compile_cel = control.cel.compile
 
     def stopped(text: str, declared: Any) -> Any:
         nonlocal begun
