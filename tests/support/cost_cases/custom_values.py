@@ -6,9 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from control import policy_checking
 from control.cel import formats, patterns
 from control.custom.columns import Columns
 from control.schemas import jsonpath
+from kube.resources import RESOURCES
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import NOW, OBJECT, cases, combining, fill
 
@@ -94,5 +96,18 @@ CASES = [
         OBJECT,
     ),
 ]
+SERVED = policy_checking.by_group_version(RESOURCES)
+CASES.append(
+    Case(
+        "kinds of a policy's rule",
+        lambda size: {
+            "apiGroups": [f"g{number}" for number in range(size // 16)],
+            "apiVersions": [f"v{number}" for number in range(size // 16)],
+            "resources": [f"r{number}" for number in range(size // 16)],
+        },
+        lambda rule: list(policy_checking.named(rule, SERVED)),
+        OBJECT,
+    )
+)
 for name in formats._TESTS:
     CASES += cases(f"format {name}", FORMATS, functools.partial(formats.valid, name), largest=OBJECT)
