@@ -107,7 +107,7 @@ async def test_a_version_that_is_not_served_is_compiled_once_for_a_deletion(
     current = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
     current["spec"]["versions"][0]["served"] = False
     assert (await server.request("PUT", f"{DEFINITIONS}/{name}", current)).status == 200
-    built, looks = 0, 0
+    built, looks = 0, list[int]()
     build, look = building.build, DefinitionController._delete_objects
 
     def counted(given: Any, webhooks: Any) -> Any:
@@ -115,21 +115,20 @@ async def test_a_version_that_is_not_served_is_compiled_once_for_a_deletion(
         built += 1
         return build(given, webhooks)
 
-    async def looked(self: DefinitionController, name: str) -> int:
-        nonlocal looks
-        looks += 1
-        return await look(self, name)
+    async def looked(self: DefinitionController, name: str, marked: dict[str, int]) -> int:
+        looks.append(len(marked))
+        return await look(self, name, marked)
 
     monkeypatch.setattr(building, "build", counted)
     monkeypatch.setattr(DefinitionController, "_delete_objects", looked)
     monkeypatch.setattr(definition_controller, "RETRY", 0.01)
     assert (await server.request("DELETE", f"{DEFINITIONS}/{name}")).status == 200
     async with asyncio.timeout(90):
-        while looks < 10:
+        while len(looks) < 10:
             await asyncio.sleep(0.01)
-    assert (
-        built <= 4
-    )  # for the definition that is served, and the version that is not; again where its status has changed
+    # For the definition that is served, and the version that is not; again where its status has changed.
+    assert built <= 4
+    assert looks[:2] == [0, 0] and set(looks[2:]) == {1}  # the object is not decoded again
     body, merge = b'{"metadata":{"finalizers":null}}', {"Content-Type": "application/merge-patch+json"}
     assert (await server.request("PATCH", f"{path}/held", body, headers=merge)).status == 200
     async with asyncio.timeout(90):

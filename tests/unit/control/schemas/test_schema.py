@@ -397,13 +397,13 @@ def test_names_conflict_within_a_group() -> None:
         names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": kind + "List"}
         return {"spec": {"group": "g", "names": names | ({"shortNames": list(short)} if short else {})}}
 
-    first = definition("as", "A", "x")
-    first["status"] = plan(first, [], NOW)
-    found = plan(definition("bs", "A", "x", "as"), [first], NOW)
+    assert plan(definition("as", "A", "x"), (), (), NOW)["acceptedNames"]["shortNames"] == ["x"]
+    taken = {"as", "a", "x"}, {"A", "AList"}
+    found = plan(definition("bs", "A", "x", "as"), *taken, NOW)
     conditions = {c["type"]: c for c in found["conditions"]}
     assert (conditions["NamesAccepted"]["status"], conditions["Established"]["reason"]) == ("False", "NotAccepted")
     assert found["acceptedNames"] == {"plural": "bs"}
-    shorts = plan(definition("bs", "B", "x", "as"), [first], NOW)["conditions"][0]
+    shorts = plan(definition("bs", "B", "x", "as"), *taken, NOW)["conditions"][0]
     assert (shorts["reason"], shorts["message"]) == (
         "ShortNamesConflict",
         '["x" is already in use, "as" is already in use]',
@@ -468,7 +468,7 @@ def test_any_value_against_any_schema_is_settled_once_and_judged(source: Any, va
 def test_a_definition_whose_conditions_another_server_stored_as_null_gets_its_conditions() -> None:
     names = {"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"}
     stored = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}
-    found = plan({"spec": {"group": "g", "names": names}, "status": stored}, [], NOW)
+    found = plan({"spec": {"group": "g", "names": names}, "status": stored}, (), (), NOW)
     assert {c["type"]: c["status"] for c in found["conditions"]} == {"NamesAccepted": "True", "Established": "True"}
 
 
