@@ -184,7 +184,7 @@ def equal(a: Any, b: Any, frame: Frame) -> bool:
         if one is dict:
             return len(a) == len(b) and all(key in b and equal_item(value, b[key], frame) for key, value in a.items())
         if one is Optional:
-            return a.present == b.present and equal(a.value, b.value, frame)
+            return a.present == b.present and equal_item(a.value, b.value, frame)
         if one is Semver:
             return bool(a.order == b.order)
         return bool(a == b)
