@@ -46,8 +46,8 @@ class UnlistedImage:
 
 
 def beside_names(image: Image) -> int:
-    """Return the bytes of an image in the list without its names."""
-    return image.ByteSize() - sum(len(name.encode()) for name in (*image.repo_tags, *image.repo_digests))
+    """Return the bytes of an image in the list without its names, nor what encodes each: anybody can add thousands of names."""
+    return image.ByteSize() - Image(repo_tags=image.repo_tags, repo_digests=image.repo_digests).ByteSize()
 
 
 def surplus(images: Iterable[Image], last_used: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -236,7 +236,8 @@ async def test_an_image_that_is_made_on_the_node_is_never_pulled(
 async def test_no_container_gets_an_image_that_would_keep_the_list_from_being_received(
     tmp_path: Path, policy: str, field: str, size: int
 ) -> None:
-    image = Image(id=ID, repo_tags=["r.test/" + "n" * 20_000], size=1)
+    tags = ["r.test/" + "n" * 20_000, *(f"r.test/a:{number}" for number in range(9000))]
+    image = Image(id=ID, repo_tags=tags, repo_digests=[f"r.test/{number:0200}" for number in range(6000)], size=1)
     if field == "username":
         image.username = "u" * size
     else:
