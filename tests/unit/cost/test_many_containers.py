@@ -16,12 +16,7 @@ from typing import Any, cast
 import pytest
 
 from agent import runtime_records
-from agent.devices.checkpoint import Allocation
-from agent.devices.manager import DeviceManager
-from agent.devices.pool import Device, Pool
 from agent.lifecycle import Situation, plan, termination_waves
-from agent.managers.hints import Merger
-from agent.managers.topology_manager import TopologyManager
 from agent.pods.crash_loop import CrashLoopBackOff
 from agent.pods.steps.record_updates import find_leftovers, replace_records
 from agent.podspec import environment
@@ -145,27 +140,7 @@ def leftovers(count: int) -> Callable[[], object]:
     return lambda: ended(find_leftovers(given))
 
 
-class Devices(DeviceManager):
-    """A manager of one device, without a plugin."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, (0,), clock=SYSTEM, changed=lambda: None)
-        self._pools["example.com/gpu"] = Pool("example.com/gpu", {"a": Device(healthy=True)})
-        self._allocations[("u", "main", "example.com/gpu")] = Allocation(
-            "u", "main", "example.com/gpu", {0: ["a"]}, b""
-        )
-
-
-def admitted(count: int) -> Callable[[], object]:
-    """Return the admission of a pod of many init containers, and one that has a device."""
-    gpu = {"limits": {"example.com/gpu": "1"}}
-    given = pod({"name": "main", "resources": gpu}, init=numbered(count, named))
-    given.metadata.uid = "u"
-    manager = TopologyManager(Merger("none", (0,)), "container", [Devices(Path("/nowhere"))])
-    return lambda: ended(manager.admit(given))
-
-
-@pytest.mark.parametrize("prepare", [back_off, resources, waves, limits, relist, taken_over, leftovers, admitted])
+@pytest.mark.parametrize("prepare", [back_off, resources, waves, limits, relist, taken_over, leftovers])
 def test_what_is_done_for_each_container_is_linear_in_their_number(
     prepare: Callable[[int], Callable[[], object]],
 ) -> None:
