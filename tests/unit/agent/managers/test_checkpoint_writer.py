@@ -181,11 +181,12 @@ class FullDisk:
     """Refuses all writes of checkpoints while it is full."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.full, self._write = True, state_files.write
+        self.full, self.refused, self._write = True, 0, state_files.write
         monkeypatch.setattr(state_files, "write", self.write)
 
     def write(self, path: Path, content: Mapping[str, Any]) -> None:
         if self.full:
+            self.refused += 1
             raise OSError(errno.ENOSPC, "No space left on device")
         self._write(path, content)
 
@@ -244,6 +245,11 @@ async def test_what_could_not_be_written_is_written_when_the_disk_has_space_agai
     assert "cpu_manager_state: [Errno 28] No space left on device" in caplog.text
     runs = asyncio.create_task(managers.run(None, lambda: [SimpleNamespace(pod=given)]))  # type: ignore[arg-type,list-item]
     try:
+        writers = managers.cpu.checkpoint, managers.memory.checkpoint
+        while disk.refused < 4 or any(
+            writer._writes for writer in writers
+        ):  # those of the allocations and the first tries
+            await asyncio.sleep(0.001)
         await settle()
         disk.full = False
         before = cpu_state.load(tmp_path / "cpu", "static")

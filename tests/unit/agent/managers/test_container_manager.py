@@ -30,8 +30,8 @@ class Claims:
     def owners(self) -> set[str]:
         return set(self.drivers)
 
-    def drivers_of(self, uid: str) -> tuple[str, ...]:
-        return self.drivers[uid]
+    def drivers_of(self, uids: list[str]) -> dict[str, tuple[str, ...]]:
+        return {uid: self.drivers[uid] for uid in uids}
 
     async def unprepare(self, uid: str) -> None:
         if "mute" in self.drivers[uid]:
