@@ -16,7 +16,8 @@ from typing import Any, cast
 import pytest
 
 from agent import runtime_records
-from agent.lifecycle import Situation, plan, termination_waves
+from agent.lifecycle import Situation, find_container, plan, policy_of, termination_waves
+from agent.pods.allocation import Size, with_size
 from agent.pods.crash_loop import CrashLoopBackOff
 from agent.pods.steps.record_updates import find_leftovers, replace_records
 from agent.podspec import environment
@@ -66,6 +67,20 @@ def resources(count: int) -> Callable[[], object]:
     given.spec.containers[0] = pod({"name": "c0", "env": numbered(count, variable)}).spec.containers[0]
     around = environment.EnvironmentSources(Objects(), {}, allocatable={"cpu": "4"})
     return lambda: environment.environment(given, given.spec.containers[0], around)
+
+
+def in_turn(count: int) -> Callable[[], object]:
+    """Return look-ups in several pods alternately, one of which has another size than its spec."""
+    pods = [pod(*numbered(count, named), init=[sidecar(count)], metadata={"uid": f"u{n}"}) for n in range(3)]
+    pods.append(with_size(pods[0], Size({})))
+
+    def look_up() -> None:
+        for number in range(count):
+            for each in pods:
+                found = find_container(each, f"c{number}")
+                assert found is not None and policy_of(each, cast(core_v1.Container, found[0])) == "Always"
+
+    return look_up
 
 
 def waves(count: int) -> Callable[[], object]:
@@ -140,7 +155,7 @@ def leftovers(count: int) -> Callable[[], object]:
     return lambda: ended(find_leftovers(given))
 
 
-@pytest.mark.parametrize("prepare", [back_off, resources, waves, limits, relist, taken_over, leftovers])
+@pytest.mark.parametrize("prepare", [back_off, resources, in_turn, waves, limits, relist, taken_over, leftovers])
 def test_what_is_done_for_each_container_is_linear_in_their_number(
     prepare: Callable[[int], Callable[[], object]],
 ) -> None:
