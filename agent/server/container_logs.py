@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 
 from starlette.requests import Request
@@ -47,7 +46,9 @@ class ContainerLogs:
         except log_request.LogRequestError as error:
             return PlainTextResponse(str(error), error.status)
 
-        running = partial(self._states.running, record.id)
+        async def running() -> bool:
+            return await self._states.running(path["namespace"], record.id)
+
         in_thread = self._threads.of(path["namespace"])
         pieces = log_files.read(self._logs_dir, Path(record.log_path), options, running, self._session_yield, in_thread)
         return _LogResponse(pieces, self.slots, path["namespace"])

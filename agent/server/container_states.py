@@ -1,7 +1,9 @@
-"""Asks the runtime whether a container runs: once for all who follow its log at the time, and for its state alone.
+"""Reads from the runtime whether containers still run, for the readers that follow their logs.
 
-The whole status of a container may have 16 MiB (its user may be in millions of groups), and hundreds may follow its log. An
-entry of the runtime's list has neither groups nor mounts.
+A reader reads it every five seconds, and a container may have hundreds of readers. ContainerStatus may have 16 MiB: it has all
+mounts and the groups of the container's user. So the container's entry in the runtime's list is read, which has labels and
+annotations only; readers of a container share a request, and few requests are in progress, round robin over namespaces.
+(Upstream requests the status for each reader.)
 """
 
 from __future__ import annotations
@@ -11,32 +13,34 @@ import asyncio
 from cri.errors import CRIError
 from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
+from kube.serving.fair_queue import Slots
 
-AT_ONCE = 8
-"""Containers that the runtime is asked about at a time."""
+REQUESTS = 2
+"""Requests in progress."""
 
 
 class ContainerStates:
-    """Questions under way, by container ID."""
+    """States of one runtime's containers."""
 
     def __init__(self, runtime: RuntimeService) -> None:
         self._runtime = runtime
-        self._asked: dict[str, asyncio.Task[bool]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = Slots(REQUESTS)
+        self._requests: dict[str, asyncio.Task[bool]] = {}
+        """By container ID: those that wait for a slot and those in progress."""
 
-    async def running(self, container_id: str) -> bool:
-        """Return whether the container runs; False if the runtime cannot tell."""
-        task = self._asked.get(container_id)
-        if task is None:
-            task = asyncio.create_task(self._ask(container_id), name=f"state of container {container_id[:13]}")
-            self._asked[container_id] = task
-            task.add_done_callback(lambda _: self._asked.pop(container_id))
-        return await asyncio.shield(task)
+    async def running(self, namespace: str, container_id: str) -> bool:
+        """Return whether a container of a namespace runs; False if the runtime does not answer."""
+        request = self._requests.get(container_id)
+        if request is None:
+            request = asyncio.create_task(self._read(namespace, container_id), name=f"state of {container_id[:13]}")
+            self._requests[container_id] = request
+            request.add_done_callback(lambda _: self._requests.pop(container_id))
+        return await asyncio.shield(request)  # others may wait for it if this reader is cancelled
 
-    async def _ask(self, container_id: str) -> bool:
-        async with self._slots:
+    async def _read(self, namespace: str, container_id: str) -> bool:
+        async with self._slots.slot(namespace):
             try:
-                found = await self._runtime.list_containers(container_id=container_id)
+                listed = await self._runtime.list_containers(container_id=container_id)
             except CRIError:
                 return False
-        return any(each.id == container_id and each.state == ContainerState.CONTAINER_RUNNING for each in found)
+        return any(one.state == ContainerState.CONTAINER_RUNNING for one in listed)
