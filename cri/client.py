@@ -1,8 +1,8 @@
 """Client of the container runtime: the two CRI services and the event stream.
 
-The image service may have another socket (imageServiceEndpoint); by default both services share one channel. Answers that
-may be large and are received in turn (the output of commands, containers' statuses) have a channel of their own, so that they
-delay no other calls and wait in the runtime until it is their turn.
+The image service may have another socket (imageServiceEndpoint); by default both services share one channel. The output of
+commands and the statuses of containers have a channel of their own, so that they delay no other calls and wait in the runtime
+until it is their turn.
 """
 
 from collections.abc import AsyncIterator
@@ -33,8 +33,8 @@ class Client:
         self._channel = Channel(endpoint, observe, LARGE_LISTS)
         separate = image_endpoint and image_endpoint != endpoint
         self._image_channel = Channel(image_endpoint, observe, LARGE_LISTS) if separate else self._channel
-        self._large = Channel(endpoint, observe, FIXED_WINDOW)
-        self.runtime = RuntimeService(self._channel, request_timeout, self._large)
+        self._commands = Channel(endpoint, observe, FIXED_WINDOW)
+        self.runtime = RuntimeService(self._channel, request_timeout, self._commands)
         self.images = ImageService(self._image_channel, request_timeout)
         self.containerd = ContainerdService(self._channel)
 
@@ -48,13 +48,12 @@ class Client:
     async def ready(self) -> None:
         """Return once the runtime's socket answers; bound it with asyncio.timeout."""
         await self._channel.ready()
-        await self._large.ready()
         await self._image_channel.ready()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._channel.close()
-        await self._large.close()
+        await self._commands.close()
         if self._image_channel is not self._channel:
             await self._image_channel.close()
 

@@ -8,7 +8,6 @@ Stopping and removing a missing sandbox or container succeeds, as CRI specifies;
 removal.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -39,19 +38,15 @@ from cri.messages import (
 )
 
 R = TypeVar("R", bound=Message)
-STATUSES = 4
-"""Containers' statuses that are received at a time: one has up to 16 MiB, and takes several times as much decoded."""
-_PATH = "/runtime.v1.RuntimeService/"
 
 
 class RuntimeService:
     """Pod sandboxes and containers of one runtime; `request_timeout` is in seconds."""
 
-    def __init__(self, channel: Channel, request_timeout: float = 120.0, large: Channel | None = None) -> None:
-        """`large`: another channel for answers that are received in turn: the output of commands, containers' statuses."""
+    def __init__(self, channel: Channel, request_timeout: float = 120.0, commands: Channel | None = None) -> None:
+        """`commands`: another channel for the output of commands and for other messages that are received in turn."""
         self._channel = channel
-        self._large = large or channel
-        self._statuses = asyncio.Semaphore(STATUSES)
+        self._commands = commands or channel
         self._timeout = request_timeout
 
     async def version(self) -> VersionResponse:
@@ -146,13 +141,20 @@ class RuntimeService:
         with contextlib.suppress(errors.NotFoundError):
             await self._call("RemoveContainer", request, api.RemoveContainerResponse)
 
-    async def container_status(self, container_id: str) -> ContainerStatus:
-        """Read one container, of which at most STATUSES are received at a time. Raise NotFoundError."""
-        request, path = api.ContainerStatusRequest(container_id=container_id), _PATH + "ContainerStatus"
-        answer = await self._large.unary_in_turn(
-            path, request, api.ContainerStatusResponse, self._timeout, self._statuses, lambda answer: answer
+    async def container_status(
+        self, container_id: str, *, turn: AbstractAsyncContextManager[object] | None = None
+    ) -> ContainerStatus:
+        """Read one container. Raise NotFoundError.
+
+        With `turn` the status is received inside of it: it has all mounts, and the groups of the user, up to 16 MiB.
+        """
+        request, answer = api.ContainerStatusRequest(container_id=container_id), api.ContainerStatusResponse
+        if turn is None:
+            return (await self._call("ContainerStatus", request, answer)).status
+        path = "/runtime.v1.RuntimeService/ContainerStatus"
+        return await self._commands.unary_in_turn(
+            path, request, answer, self._timeout, turn, lambda received: received.status
         )
-        return answer.status
 
     async def container_info(self, container_id: str) -> dict[str, str]:
         """Read what the runtime adds in verbose mode: JSON texts by key. Raise NotFoundError."""
@@ -214,8 +216,8 @@ class RuntimeService:
             return ExecSyncResponse(stdout=stdout, stderr=stderr, exit_code=answer.exit_code)
 
         turn = turn or contextlib.nullcontext()
-        path = _PATH + "ExecSync"
-        return await self._large.unary_in_turn(path, request, ExecSyncResponse, deadline, turn, shorten)
+        path = "/runtime.v1.RuntimeService/ExecSync"
+        return await self._commands.unary_in_turn(path, request, ExecSyncResponse, deadline, turn, shorten)
 
     async def exec_url(
         self,
@@ -284,4 +286,4 @@ class RuntimeService:
     async def _call(self, rpc: str, request: Message, answer: type[R], deadline: float | None = -1.0) -> R:
         if deadline is not None and deadline < 0:
             deadline = self._timeout
-        return await self._channel.unary(_PATH + rpc, request, answer, deadline)
+        return await self._channel.unary(f"/runtime.v1.RuntimeService/{rpc}", request, answer, deadline)

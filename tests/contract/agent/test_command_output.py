@@ -139,7 +139,7 @@ async def test_the_wait_for_other_outputs_is_no_part_of_a_commands_deadline(endp
     async with Client(endpoint) as client:
         async with commands.turn_of("held"):
             task = asyncio.create_task(
-                client.runtime._large.unary_in_turn(
+                client.runtime._commands.unary_in_turn(
                     "/runtime.v1.RuntimeService/ExecSync",
                     api.ExecSyncRequest(cmd=["1", "0"]),
                     ExecSyncResponse,

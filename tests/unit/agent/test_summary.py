@@ -1,4 +1,4 @@
-"""/stats/summary: what it shows, and that pods of many volumes are encoded in pieces."""
+"""Contents of /stats/summary, and the pieces in which pods of many volumes are encoded."""
 
 from __future__ import annotations
 
