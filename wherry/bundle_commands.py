@@ -113,7 +113,7 @@ def _install(files: Sequence[Path]) -> None:
         with step("install packages"):
             found = asyncio.run(bundle_packages.install(files))
         for name in found:
-            console.print(f"installed {name}", markup=False, soft_wrap=True)
+            console.print(f"installed {name}", soft_wrap=True)
 
 
 def _load_images(prefix: str, archives: Sequence[Path]) -> None:
@@ -123,7 +123,7 @@ def _load_images(prefix: str, archives: Sequence[Path]) -> None:
         with step(f"load {archive.name}"):
             names = asyncio.run(containerd.load_archive(installed(prefix), archive))
         for name in names:
-            console.print(name, markup=False, soft_wrap=True)
+            console.print(name, soft_wrap=True)
 
 
 @contextlib.contextmanager

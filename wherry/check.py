@@ -13,7 +13,7 @@ from typing import Literal
 from kube.clock import SYSTEM
 from wherry import allocator, cni_plugins, firewall
 from wherry.errors import WherryError
-from wherry.progress import errors
+from wherry.progress import errors, styled
 from wherry.settings import Settings
 
 MIN_DISK_BYTES = 2 << 30
@@ -47,7 +47,7 @@ def require(settings: Settings, *, running: bool) -> None:
     """Print what is amiss; WherryError where it keeps a node from working."""
     bad = [f for f in findings(settings, running=running) if f.level != "ok"]
     for finding in bad:
-        errors.print(f"  [yellow]{finding.what}[/]: {finding.fix}")
+        errors.print(styled("  ", (finding.what, "yellow"), f": {finding.fix}"))
     if any(f.level == "error" for f in bad):
         raise WherryError("this machine lacks what is named above; nothing was started")
 
