@@ -111,6 +111,8 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
                 await units.prepare_machine()
             check.require(settings, running=False)
         prepared = await _prepare(settings, given)
+        if not prepared.settings.own_pod_network:
+            check.require_network(prepared.settings)
     except BaseException:
         if systemd:
             await asyncio.shield(units.remove())
@@ -241,4 +243,4 @@ def _as_joining(token: Token) -> Any:
 async def _show_logs(settings: Settings) -> None:
     """Print the agent's last words before they are removed."""
     for line in await daemons.last_lines(settings, "agent", 5):
-        errors.print(f"  agent: {line}", markup=False)
+        errors.print(f"  agent: {line}")

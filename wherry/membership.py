@@ -85,7 +85,7 @@ def join(
     Waits until the node is Ready. Options may be set in /etc/wherry/config.yaml, too.
     """
     from wherry import join as joining
-    from wherry import other_proxy
+    from wherry import other_network, other_proxy
 
     arguments = {name: value for name, value in locals().items() if value or type(value) is int}
     root()
@@ -110,7 +110,9 @@ def join(
             "`wherry reset` makes it free to join"
         )
     with file.located(wanted.names(flags, known)):
-        other_proxy.describe(asyncio.run(joining.join(settings, credentials)))
+        joined = asyncio.run(joining.join(settings, credentials))
+    other_proxy.describe(joined)
+    other_network.describe(joined)
 
 
 @token_app.command("create")
@@ -156,7 +158,7 @@ def create(
     line = tokens.join_command(settings, made) if print_join_command or for_control_plane else str(made)
     if for_control_plane:
         line += f" --control-plane --certificate-key {key}"
-    console.print(line, markup=False, soft_wrap=True)
+    console.print(line, soft_wrap=True)
 
 
 @token_app.command("list")
@@ -191,4 +193,4 @@ def delete(
             return await tokens.delete(client, text)
 
     for text in token:
-        console.print(f'bootstrap token "{asyncio.run(work(text))}" deleted', markup=False)
+        console.print(f'bootstrap token "{asyncio.run(work(text))}" deleted')

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from control import inline
 from control.cel import functions
 from control.cel.errors import CompileError, Issue, no_overload
+from control.cel.frame import Frame
 from control.cel.kubernetes import quantity, semver
 from control.cel.program import Declarations, Program, compile
 from control.cel.types import BOOL, STRING, Type, map_of, object_of, parse
@@ -24,8 +24,6 @@ COST_LIMIT = 1_000_000
 """Cost limit of one selector on one device (CELSelectorExpressionMaxCost)."""
 MAX_LENGTH = 10 * 1024
 """Bytes of a selector at most."""
-COMPILING = 40
-"""Units of cost for a character of a selector that is compiled: at most 20 µs."""
 _MOST, _LONGEST = 32, 64
 """Attributes and capacities of a device together; characters of an attribute's value."""
 
@@ -49,8 +47,8 @@ def _optional_index(a: Any, b: Any) -> Any:
     return Optional(_index(a, b)) if type(a) is Domains else functions.optional_index(a, b)
 
 
-def _contained(a: Any, b: Any) -> Any:
-    return type(a) is str and a in b.keys() if type(b) is Domains else functions.contained(a, b)
+def _contained(a: Any, b: Any, frame: Frame) -> Any:
+    return type(a) is str and a in b.keys() if type(b) is Domains else functions.contained(a, b, frame)
 
 
 _KEY = Type("string", size=_LONGEST)
@@ -74,7 +72,6 @@ def compile_selector(expression: str) -> Program:
 
     Raises TooMuchHere if that costs too much on the event loop.
     """
-    inline.spent(COMPILING * len(expression))
     program = compile(expression, _DECLARATIONS)
     if program.result.kind not in ("bool", "dyn"):
         text = f"must evaluate to bool or the unknown type, not {program.result}"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from control import inline
 from control.cel import conversions, functions, kubernetes, libraries, times
-from control.cel.checker import Checker
+from control.cel.checker import Checker, TypeTooLarge
 from control.cel.compiler import compiled
 from control.cel.errors import BudgetExceeded, CompileError, EvaluationError, Issue
 from control.cel.estimate import estimate
@@ -28,6 +28,8 @@ PER_CALL_LIMIT = 1_000_000
 _FUNCTIONS: dict[str, Callable[..., Any]] = (
     functions.FUNCTIONS | conversions.FUNCTIONS | times.FUNCTIONS | libraries.FUNCTIONS | kubernetes.FUNCTIONS
 )
+COMPILING = 40
+"""Units of cost for a character of an expression that is compiled: at most 20 µs."""
 UNKNOWN_COST = 1 << 63
 
 
@@ -97,7 +99,11 @@ class Program:
 
 
 def compile(expression: str, declarations: Declarations) -> Program:
-    """Compile an expression; raises CompileError with everything that is wrong with it."""
+    """Compile an expression; raises CompileError with everything that is wrong with it.
+
+    Raises TooMuchHere if the work that this belongs to may cost less than that on the event loop.
+    """
+    inline.spent(COMPILING * len(expression))
     signatures = STANDARD
     if declarations.signatures:
         signatures = {**STANDARD}
@@ -111,4 +117,6 @@ def compile(expression: str, declarations: Declarations) -> Program:
         cost = estimate(tree)
     except RecursionError:
         raise CompileError(expression[:80], [Issue(0, "expression nests too deep")]) from None
+    except TypeTooLarge:
+        raise CompileError(expression[:80], [Issue(0, "the type of a part of the expression is too large")]) from None
     return Program(expression, result, frozenset(checker.used), cost, closure, declarations.variables)

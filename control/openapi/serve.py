@@ -43,6 +43,8 @@ async def answer(
     request: Request, custom: Definitions | None = None, resources: Sequence[Resource] = EVERYTHING
 ) -> Response:
     """Answer /openapi/v2, /openapi/v3 and /openapi/v3/{api/v1,apis/group/version}; raises 404 for what is not served."""
+    if custom is not None:
+        await custom.prepare()
     _documents = documents(custom, resources)
     parts = request.path.strip("/").split("/")
     accept = request.header(b"accept")

@@ -39,6 +39,7 @@ def build(
         path = request.path
         top = path[1:].partition("/")[0]
         if top in ("api", "apis"):
+            await discovery.prepare()
             return _discovered(discovery, request)
         if top == "openapi":
             return await _openapi(request, discovery)
@@ -51,6 +52,7 @@ def build(
         if path == "/openid/v1/jwks":
             return Response(200, msgspec.json.encode(signer.jwks()), b"application/jwk-set+json")
         if path == "/":
+            await discovery.prepare()
             return _document({"paths": _paths(health, discovery)})
         raise errors.path_not_found()
 

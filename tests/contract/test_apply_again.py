@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from kube.clock import SystemClock
 from tests.support.control import ApiUnderTest, api_server
-from tests.support.custom_resources import definition, version
+from tests.support.custom_resources import definition, settled, version
 
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -110,6 +110,8 @@ async def test_an_apply_of_the_same_writes_nothing(server: ApiUnderTest, path: s
     url = f"{path}/{body['metadata']['name']}?fieldManager=again"
     first = await server.request("PATCH", url, body, headers=APPLY)
     assert first.status == 201, first.json
+    if body["kind"] == "CustomResourceDefinition":
+        await settled(server, body["metadata"]["name"], "Established")  # its controller writes the status until then
     CLOCK.ahead += 60  # times of managedFields have whole seconds
     before = (await server.request("GET", url)).json
     again = await server.request("PATCH", url, body, headers=APPLY)

@@ -15,12 +15,17 @@ from control.controllers.discovery import DiscoveredResource
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.json_object import Object
+from kube.names import dns1123_label
 
 PART_OF = "applyset.kubernetes.io/part-of"
 ID = "applyset.kubernetes.io/id"
 TOOLING = "applyset.kubernetes.io/tooling"
 GROUP_KINDS = "applyset.kubernetes.io/contains-group-kinds"
 NAMESPACES = "applyset.kubernetes.io/additional-namespaces"
+MOST_NAMES = 1000
+"""Kinds, or namespaces, that a parent lists. More of them are listed as EVERYTHING."""
+EVERYTHING = "*"
+"""Stands for all kinds, or all namespaces, in the list of a parent."""
 ADDON = "wherry/addon"
 """Label of parents: the addon's name."""
 TOOL = "wherry"
@@ -52,6 +57,9 @@ class GroupKind:
         return cls(resource.group, resource.kind)
 
 
+EVERY_KIND = GroupKind("", EVERYTHING)
+
+
 def identifier(name: str, namespace: str = NAMESPACE, kind: str = "ConfigMap", group: str = "") -> str:
     """Return the ID of the ApplySet with a parent."""
     digest = hashlib.sha256(f"{name}.{namespace}.{kind}.{group}".encode()).digest()
@@ -69,7 +77,11 @@ def addon_identifier(addon: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The parent of an addon's ApplySet: kinds and namespaces that its objects may be of, and its state."""
+    """The parent of an addon's ApplySet: kinds and namespaces that its objects may be of, and its state.
+
+    The lists say where objects are looked for; what is an object of the addon, its label says. So a list that is too long is
+    none: all kinds, or all namespaces, are looked through, which costs a request for each kind.
+    """
 
     addon: str
     kinds: frozenset[GroupKind] = frozenset()
@@ -83,6 +95,12 @@ class Parent:
     message: str = ""
     objects: int = 0
     uid: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if EVERY_KIND in self.kinds or len(self.kinds) > MOST_NAMES:
+            object.__setattr__(self, "kinds", frozenset({EVERY_KIND}))
+        if EVERYTHING in self.namespaces or len(self.namespaces) > MOST_NAMES:
+            object.__setattr__(self, "namespaces", frozenset({EVERYTHING}))
 
     def as_object(self) -> Object:
         """Return the configuration to apply."""
@@ -111,13 +129,15 @@ class Parent:
 
     @classmethod
     def read(cls, found: core_v1.ConfigMap) -> Parent:
-        """Read a ConfigMap; whatever is missing in it is empty."""
+        """Read a ConfigMap; what is missing in it is empty, what can be no namespace is left out."""
         annotations, data = found.metadata.annotations, found.data
         count = data.get("objects", "")
         return cls(
             addon=found.metadata.labels.get(ADDON, ""),
             kinds=frozenset(GroupKind.parse(text) for text in _listed(annotations, GROUP_KINDS)),
-            namespaces=frozenset(_listed(annotations, NAMESPACES)),
+            namespaces=frozenset(
+                each for each in _listed(annotations, NAMESPACES) if each == EVERYTHING or not dns1123_label(each)
+            ),
             file=data.get("file", ""),
             content=data.get("content", ""),
             server=data.get("server", ""),
@@ -145,4 +165,7 @@ def is_parent_of(addon: str, found: core_v1.ConfigMap) -> bool:
 
 
 def _listed(annotations: Mapping[str, str], name: str) -> Iterable[str]:
-    return filter(None, (part.strip() for part in annotations.get(name, "").split(",")))
+    text = annotations.get(name, "")
+    if text.count(",") > MOST_NAMES:
+        return (EVERYTHING,)
+    return filter(None, (part.strip() for part in text.split(",")))
