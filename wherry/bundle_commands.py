@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
@@ -40,22 +41,21 @@ def bundle_create(
     Prints the SHA-256 of the file's SHA256SUMS, which stands for all of it, for `wherry bundle load`.
     """
     from wherry import VERSION, bundle, images, snapshot_files
+    from wherry.new_files import new_file
 
     if not files and not image:
         raise WherryError("name packages, archives of images or images (--image)")
-    sources = [(_place(file), file) for file in files or ()]
+    sources: list[tuple[str, Path | IO[bytes]]] = [(_place(file), file) for file in files or ()]
     snapshot_files.require_new(path)
-    with _reported(path), snapshot_files.private_folder(path.absolute().parent) as folder:
+    # The saved images take their space where the bundle takes it, and have no name there.
+    with _reported(path), tempfile.TemporaryFile(dir=path.absolute().parent) as saved:
         if image:
             root()
-            saved = folder / "saved.tar"
             with step("save images"):
-                asyncio.run(images.save(installed(prefix), saved, image))
+                asyncio.run(images.export(installed(prefix), saved, image))
             sources.append((f"{bundle.IMAGES}/saved.tar", saved))
-        with step("write the bundle"):
-            (folder / "bundle").touch(mode=0o600)  # images may be private
-            digest = bundle.write(folder / "bundle", sources, VERSION)
-            snapshot_files.publish(folder / "bundle", path)
+        with step("write the bundle"), new_file(path) as file:
+            digest = bundle.write(file, sources, VERSION)
     print(digest)
 
 
@@ -113,7 +113,7 @@ def _install(files: Sequence[Path]) -> None:
         with step("install packages"):
             found = asyncio.run(bundle_packages.install(files))
         for name in found:
-            console.print(f"installed {name}", markup=False, soft_wrap=True)
+            console.print(f"installed {name}", soft_wrap=True)
 
 
 def _load_images(prefix: str, archives: Sequence[Path]) -> None:
@@ -123,7 +123,7 @@ def _load_images(prefix: str, archives: Sequence[Path]) -> None:
         with step(f"load {archive.name}"):
             names = asyncio.run(containerd.load_archive(installed(prefix), archive))
         for name in names:
-            console.print(name, markup=False, soft_wrap=True)
+            console.print(name, soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from control.controllers.addons import members
+from control.controllers.addons import confidential, members
 from control.controllers.addons.applyset import (
     APPLIED,
     FAILED,
@@ -148,7 +148,7 @@ class Application:
                 return
             uid, version = await self._patch(manifest, resource, key)
         except StatusError as error:
-            outcome.problems.append(f"{key}: {error.message}")
+            outcome.problems.append(f"{key}: {confidential.of_request(key.kind, error)}")
             return
         if applied is not None and applied[2] == manifest.digest and (member is None or member.version != version):
             outcome.reverted.append(key)
@@ -193,7 +193,8 @@ class Application:
                     await members.delete(self._client, member)
                     outcome.pruned.append(member.key)
                 except StatusError as error:
-                    outcome.problems.append(f"{member.key} cannot be deleted: {error.message}")
+                    text = confidential.of_request(member.key.kind, error)
+                    outcome.problems.append(f"{member.key} cannot be deleted: {text}")
         outcome.remaining = len(found)
 
     async def _save_state(self, parent: Parent, stored: Parent, state: str, problems: list[str]) -> Parent:

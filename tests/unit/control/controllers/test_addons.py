@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from control.controllers.addons import applyset, folder, members
+from control.controllers.addons import applyset, confidential, folder, members
 from control.controllers.addons.applyset import GroupKind, Parent, addon_identifier, identifier, is_parent_of
 from control.controllers.addons.folder import AddonFile, FileChanged, FileRefused, FolderRefused
 from control.controllers.addons.kinds import Kinds, StaleGroup
@@ -25,6 +25,7 @@ from control.controllers.step_counter import REQUEST_STEPS, STEPS_PER_ITERATION
 from kube import serialize
 from kube.api import core_v1
 from kube.client import Client, Response
+from kube.errors import StatusError
 
 OWN = {os.geteuid()}
 
@@ -379,3 +380,56 @@ def test_a_file_that_can_be_no_addon_is_reported_once() -> None:
     assert files.update([bad], 2.0) == ([], [])
     assert files.update([], 3.0) == files.update([], 4.0) == ([], [])
     assert files.update([bad], 5.0) == ([], ["rename it"])
+
+
+# -- Secrets ------------------------------------------------------------------------------------------------------------
+VALUE = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        (f"  password: *{VALUE}", 5),
+        (f"  password: !!int {VALUE}", None),
+        (f"  password: !{VALUE}!x y", 4),
+        (f"  {VALUE}: x\n  {VALUE}: y", 6),
+        (f"  ? [{VALUE}]\n  : y", None),
+        (f"  {VALUE}", None),
+        (f'  password: "{VALUE}', 6),
+        (f'  password: "\\{VALUE}"', None),
+        (f"  password: &{VALUE} &{VALUE}2 x", None),
+    ],
+)
+def test_an_error_of_a_document_with_a_secret_has_none_of_its_texts(written: str, line: int | None) -> None:
+    text = f"apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n{written}\n"
+    try:
+        parse(text.encode(), "x")
+    except ManifestError as error:
+        assert VALUE not in str(error)
+        assert "the text is not shown, because the document may have a Secret" in str(error)
+        assert line is None or f"document 1: line {line}: " in str(error)
+    else:
+        assert line is None  # the API server refuses it
+    other = text.replace("Secret", "ConfigMap").replace("stringData", "data")
+    if line == 5 and "*" in written:
+        with pytest.raises(ManifestError, match=rf"aliases \(\*{VALUE}\) are not accepted"):
+            parse(other.encode(), "x")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "causes", "shown"),
+    [
+        (500, "", f'failed (default/a): .stringData: got "{VALUE}"', (), "500 (stringData)"),
+        (400, "BadRequest", f'Secret in version "v1" cannot be handled: {VALUE}', (), "BadRequest"),
+        (422, "Invalid", f'data[{VALUE}]: Invalid value: "{VALUE}"', (f"data[{VALUE}]",), "Invalid (data)"),
+        (422, "Invalid", "x", ("metadata.name", "type", VALUE), "Invalid (metadata, type)"),
+        (403, "Forbidden", f'admission webhook "w" denied the request: {VALUE} is weak', (), "Forbidden"),
+    ],
+)
+def test_an_error_about_a_secret_has_its_reason_and_fields_alone(
+    code: int, reason: str, message: str, causes: tuple[str, ...], shown: str
+) -> None:
+    error = StatusError(code, reason, message, {"causes": [{"field": each, "message": VALUE} for each in causes]})
+    text = confidential.of_request(GroupKind("", "Secret"), error)
+    assert text == f"{shown}; the text is not shown, because the object is a Secret"
+    assert confidential.of_request(GroupKind("", "ConfigMap"), error) == message
