@@ -210,7 +210,7 @@ async def _peers(settings: Settings, servers: list[str]) -> list[str]:
         for server in servers:
             try:
                 async with http.post(
-                    f"{server}/v3/cluster/member/list", json={}, ssl=context
+                    f"{server}/v3/cluster/member/list", json={}, ssl=context, allow_redirects=False
                 ) as answer:
                     found = json.loads(await bounded_answer.read(answer, ANSWER_LIMIT))
                     members = found.get("members") or []
