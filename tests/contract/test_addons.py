@@ -281,6 +281,26 @@ async def test_a_restart_prunes_what_left_the_file_meanwhile_and_nothing_else(si
         assert await site.config_map("one") and await site.config_map("copy")
 
 
+async def test_a_parent_that_lists_too_much_is_looked_through_and_corrected(site: Site) -> None:
+    site.write("a.yaml", namespace("shop"), config_map("one", "shop"), config_map("two"))
+    path, patch = "/api/v1/namespaces/kube-system/configmaps/addon-a", {"Content-Type": "application/merge-patch+json"}
+    async with site.controllers():
+        await site.state("a", "Applied")
+    names = ",".join(f"n{number}" for number in range(4000))
+    change = {"metadata": {"annotations": {GROUP_KINDS: names, NAMESPACES: names}}}
+    assert (await site.server.request("PATCH", path, change, headers=patch)).status == 200
+    site.write("a.yaml", namespace("shop"), config_map("two"))
+    async with site.controllers():
+        await site.until("one", lambda found: found is None, "shop")
+
+        async def corrected() -> bool:
+            found = (await site.parent("a"))["metadata"]["annotations"]
+            return bool(found[GROUP_KINDS] == "ConfigMap,Namespace" and found[NAMESPACES] == "default")
+
+        await eventually(corrected)
+        await site.state("a", "Applied")
+
+
 async def test_nothing_is_pruned_while_the_folder_cannot_be_used(site: Site) -> None:
     site.write("a.yaml", config_map("one"))
     site.write("b.yaml", config_map("two"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control.cel import Program, Result
+from control.cel import Program, Result, parser, program
 from control.storage import codec
 from kube import bounded_cache
 from kube.json_object import Object
@@ -229,6 +229,26 @@ async def test_a_custom_kind_can_be_the_parameter(server: ApiUnderTest) -> None:
     assert (await create(server, "x", {"a": "", "b": ""})).status == 422
 
 
+async def audited(server: ApiUnderTest, note: str) -> Object:
+    """Return the annotations of the audit event with this one."""
+    async with asyncio.timeout(30):
+        while True:
+            for line in (server.directory / "audit.log").read_text().splitlines():
+                found: Object = json.loads(line).get("annotations", {})
+                if note in found:
+                    return found
+            await asyncio.sleep(0.05)
+
+
+async def test_a_policy_cannot_replace_what_the_audit_log_says_of_the_authorization(server: ApiUnderTest) -> None:
+    notes = [{"key": key, "valueExpression": "'forged'"} for key in ("decision", "reason", "other")]
+    await establish(server, {"auditAnnotations": notes}, name="authorization.k8s.io")
+    assert (await create(server, "forged")).status == 201
+    found = await audited(server, "authorization.k8s.io/other")
+    assert found["authorization.k8s.io/decision"] == "allow" and found["authorization.k8s.io/other"] == "forged"
+    assert "forged" not in found["authorization.k8s.io/reason"]
+
+
 async def test_warnings_and_notes_let_the_request_pass(server: ApiUnderTest) -> None:
     spec = {
         "validations": [{"expression": "false", "message": "never good"}],
@@ -240,16 +260,7 @@ async def test_warnings_and_notes_let_the_request_pass(server: ApiUnderTest) -> 
     shown = "ValidatingAdmissionPolicy 'rule' with binding 'rule-everywhere'"
     assert made.headers["Warning"] == f'299 - "Validation failed for {shown}: never good"'
 
-    def noted() -> Object:
-        for line in (server.directory / "audit.log").read_text().splitlines():
-            found: Object = json.loads(line).get("annotations", {})
-            if "rule/name" in found:
-                return found
-        return {}
-
-    async with asyncio.timeout(30):
-        while not (found := noted()):
-            await asyncio.sleep(0.05)
+    found = await audited(server, "rule/name")
     assert found["rule/name"] == "it is noted"
     [failure] = json.loads(found["validation.policy.admission.k8s.io/validation_failure"])
     assert failure["message"] == "never good" and failure["validationActions"] == ["Warn", "Audit"]
@@ -364,6 +375,45 @@ async def test_expressions_that_cost_much_are_evaluated_beside_the_event_loop(
     answer = await create(server, "x", {f"key-{number}": "v" for number in range(100)})
     assert answer.json["data"]["made"] == "true" if part == "mutations" else answer.status == 422
     assert "large-objects" in threads
+
+
+LONG = " && ".join(["!has(object.data.none)"] * 10)
+
+
+async def test_long_expressions_are_compiled_beside_the_event_loop(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[tuple[str, str]] = []
+    parse = parser.parse
+
+    def parsing(text: str) -> Any:
+        compiled.append((text, threading.current_thread().name.partition("_")[0]))
+        return parse(text)
+
+    monkeypatch.setattr(program, "parse", parsing)
+    variables = [{"name": "v", "expression": f"{LONG} && true"}]
+    conditions = [{"name": "c", "expression": f"{LONG} || true"}]
+    spec: Object = {"variables": variables, "matchConditions": conditions, "validations": [{"expression": LONG}]}
+    await establish(server, spec)
+    assert (await create(server, "x")).status == 201
+    path = f"{path_of(VALIDATING)}/rule"
+    async with asyncio.timeout(30):
+        while not (await server.request("GET", path)).json["status"].get("observedGeneration"):
+            await asyncio.sleep(0.02)
+    hook = {
+        "name": "a.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1"},
+        "rules": [RULE],
+        "matchConditions": [{"name": "c", "expression": f"{LONG} && false"}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    body = {"metadata": {"name": "long"}, "webhooks": [hook]}
+    assert (await server.request("POST", f"{GROUP}/validatingwebhookconfigurations", body)).status == 201
+    assert (await create(server, "y")).status == 201
+    wanted = {LONG, f"{LONG} && true", f"{LONG} || true", f"{LONG} && false"}
+    assert {text for text, _ in compiled} >= wanted
+    assert {thread for text, thread in compiled if text in wanted} == {"large-objects"}
 
 
 @pytest.mark.parametrize(
