@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import ssl
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -139,8 +139,10 @@ def check_clock(answer: Response, now: datetime) -> None:
     text = answer.headers.get("Date", "")
     try:
         server = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return
+    if server.tzinfo is None:  # "-0000": UTC (RFC 5322)
+        server = server.replace(tzinfo=UTC)
     skew = (now - server).total_seconds()
     if abs(skew) > SKEW_SECONDS:
         way = "ahead of" if skew > 0 else "behind"

@@ -13,10 +13,15 @@ import re
 REMOVED = "<removed>"
 NAMES = (
     r"(?:passw(?:or)?d|passphrase|passcode|pwd|token|secret|credential|client-key-data|authorization|cookie"
-    r"|(?:api|access|account|auth|private|shared|signing|encryption|master)[_-]?key)"
+    r"|(?:api|access|account|auth|private|shared|signing|encryption|master|certificate)[_-]?key"
+    r"|(?<![a-z])(?:db|root|user|smtp|bind)?(?:pass|pw)(?![a-z]))"
 )
 _NAME = re.compile(rf"({NAMES})[\w.-]{{0,64}}", re.IGNORECASE)
 _SEPARATOR = re.compile(r"(?P<quote>\\{0,15}[\"'])?\s{0,8}(?P<sign>:|=>|=|%3D)", re.IGNORECASE)
+_NAMED_VALUE = re.compile(
+    r"\\{0,15}[\"']?(?:\s{0,8},\s{0,8}|\s{1,64})\\{0,15}[\"']?value\\{0,15}[\"']?\s{0,8}[:=][ \t]{0,8}", re.IGNORECASE
+)
+"""Between the name and the value of an entry such as a variable: `"name":"DB_PASSWORD","value":"..."`, also as YAML."""
 _SPACES, _BLANKS, _INDENT = re.compile(r"\s{0,8}"), re.compile(r"[ \t]{0,8}"), re.compile(r"[ \t]*")
 _QUOTE = re.compile(r"(\\{0,15})([\"'`])")
 _PARTS = {quote: re.compile(rf"\\+|{quote}|\n") for quote in "\"'`"}
@@ -52,6 +57,13 @@ def _value(text: str, name: int, end: int) -> tuple[int, int]:
     """Return where the value behind a name begins and ends, the same place twice if there is none."""
     separator, flag = _SEPARATOR.match(text, end), _FLAG.search(text[max(0, name - 64) : name])
     word = _ARGUMENT if flag else _WORD
+    if separator is None and (named := _NAMED_VALUE.match(text, end)):
+        start = named.end()
+        if _QUOTE.match(text, start):
+            return start, _end_of_words(text, start, word)
+        if block := _BLOCK.match(text, start):
+            return block.end(), _end_of_block(text, named.start() + 1, block.end(), items=False)
+        return start, _skip(_SCALAR if "," in named[0] else _LINE, text, start)
     if separator is None:
         start = end + 1 if flag and text.startswith(" ", end) else end
         return start, _end_of_words(text, start, word) if start > end else end

@@ -7,6 +7,7 @@ Every pattern takes time in proportion to the text: users write what is in logs 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -27,6 +28,11 @@ _PATTERNS = (
     (re.compile(r"(://)[^/\s\"'<>]{1,2048}@"), rf"\1{REMOVED}@"),
     (re.compile(r"\b((?:bearer|basic) )[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
 )
+_OPEN, _CLOSE = r"(?:<|\\{1,15}u003c|&lt;)", r"(?:>|\\{1,15}u003e|&gt;)"
+_ELEMENT = re.compile(
+    rf"({_OPEN}[\w:.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}?{_CLOSE})(?:(?!{_OPEN}).)+", re.IGNORECASE | re.DOTALL
+)
+"""An element of XML with its text, as it is, in JSON or escaped."""
 _VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options"})
 """Fields with maps of which every value is removed."""
 _LISTS = frozenset({"env", "httpHeaders"})
@@ -38,7 +44,7 @@ def redacted(text: str) -> str:
     """Return a text without what has a usual form of a secret."""
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
-    return without_named_secrets(text)
+    return without_named_secrets(_ELEMENT.sub(rf"\1{REMOVED}", text))
 
 
 def without_values(obj: Any) -> Any:
@@ -46,8 +52,19 @@ def without_values(obj: Any) -> Any:
     if isinstance(obj, list):
         return [REMOVED if _is_secret(obj, index) else without_values(item) for index, item in enumerate(obj)]
     if not isinstance(obj, dict):
-        return redacted(obj) if isinstance(obj, str) else obj
+        return _text(obj) if isinstance(obj, str) else obj
     return {key: _field(key, value) for key, value in obj.items() if key not in _LEFT_OUT}
+
+
+def _text(text: str) -> str:
+    """Return a text of an object without secrets; tools keep whole objects as JSON in annotations."""
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            found = json.loads(text)
+            return redacted(json.dumps(without_values(found), ensure_ascii=False))
+        except (ValueError, RecursionError):
+            pass
+    return redacted(text)
 
 
 def _is_secret(items: list[Any], index: int) -> bool:

@@ -123,6 +123,12 @@ def unit(daemon: str, *, python: str = sys.executable, containerd: str = "") -> 
     return text.replace("/usr/bin/containerd", containerd or "/usr/bin/containerd")
 
 
+def unit_file(daemon: str) -> Path:
+    """Return the file of a daemon's unit that systemd reads."""
+    name = UNITS[daemon]
+    return PACKAGED / name if not (FOLDER / name).exists() and (PACKAGED / name).exists() else FOLDER / name
+
+
 def install_unit(name: str, text: str) -> None:
     """Write a unit, except where the Debian package has the same: one in /etc would override it after the next upgrade."""
     packaged = PACKAGED / name

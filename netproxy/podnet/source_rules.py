@@ -25,7 +25,7 @@ from netproxy.nft import commands
 from netproxy.nft.table import Elements
 from netproxy.podnet import stranger_rules
 from netproxy.podnet.cni_results import BridgePort
-from netproxy.podnet.stranger_rules import ADVERT, LISTENER, SOLICIT
+from netproxy.podnet.stranger_rules import ADVERT, LISTENER, READABLE, SOLICIT
 
 FAMILY, NAME = "bridge", "wherry-sources"
 TABLE = f"{FAMILY} {NAME}"
@@ -59,7 +59,7 @@ CHAINS: dict[str, tuple[str, ...]] = {
         "iifname . ether saddr != @macs drop",
         "ether type arp goto said-in-arp",
         "ether type ip goto sent-by-ipv4",
-        "ether type ip6 goto sent-by-ipv6",
+        *(f"ether type ip6 {match} goto sent-by-ipv6" for match in READABLE),
         "drop",
     ),
     "input": (

@@ -12,6 +12,10 @@ from collections.abc import Iterator, Sequence
 
 SOLICIT, ADVERT = "icmpv6 type nd-neighbor-solicit", "icmpv6 type nd-neighbor-advert"
 LISTENER = "mld-listener-report, mld-listener-done, mld2-listener-report"
+READABLE = ("frag frag-off != 0", "@th,0,8 & 0x0 == 0x0")
+"""Match IPv6 packets whose ports or type of message can be read, and fragments after the first, which have none. The second
+match holds for every packet with a byte behind its extension headers: a first fragment that ends within them, which RFC 7112
+forbids, would pass rules that drop."""
 _NAME = "sent-by-strangers"
 
 
@@ -26,7 +30,7 @@ def chains(ranges: Sequence[str]) -> dict[str, tuple[str, ...]]:
             "ether type != { ip, arp, ip6 } drop",
             "ether saddr @taken-macs drop",
             f"ether type arp goto {_NAME}-arp",
-            f"ether type ip6 goto {_NAME}-ipv6",
+            *(f"ether type ip6 {match} goto {_NAME}-ipv6" for match in READABLE),
             "ip daddr 127.0.0.0/8 drop",
             "udp dport 68 drop",
             "icmp type { redirect, router-advertisement } drop",

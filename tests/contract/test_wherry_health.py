@@ -28,6 +28,28 @@ async def port() -> AsyncIterator[int]:
     await runner.cleanup()
 
 
+async def test_no_redirect_of_a_health_endpoint_is_followed() -> None:
+    """Any account may listen on the port of a daemon that does not run, and commands run as root."""
+    requested: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        requested.append(request.path)
+        raise web.HTTPFound("/elsewhere")
+
+    app = web.Application()
+    app.router.add_get("/{path}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        found = await health.problem(Settings(kubelet_healthz_port=port), "agent")
+    finally:
+        await runner.cleanup()
+    assert found == f"http://127.0.0.1:{port}/healthz answers 302"
+    assert requested == ["/healthz"]
+
+
 @pytest.mark.parametrize(
     ("pid", "problem"),
     [(os.getpid(), None), (os.getppid(), "another process than its own"), (0, "it does not run")],

@@ -63,7 +63,8 @@ def test_files_are_roots_and_only_root_may_change_them(deb: Path) -> None:
         assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "root", "root"), member.name
         if not member.issym():
             assert not member.mode & (stat.S_IWGRP | stat.S_IWOTH | stat.S_ISUID | stat.S_ISGID), member.name
-            assert member.mode & 0o444 == 0o444, member.name
+            unit = member.name.startswith("./usr/lib/systemd/system/")
+            assert member.mode & 0o777 == 0o600 if unit else member.mode & 0o444 == 0o444, member.name
         assert member.isdir() or member.issym() or member.isfile()
 
 

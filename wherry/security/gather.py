@@ -130,7 +130,7 @@ def _authorizers(flags: dict[str, str]) -> tuple[str, ...]:
 
 def _daemon_files(settings: Settings, running: Iterable[str]) -> tuple[Path, ...]:
     if units.uses_systemd(settings):
-        return tuple(units.FOLDER / units.UNITS[daemon] for daemon in running)
+        return tuple(map(units.unit_file, running))
     return (settings.layout.run / "daemons.json",)
 
 
@@ -209,7 +209,9 @@ async def _peers(settings: Settings, servers: list[str]) -> list[str]:
     async with aiohttp.ClientSession(timeout=timeout) as http:
         for server in servers:
             try:
-                async with http.post(f"{server}/v3/cluster/member/list", json={}, ssl=context) as answer:
+                async with http.post(
+                    f"{server}/v3/cluster/member/list", json={}, ssl=context, allow_redirects=False
+                ) as answer:
                     found = json.loads(await bounded_answer.read(answer, ANSWER_LIMIT))
                     members = found.get("members") or []
                     return [url for member in members for url in member.get("peerURLs") or []]

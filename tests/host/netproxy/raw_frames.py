@@ -45,6 +45,12 @@ def ip6(source: str, target: str, protocol: int, body: bytes, place: int, hops: 
     return struct.pack("!IHBB", 6 << 28, len(body), protocol, hops) + ip(source) + ip(target) + body
 
 
+def fragment(kind: int, offset: int, part: bytes, number: int) -> bytes:
+    """A fragment of an IPv6 packet from pod-a to pod-b: 8 bytes at least are missing after one with the offset 0."""
+    head = struct.pack("!BBHI", kind, 0, offset | (offset == 0), number)
+    return struct.pack("!IHBB", 6 << 28, len(head) + len(part), 44, 64) + ip(A6) + ip(B6) + head + part
+
+
 def udp(payload: bytes, source: int = 4000, target: int = 7000) -> bytes:
     return struct.pack("!HHHH", source, target, 8 + len(payload), 0) + payload
 
@@ -159,6 +165,14 @@ def frames(own: str, other: str, link: str, other_link: str) -> dict[str, tuple[
     case("dhcp-answer", False, to_b("", ip4(A, B, 17, udp(note("dhcp-answer"), 67, 68))))
     case("dhcp-answer-by-any-port", False, to_b("", ip4(A, B, 17, udp(note("dhcp-answer-by-any-port"), 4000, 68))))
     case("dhcpv6-answer", False, to_b("", ip6(A6, B6, 17, udp(note("dhcpv6-answer"), 547, 546), 6), 0x86DD))
+    # DHCPv6 behind options for the destination that the first fragment does not hold whole: 16 bytes, of which it has 8.
+    hidden = ip6(A6, B6, 17, udp(note("dhcpv6-in-second-fragment"), 547, 546), 6)[40:]
+    options = bytes((17, 1, 1, 4, 0, 0, 0, 0)), bytes((1, 6, 0, 0, 0, 0, 0, 0))
+    case("dhcpv6-first-fragment", False, to_b("", fragment(60, 0, options[0], 1), 0x86DD))
+    case("dhcpv6-in-second-fragment", False, to_b("", fragment(60, 8, options[1] + hidden, 1), 0x86DD))
+    whole = ip6(A6, B6, 17, udp(note("first-fragment") + bytes(24) + note("second-fragment")), 6)[40:]
+    case("first-fragment", True, to_b("", fragment(17, 0, whole[:48], 2), 0x86DD))
+    case("second-fragment", True, to_b("", fragment(17, 48, whole[48:], 2), 0x86DD))
     tagged = struct.pack("!HH", 5, 0x800) + ip4(A, B, 17, udp(note("tagged")))
     case("tagged", False, ether(own, other, 0x8100, tagged))
     for name, tag in {"tagged-priority-alone": (0x8100, 0), "tagged-twice": (0x88A8, 5)}.items():

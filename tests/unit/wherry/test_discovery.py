@@ -87,6 +87,22 @@ def test_clocks_that_are_nearly_right_are_let_pass() -> None:
     discovery.check_clock(Response(200, {}, b""), NOW)
 
 
+def test_a_date_without_a_time_zone_is_in_utc_and_others_that_cannot_be_read_count_as_none() -> None:
+    """RFC 5322 has "-0000" for UTC without a local time zone; anybody may answer before the CA is verified."""
+    naive = Response(200, {"Date": f"{NOW:%a, %d %b %Y %H:%M:%S} -0000"}, b"")
+    discovery.check_clock(naive, NOW)
+    with pytest.raises(WherryError, match="this machine's clock is 3 h ahead of"):
+        discovery.check_clock(naive, NOW + timedelta(hours=3))
+    for text in (
+        "",
+        "now",
+        "Fri, 01 May 2026 12:00:00 +9999",
+        "Fri, 01 May 99999999999999999999 12:00:00 GMT",
+        "9" * 5000,
+    ):
+        discovery.check_clock(Response(200, {"Date": text}, b""), NOW)
+
+
 def document(*authorities: pki.KeyPair) -> str:
     bundle = b"".join(authority.cert_pem for authority in authorities)
     return kubeconfig.render_cluster(Access(server="https://10.0.0.1:6443", ca=bundle))

@@ -87,6 +87,23 @@ def test_what_has_the_form_of_a_secret_is_removed(secret: str, word: str) -> Non
         "--password a&hunter2",
         "--password=a&hunter2",
         r"password: \"hunter2\"",
+        "--certificate-key hunter2",
+        "certificateKey: hunter2",
+        "pass=hunter2",
+        "DB_PASS=hunter2",
+        "dbpass: hunter2",
+        '{"pass":"hunter2"}',
+        "bindpw hunter2".replace(" ", "="),
+        "<password>hunter2</password>",
+        "<ns:dbPassword>hunter2\nhunter2</ns:dbPassword>",
+        r"\u003cpassword\u003ehunter2\u003c/password\u003e",
+        "&lt;apiToken&gt;hunter2&lt;/apiToken&gt;",
+        '"name":"DB_PASSWORD","value":"hunter2"',
+        r"{\"name\":\"DB_PASSWORD\",\"value\":\"x\\\"hunter2\"}",
+        "- name: DB_PASSWORD\n  value: hunter2 hunter2",
+        "- name: DB_PASSWORD\n  value: |\n    hunter2\n    hunter2",
+        "{Name:DB_PASSWORD Value:hunter2 ValueFrom:nil}",
+        "name: password, value: hunter2",
     ],
 )
 def test_usual_forms_are_known(text: str) -> None:
@@ -120,6 +137,16 @@ def test_usual_forms_are_known(text: str) -> None:
         'password="\\\\',
         "password\\\\",
         "auth: ",
+        "<password>",
+        "<password>x",
+        "<" + "a" * 64 + "password",
+        "<password" * 8 + ">",
+        "\\\\u003cpassword",
+        "&lt;token&gt;",
+        '"name":"password","value":"x\\',
+        "password\nvalue:",
+        "password\nvalue: |\n",
+        "pass",
         "token" + "." * 64 + " " * 8,
     ],
 )
@@ -151,6 +178,9 @@ def test_keys_kubeconfigs_and_bootstrap_tokens_are_removed() -> None:
         '{"automountServiceAccountToken":false,"tokens":[],"secret":{},"cookie":null}',
         "tokens:\n  name: a\nother: b",
         "the author of a token reads authentication: none",
+        "passed: 3, bypass=no, compass: north, the pass of a token",
+        '{"name":"DB_PASSWORD","valueFrom":{"fieldRef":{"fieldPath":"a"}}}',
+        "<name>web</name><passive>true</passive>",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
@@ -169,6 +199,9 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
         ("user=c;password=a;b;host=d", "user=c;password=<removed>;host=d"),
         ("a:\n  password: |\n    x\n    y\n  user: z", "a:\n  password: |\n<removed>\n  user: z"),
         ("tokens:\n- a\n- b\nuser: z", "tokens:\n<removed>\nuser: z"),
+        ('"name":"DB_PASSWORD","value":"x","a":"y"', '"name":"DB_PASSWORD","value":<removed>,"a":"y"'),
+        ("- name: A_TOKEN\n  value: x y\n- name: b", "- name: A_TOKEN\n  value: <removed>\n- name: b"),
+        ("<a><password>x</password><b>y</b></a>", "<a><password><removed></password><b>y</b></a>"),
         ('"password": 5, "name": "y"', '"password": <removed>, "name": "y"'),
         ("login?password=a&user=b", "login?password=<removed>&user=b"),
     ],
@@ -226,3 +259,15 @@ def test_objects_lose_values_of_variables_and_data() -> None:
             }
         ]
     }
+
+
+def test_objects_in_annotations_lose_values_as_other_objects() -> None:
+    container = {"env": [{"name": "DB_URL", "value": "hunter2"}], "args": ["--password", "hunter2"]}
+    text = json.dumps({"kind": "Pod", "spec": {"containers": [container]}, "data": {"a": "hunter2"}})
+    found = without_values({"metadata": {"annotations": {"tool.example/applied": text, "b": json.dumps([text])}}})
+    annotations = found["metadata"]["annotations"]
+    assert "hunter2" not in json.dumps(annotations)
+    applied = json.loads(annotations["tool.example/applied"])
+    assert applied["spec"]["containers"][0]["env"] == [{"name": "DB_URL", "value": REMOVED}]
+    for odd in ("[" * 100_000, '{"a": ' + "1" * 10_000 + "}", "{not JSON, token=12345678}", '["password=hunter2"]'):
+        assert "hunter2" not in without_values({"a": odd})["a"] and "12345678" not in without_values({"a": odd})["a"]

@@ -7,6 +7,8 @@ import pytest
 
 from agent.shutdown.logind import DROP_IN_HEAD
 from wherry import supervisor, units
+from wherry.security import gather
+from wherry.settings import Settings
 
 ROLES = ("control", "agent", "netproxy", "dns")
 
@@ -129,3 +131,23 @@ def test_the_packages_unit_is_used_where_it_is_the_same(tmp_path: Path, monkeypa
     assert (etc / "a.service").read_text() == "one"
     units.install_unit("a.service", "two")
     assert not (etc / "a.service").exists()
+
+
+def test_the_security_checks_read_the_unit_that_systemd_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    etc, packaged = tmp_path / "etc", tmp_path / "packaged"
+    for folder in (etc, packaged):
+        folder.mkdir()
+    monkeypatch.setattr(units, "FOLDER", etc)
+    monkeypatch.setattr(units, "PACKAGED", packaged)
+    monkeypatch.setattr(units, "uses_systemd", lambda settings: True)
+
+    def files() -> tuple[Path, ...]:
+        return gather._daemon_files(Settings(), ["control", "agent"])
+
+    names = ("wherry-control.service", "wherry-agent.service")
+    assert files() == tuple(etc / name for name in names)
+    for name in names:
+        (packaged / name).touch()
+    assert files() == tuple(packaged / name for name in names)
+    (etc / names[1]).touch()  # it overrides the package's
+    assert files() == (packaged / names[0], etc / names[1])
