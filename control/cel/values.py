@@ -184,7 +184,7 @@ def equal(a: Any, b: Any, frame: Frame) -> bool:
         if one is dict:
             return len(a) == len(b) and all(key in b and equal_item(value, b[key], frame) for key, value in a.items())
         if one is Optional:
-            return a.present == b.present and equal(a.value, b.value, frame)
+            return a.present == b.present and equal_item(a.value, b.value, frame)
         if one is Semver:
             return bool(a.order == b.order)
         return bool(a == b)
@@ -197,6 +197,7 @@ def equal_item(a: Any, b: Any, frame: Frame) -> bool:
     if kind is list or kind is dict:
         frame.spend_on_items(len(a))
     elif kind is str:
+        frame.spend(len(a) // 1000)
         return type(b) is str and bool(a == b)
     return equal(a, b, frame)
 

@@ -32,6 +32,10 @@ def shared(levels: int, value: str = "1") -> str:
     return f"[{value}]" + ".map(v, [v, v, v, v, v, v, v, v, v, v])" * levels
 
 
+OPTIONALS = "[1]" + ".map(v, [optional.of(v), optional.of(v), optional.of(v), optional.of(v), optional.of(v)])" * 17
+MAPS = "[1]" + ".map(v, {'a': v, 'b': v, 'c': v, 'd': v, 'e': v})" * 17
+
+
 def instructions(work: Callable[[], object]) -> int:
     with Lines() as lines:
         work()
@@ -61,6 +65,9 @@ def _evaluated(program: Any, variables: dict[str, Any]) -> None:
         f"sets.intersects([{shared(12)}], [{shared(12)}])",
         f"optional.of({shared(12)}) == optional.of({shared(12)})",
         f"{{'a': {shared(12)}}} == {{'a': {shared(12)}}}",
+        f"{OPTIONALS} == {OPTIONALS}",
+        f"{MAPS} == {MAPS}",
+        f"'%s'.format([{MAPS}]) == ''",
         f"'%s'.format([{shared(12)}]) == ''",
         f"'%s'.format([{{'a': {shared(12)}}}]) == ''",
         "'%s%s%s%s%s%s'.format([any, any, any, any, any, any]) == ''",
