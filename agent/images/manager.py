@@ -3,6 +3,8 @@
 The reasons become the container's waiting state, where people and tools look for them: InvalidImageName, ErrImageNeverPull,
 ImageInspectError, ErrImagePull, and ImagePullBackOff while the next try waits (10 s doubling to 5 min, by pod and image). Pulls
 are serial by default, so that two large images do not share one slow disk (pull_slots.py).
+
+An image's status has all its names, which may be megabytes: few are received at a time, round robin over namespaces.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ from kube import duration
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 from kube.events import NORMAL, WARNING, EventRecorder
+from kube.serving.fair_queue import Slots
 
 RECHECK_SECONDS = 1.0
 """Time that ErrImagePull is shown before ImagePullBackOff."""
+STATUSES = 4
+"""Requests for statuses of present images in progress."""
 UNUSABLE_SECONDS = 60.0
 """Time until a name or an image that cannot be used is inspected again."""
 
@@ -54,6 +59,12 @@ class PresentImage:
 
     id: str
     user: ImageUser
+    text_bytes: int = 0
+    """Bytes of the image in the runtime's list without its names."""
+
+    @classmethod
+    def of(cls, image: Image) -> PresentImage:
+        return cls(image.id, _user(image), beside_names(image))
 
 
 class Images:
@@ -77,6 +88,7 @@ class Images:
         self._keyring, self._access = keyring, access
         self._images, self._recorder, self._clock = runtime.images, recorder, clock
         self._slots = PullSlots(parallel, clock)
+        self._statuses = Slots(STATUSES)
         self._back_off = BackOff(10.0, back_off_max)
         self._last_error: dict[str, str] = {}
 
@@ -118,23 +130,25 @@ class Images:
         found = await self._keyring.find(pod, full, secrets)
         return await asyncio.to_thread(self._access.allows, full, image_ref, found)
 
-    async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> Image | None:
+    async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> PresentImage | None:
         try:
-            return await self._images.image_status(full)
+            async with self._statuses.slot(pod.metadata.namespace or ""):
+                image = await self._images.image_status(full)
+                return PresentImage.of(image) if image is not None else None
         except CRIError as error:
             message = f'Failed to inspect image "{name}": {error.grpc_text()}'
             self._event(pod, field_path, WARNING, "InspectFailed", message)
             raise ImageError("ImageInspectError", message, self._now() + 5.0) from error
 
-    def _usable(self, pod: core_v1.Pod, name: str, image: Image, field_path: str) -> PresentImage:
+    def _usable(self, pod: core_v1.Pod, name: str, image: PresentImage, field_path: str) -> PresentImage:
         """Raise ImageError for an image that would make the runtime's list of images too large for as long as it is used."""
-        if beside_names(image) > MOST_BESIDE_NAMES:
+        if image.text_bytes > MOST_BESIDE_NAMES:
             message = (
                 f'Failed to inspect image "{name}": its user and annotations have more than {MOST_BESIDE_NAMES} bytes'
             )
             self._event(pod, field_path, WARNING, "InspectFailed", message)
             raise ImageError("ImageInspectError", message, self._now() + UNUSABLE_SECONDS)
-        return PresentImage(image.id, _user(image))
+        return image
 
     async def _pull(
         self,
@@ -175,7 +189,7 @@ class Images:
         times = f"{duration.render(ended - began)} ({duration.render(ended - requested)} including waiting)"
         message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
         self._event(pod, field_path, NORMAL, "Pulled", message)
-        return self._usable(pod, name, found, field_path)
+        return self._usable(pod, name, PresentImage.of(found), field_path)
 
     async def _get(
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""

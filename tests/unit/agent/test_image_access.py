@@ -13,14 +13,14 @@ import pytest
 
 from agent.images import pull_record_files
 from agent.images.garbage_collection import ImageGC
-from agent.images.manager import ImageError, Images
+from agent.images.manager import STATUSES, ImageError, Images
 from agent.images.registry_auth import NODE, Credential, Source
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from cri.client import Client
 from cri.messages import Image
-from kube.api import core_v1
+from kube.api import core_v1, meta_v1
 from kube.events import EventRecorder
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, settle
 from tests.support.image_records import ID, IMAGE, Pulls, by_account, by_secret, made, pull
 
 
@@ -282,6 +282,37 @@ async def test_an_image_that_somebody_pulled_under_thousands_of_names_is_still_u
     container = core_v1.Container(name="c", image=IMAGE, image_pull_policy=policy)
     found = await with_image(tmp_path, image, recorded).ensure(core_v1.Pod(), container, "", (), cast(Any, None))
     assert found.id == ID and recorded[-1] == "Pulled"
+
+
+async def test_few_statuses_of_images_are_received_at_a_time_and_another_namespace_waits_for_few(
+    tmp_path: Path,
+) -> None:
+    asked, in_progress, most, answer = list[str](), 0, 0, asyncio.Event()
+
+    async def status(name: str) -> Image:
+        nonlocal in_progress, most
+        asked.append(name)
+        in_progress += 1
+        most = max(most, in_progress)
+        await answer.wait()
+        in_progress -= 1
+        return Image(id=ID, repo_tags=[IMAGE])
+
+    images = with_image(tmp_path, Image(), [])
+    images._images = cast(Any, SimpleNamespace(image_status=status))
+
+    async def ensure(namespace: str, image: str) -> str:
+        pod = core_v1.Pod(metadata=meta_v1.ObjectMeta(namespace=namespace))
+        container = core_v1.Container(name="c", image=image, image_pull_policy="Never")
+        return (await images.ensure(pod, container, "", (), cast(Any, None))).id
+
+    waiting = [asyncio.create_task(ensure("many", "r.test/many:1")) for _ in range(100)]
+    await settle()
+    waiting.append(asyncio.create_task(ensure("other", "r.test/other:1")))
+    await settle()
+    answer.set()
+    assert set(await asyncio.gather(*waiting)) == {ID}
+    assert most == STATUSES and asked.index("r.test/other:1") <= 2 * STATUSES
 
 
 async def nothing() -> list[Credential]:
