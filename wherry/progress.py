@@ -1,28 +1,142 @@
-"""Tell the person at the terminal what is being done, and how long it took."""
+"""Steps of a command: shown while they run, and one line about each when it ends, with its duration, amount and rate.
+
+On a terminal a step is one line that is redrawn eight times a second by a thread, and is never wider than the terminal. In a
+pipe or a log nothing is redrawn: a step that lasts adds a line every half minute, so that a log shows what runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from wherry.output import size
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
+REDRAWN_A_SECOND = 8
+LINE_SECONDS = 30.0
+"""Seconds between two lines about a step that runs, where nothing can be redrawn."""
+BYTES = "bytes"
+
+
+class Progress:
+    """The amount of work that a step has done: bytes, or numbers of something else. `total` is 0 if it is not known."""
+
+    def __init__(self, what: str, unit: str = BYTES) -> None:
+        self.what, self.unit = what, unit
+        self.done = self.total = 0
+        self._began = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def add(self, amount: int) -> None:
+        """Count work that was done; from any thread."""
+        self.done += amount
+
+    def again(self) -> None:
+        """Count from 0 again, for work that is repeated after a failure."""
+        self.done = 0
+
+    def amount(self) -> str:
+        """Return the amount with its rate, such as `12 MiB of 48 MiB, 5.0 MiB/s`; empty if nothing was counted."""
+        if not self.done:
+            return ""
+        of = f" of {self._text(self.total)}" if self.total > self.done else ""
+        rate = f", {self._text(int(self.done / self.elapsed))}/s" if self.elapsed >= 0.1 else ""
+        unit = "" if self.unit == BYTES else f" {self.unit}"
+        return f"{self._text(self.done)}{of}{unit}{rate}"
+
+    def _text(self, number: int) -> str:
+        return size(number) if self.unit == BYTES else str(number)
+
+
+class _Line:
+    """The line of a step that runs, as long as the terminal is wide at most."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._spinner = progress, Spinner("dots", style="green")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        mark = self._spinner.render(console.get_time())
+        text = Text.assemble(mark if isinstance(mark, Text) else "", " ", self._progress.what)
+        if amount := self._progress.amount():
+            text.append(f"  {amount}", style="dim")
+        text.truncate(max(1, options.max_width - 1), overflow="ellipsis")
+        text.no_wrap = True
+        yield text
 
 
 @contextlib.contextmanager
-def step(what: str) -> Iterator[None]:
-    """Show a step while it is being done and leave one line about it."""
-    began = time.monotonic()
+def step(what: str, unit: str = BYTES, *, to: Console = console) -> Iterator[Progress]:
+    """Show a step while it runs and leave one line about it; work that the block counts is shown with its rate.
+
+    Commands whose output is data show their steps on standard error.
+    """
+    progress = Progress(what, unit)
     try:
-        if console.is_terminal:
-            with console.status(what):
-                yield
-        else:
-            yield
+        with _live(progress, to) if to.is_terminal else _lines(progress, to):
+            yield progress
     except BaseException:
-        console.print(f"[red]✗[/] {what}")
+        _print(to, "✗", "red", progress, "")
         raise
-    console.print(f"[green]✓[/] {what} [dim]({time.monotonic() - began:.1f} s)[/]")
+    amount = progress.amount()
+    _print(to, "✓", "green", progress, f" ({f'{amount}, ' if amount else ''}{progress.elapsed:.1f} s)")
+
+
+@contextlib.contextmanager
+def size_of(path: Path, progress: Progress) -> Iterator[None]:
+    """Show the size of a file, which another program or library writes, as the amount of a step."""
+
+    def look() -> None:
+        with contextlib.suppress(OSError):
+            progress.done = path.stat().st_size
+
+    with _repeated(look, 1 / REDRAWN_A_SECOND, f"size of {path}"):
+        yield
+
+
+def _live(progress: Progress, to: Console) -> Live:
+    return Live(_Line(progress), console=to, transient=True, refresh_per_second=REDRAWN_A_SECOND)
+
+
+def _lines(progress: Progress, to: Console) -> contextlib.AbstractContextManager[None]:
+    """Print a line every half minute for as long as the block runs."""
+
+    def work() -> None:
+        amount = progress.amount()
+        _print(to, "…", "dim", progress, f" ({f'{amount}, ' if amount else ''}{progress.elapsed:.0f} s so far)")
+
+    return _repeated(work, LINE_SECONDS, f"progress of {progress.what}")
+
+
+@contextlib.contextmanager
+def _repeated(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+    """Do something every so many seconds in a thread, for as long as the block runs."""
+    ended = threading.Event()
+
+    def loop() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=loop, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _print(to: Console, mark: str, style: str, progress: Progress, rest: str) -> None:
+    to.print(Text.assemble((mark, style), f" {progress.what}", (rest, "dim")), soft_wrap=True)
+    to.file.flush()
