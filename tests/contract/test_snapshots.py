@@ -170,7 +170,7 @@ async def test_databases_are_opened_in_folders_of_the_cluster_alone(
         await wherry(installed, "snapshot", "restore", str(folder / "a.db"), "--yes")
     paths = {path.removeprefix("file:") for path in OPENED}
     assert paths and all(path.startswith(installed.prefix) for path in paths)
-    assert list((Path(installed.prefix) / "var/lib/wherry/snapshots").iterdir()) == []
+    assert list((Path(installed.prefix) / "var/lib/wherry").glob(".snapshot-*")) == []
 
 
 async def test_a_snapshot_is_saved_on_another_filesystem_and_never_over_a_file(

@@ -1,12 +1,15 @@
 """The systemd units: their contents, their rendering for a machine, and file permissions."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from agent.shutdown.logind import DROP_IN_HEAD
 from wherry import supervisor, units
+from wherry.errors import WherryError
+from wherry.settings import Settings
 
 ROLES = ("control", "agent", "netproxy", "dns")
 
@@ -129,3 +132,26 @@ def test_the_packages_unit_is_used_where_it_is_the_same(tmp_path: Path, monkeypa
     assert (etc / "a.service").read_text() == "one"
     units.install_unit("a.service", "two")
     assert not (etc / "a.service").exists()
+
+
+def test_another_folder_of_snapshots_is_writable_for_the_control_plane_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "backup"
+    folder.mkdir()
+    monkeypatch.setattr(units, "FOLDER", tmp_path / "units")
+    monkeypatch.setattr(units, "_HIDDEN", ("/home",))
+    account = pwd.getpwuid(os.getuid())
+    monkeypatch.setattr(units, "_account", lambda: account)
+    drop_in = tmp_path / "units/wherry-control.service.d/20-snapshots.conf"
+    units._allow_snapshot_folder(Settings(snapshot_folder=str(folder)))
+    assert drop_in.read_text() == f"[Service]\nReadWritePaths=-{folder}\n"
+    units._allow_snapshot_folder(Settings())
+    assert not drop_in.exists()
+    with pytest.raises(WherryError, match="does not see this folder"):
+        units._allow_snapshot_folder(Settings(snapshot_folder="/home/backup"))
+    os.chown(folder, os.getuid() + 1, -1)
+    with pytest.raises(WherryError, match=f"`chown wherry {folder}`"):
+        units._allow_snapshot_folder(Settings(snapshot_folder=str(folder)))
+    assert not drop_in.exists()
+    assert settings_of("control")["StateDirectory"] == ["wherry/control wherry/snapshots"]
