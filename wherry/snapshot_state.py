@@ -15,18 +15,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Times in seconds since 1970, 0 for never; sizes in bytes."""
 
     since: float = 0
-    """When there first was a schedule."""
+    """Time of the first start with a schedule."""
     attempted: float = 0
     succeeded: float = 0
     path: str = ""
     """The last snapshot."""
     size: int = 0
     copied: float = 0
-    """When the last one was copied to S3."""
+    """Time of the last copy to S3."""
     failures: int = 0
     """Attempts since the last success that failed."""
     problem: str = ""
-    """Why the last attempt failed, to write the file or to copy it; empty if it did not."""
+    """Reason of the failure of the last attempt, to write the file or to copy it; empty if it succeeded."""
 
 
 def path_of(settings: Settings) -> Path:

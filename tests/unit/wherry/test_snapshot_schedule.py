@@ -1,4 +1,4 @@
-"""Scheduled snapshots in virtual time: when they are taken, repeated, and reported."""
+"""Scheduled snapshots in virtual time: their times, repetitions and reports."""
 
 from __future__ import annotations
 
