@@ -26,8 +26,8 @@ PASSED_ON = ("kubectl", "crictl", "ctr")
 """Commands whose arguments are another program's."""
 EXIT_STATUS = {
     "0": "The command succeeded.",
-    "1": "It failed, and printed the reason on standard error; or a check found a problem (check, status, certs check); or "
-    "a question was not answered with yes.",
+    "1": "It failed, and printed the reason on standard error; or a check found a problem (check, status, upgrade, "
+    "certs check); or a question was not answered with yes.",
     "2": "The command line is wrong: nothing was done.",
     "130": "It was interrupted (SIGINT).",
 }
