@@ -13,7 +13,7 @@ import typer
 from wherry import options
 from wherry.errors import WherryError
 from wherry.membership import installed, root
-from wherry.progress import console, step
+from wherry.progress import console, errors, position_in, size_of, step
 
 bundle_app = typer.Typer(no_args_is_help=True, help="Bundle packages and images for airgap.")
 
@@ -48,13 +48,15 @@ def bundle_create(
         if image:
             root()
             saved = folder / "saved.tar"
-            with step("save images"):
-                asyncio.run(images.save(installed(prefix), saved, image))
+            with step("save images", to=errors) as progress:
+                asyncio.run(images.save(installed(prefix), saved, image, progress))
             sources.append((f"{bundle.IMAGES}/saved.tar", saved))
-        with step("write the bundle"):
-            (folder / "bundle").touch(mode=0o600)  # images may be private
-            digest = bundle.write(folder / "bundle", sources, VERSION)
-            snapshot_files.publish(folder / "bundle", path)
+        made = folder / "bundle"
+        made.touch(mode=0o600)  # images may be private
+        with step("write the bundle", to=errors) as progress, size_of(made, progress):
+            progress.total = sum(source.stat().st_size for _, source in sources)
+            digest = bundle.write(made, sources, VERSION)
+            snapshot_files.publish(made, path)
     print(digest)
 
 
@@ -82,7 +84,7 @@ def bundle_load(
     root()
     settings = saved.load(prefix)
     with bundle.opened(path) as file, _reported(path):
-        with step("verify the bundle"):
+        with step("verify the bundle") as progress, position_in(file.fileno(), progress):
             manifest = bundle.verify(file, sha256.lower())
         if manifest.architecture != ARCHITECTURE:
             raise WherryError(f"the bundle is for {manifest.architecture}, and this machine is {ARCHITECTURE}")
@@ -90,7 +92,9 @@ def bundle_load(
         with snapshot_files.private_folder(Layout(Path(prefix)).state) as folder:
             _install(bundle.unpack(file, manifest, bundle.PACKAGES, folder))
             if has_images and settings is not None:
-                _load_images(prefix, bundle.unpack(file, manifest, bundle.IMAGES, folder))
+                with step("unpack the images") as progress, position_in(file.fileno(), progress):
+                    archives = bundle.unpack(file, manifest, bundle.IMAGES, folder)
+                _load_images(prefix, archives)
     if has_images and settings is None:
         raise WherryError("the images are not loaded, because there is no cluster: run `wherry up`, then this again")
 
@@ -117,8 +121,8 @@ def _load_images(prefix: str, archives: Sequence[Path]) -> None:
     from wherry import containerd
 
     for archive in archives:
-        with step(f"load {archive.name}"):
-            names = asyncio.run(containerd.load_archive(installed(prefix), archive))
+        with step(f"load {archive.name}") as progress:
+            names = asyncio.run(containerd.load_archive(installed(prefix), archive, progress))
         for name in names:
             console.print(name, markup=False, soft_wrap=True)
 

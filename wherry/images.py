@@ -13,6 +13,7 @@ from wherry import pause
 from wherry.containerd import ctr
 from wherry.errors import WherryError
 from wherry.output import Column
+from wherry.progress import Progress, position_in
 from wherry.settings import Settings
 
 SECONDS = 600.0
@@ -104,10 +105,10 @@ async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-async def save(settings: Settings, path: Path, names: Sequence[str]) -> None:
+async def save(settings: Settings, path: Path, names: Sequence[str], progress: Progress | None = None) -> None:
     """Write images to a new archive with mode 0600; raises WherryError if one is not there, or the file is."""
     _check_present(await listed(settings), names)
-    with _new_file(path) as descriptor:
+    with _new_file(path) as descriptor, position_in(descriptor, progress or Progress("")):
         await run([*ctr(settings), "images", "export", "-", *names], timeout=SECONDS, stdout=descriptor)
 
 

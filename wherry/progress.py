@@ -7,6 +7,7 @@ pipe or a log nothing is redrawn: a step that lasts adds a line every half minut
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ errors = Console(stderr=True, highlight=False)
 REDRAWN_A_SECOND = 8
 LINE_SECONDS = 30.0
 """Seconds between two lines about a step that runs, where nothing can be redrawn."""
+LEAST_WIDTH = 12
+"""Characters of a step's name that a narrow terminal shows before its amount is cut."""
 BYTES = "bytes"
 
 
@@ -43,6 +46,10 @@ class Progress:
         """Count work that was done; from any thread."""
         self.done += amount
 
+    def set(self, done: int, total: int) -> None:
+        """Set both amounts, for work that counts by itself."""
+        self.done, self.total = done, total
+
     def again(self) -> None:
         """Count from 0 again, for work that is repeated after a failure."""
         self.done = 0
@@ -51,10 +58,11 @@ class Progress:
         """Return the amount with its rate, such as `12 MiB of 48 MiB, 5.0 MiB/s`; empty if nothing was counted."""
         if not self.done:
             return ""
-        of = f" of {self._text(self.total)}" if self.total > self.done else ""
+        done, total = self._text(self.done), self._text(self.total)
+        of = f" of {total}" if self.total > self.done and total != done else ""
         rate = f", {self._text(int(self.done / self.elapsed))}/s" if self.elapsed >= 0.1 else ""
         unit = "" if self.unit == BYTES else f" {self.unit}"
-        return f"{self._text(self.done)}{of}{unit}{rate}"
+        return f"{done}{of}{unit}{rate}"
 
     def _text(self, number: int) -> str:
         return size(number) if self.unit == BYTES else str(number)
@@ -67,11 +75,15 @@ class _Line:
         self._progress, self._spinner = progress, Spinner("dots", style="green")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        mark = self._spinner.render(console.get_time())
-        text = Text.assemble(mark if isinstance(mark, Text) else "", " ", self._progress.what)
-        if amount := self._progress.amount():
+        mark, width = self._spinner.render(console.get_time()), max(1, options.max_width - 1)
+        amount = self._progress.amount()
+        what = Text(self._progress.what)
+        # The name is cut before the amount is.
+        what.truncate(max(LEAST_WIDTH, width - 4 - len(amount)), overflow="ellipsis")
+        text = Text.assemble(mark if isinstance(mark, Text) else "", " ", what)
+        if amount:
             text.append(f"  {amount}", style="dim")
-        text.truncate(max(1, options.max_width - 1), overflow="ellipsis")
+        text.truncate(width, overflow="ellipsis")
         text.no_wrap = True
         yield text
 
@@ -103,6 +115,21 @@ def size_of(path: Path, progress: Progress) -> Iterator[None]:
 
     with _repeated(look, 1 / REDRAWN_A_SECOND, f"size of {path}"):
         yield
+    look()
+
+
+@contextlib.contextmanager
+def position_in(descriptor: int, progress: Progress) -> Iterator[None]:
+    """Show the position in an open file as the amount of a step; a program that inherited the descriptor moves it."""
+    progress.total = os.fstat(descriptor).st_size
+
+    def look() -> None:
+        with contextlib.suppress(OSError):
+            progress.done = os.lseek(descriptor, 0, os.SEEK_CUR)
+
+    with _repeated(look, 1 / REDRAWN_A_SECOND, f"position in {descriptor}"):
+        yield
+    look()
 
 
 def _live(progress: Progress, to: Console) -> Live:

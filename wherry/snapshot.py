@@ -30,7 +30,7 @@ from wherry.snapshot_names import SUFFIX
 from wherry.storage import opened_etcd, wherry_errors
 
 MOVED = ".moved-to-etcd"
-S3_URL = "s3://"
+S3_URL, KEYS = "s3://", "keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ async def save(settings: Settings, path: Path | None = None, *, name: str = "", 
             size_of(made.with_name(made.name + ".partial"), progress),
         ):
             await _write(settings, made, path, progress)
+            progress.set(size := made.stat().st_size, size)
         summary = await asyncio.to_thread(archive.summary, made)
         await asyncio.to_thread(publish, made, path)
     saved = Saved(replace(summary, path=path))
@@ -91,7 +92,6 @@ async def _write(settings: Settings, made: Path, path: Path, progress: Progress)
     files = (database, database.with_name(database.name + "-wal"))
     require_room(sum(file.stat().st_size for file in files if file.exists()))
     await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, made)
-    progress.done = progress.total = made.stat().st_size
 
 
 async def _copied(settings: Settings, saved: Saved) -> Saved:
@@ -119,12 +119,12 @@ async def restore(settings: Settings, what: str) -> int:
         with _named(copy, what):
             await asyncio.to_thread(archive.summary, copy)  # validate the file before anything is stopped
             async with _stopped(settings):
-                with step("restore the objects", to=errors):
+                with step("restore the objects", KEYS, to=errors) as progress:
                     if settings.store == "etcd":
                         from control.storage.etcd import restore as etcd_restore
 
                         async with opened_etcd(settings) as store:
-                            return await etcd_restore.restore(store, copy)
+                            return await etcd_restore.restore(store, copy, count=progress.set)
                     return await asyncio.to_thread(sqlite_snapshot.restore, copy, control_config(settings).database)
 
 
@@ -176,14 +176,20 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
         raise WherryError("this cluster is not stored in SQLite: there is nothing to move")
     carried = database.with_name("migration" + SUFFIX)
     with wherry_errors():
-        async with opened_etcd(wanted):
-            pass  # connect before anything is stopped
+        with step("reach etcd", to=errors):
+            async with opened_etcd(wanted):
+                pass  # before anything is stopped
         async with _stopped(settings):
             carried.unlink(missing_ok=True)
-            await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
+            partial = carried.with_name(carried.name + ".partial")
+            with step("copy the database", to=errors) as progress, size_of(partial, progress):
+                disk_space.require_room(database.parent, database.stat().st_size)
+                await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
+                progress.done = carried.stat().st_size
             summary = await asyncio.to_thread(archive.summary, carried)
-            async with opened_etcd(wanted) as store:
-                await etcd_restore.restore(store, carried, empty=True)
+            with step("write the objects to etcd", KEYS, to=errors) as progress:
+                async with opened_etcd(wanted) as store:
+                    await etcd_restore.restore(store, carried, empty=True, count=progress.set)
             wanted.save()
             # What was moved must not be taken for the cluster again, and is kept all the same.
             os.replace(carried, database.with_name(database.name + MOVED))
@@ -197,9 +203,11 @@ async def _stopped(settings: Settings) -> AsyncIterator[None]:
     """Stop the daemons, if they run, and start them again with the settings that are saved then."""
     running = any((await daemons.running(settings)).values())
     if running:
-        await daemons.stop(settings)
+        with step("stop the daemons", to=errors):
+            await daemons.stop(settings)
     try:
         yield
     finally:
         if running:
-            await daemons.start(settings)
+            with step("start the daemons", to=errors):
+                await daemons.start(settings)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from wherry import progress
-from wherry.progress import Progress, size_of, step
+from wherry.progress import Progress, position_in, size_of, step
 
 
 def pipe() -> Console:
@@ -37,6 +39,8 @@ def test_the_amount_has_a_total_and_a_rate(monkeypatch: pytest.MonkeyPatch) -> N
     at(monkeypatch, 102.0)
     assert found.amount() == "12 MiB of 48 MiB, 6.0 MiB/s"
     found.add(36 << 20)
+    assert found.amount() == "48 MiB, 24 MiB/s"
+    found.total += 10
     assert found.amount() == "48 MiB, 24 MiB/s"
     keys = Progress("move", "keys")
     keys.add(7)
@@ -84,10 +88,11 @@ def test_a_terminal_is_never_exceeded_and_redrawn_ten_times_a_second_at_most() -
     for width in (20, 40, 200):
         console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
         found = Progress("load /a/very/long/path/of/an/archive.tar")
-        found.add(1)
+        found.set(7 << 20, 48 << 20)
         console.print(progress._Line(found))
         (line,) = shown(console).splitlines()
         assert len(line.rstrip()) < width and ("…" in line) == (width < 60)
+        assert ("7.0 MiB of 48 MiB" in line) == (width > 20)
 
 
 def test_a_terminal_shows_one_line_after_the_step() -> None:
@@ -97,11 +102,30 @@ def test_a_terminal_shows_one_line_after_the_step() -> None:
     assert "✓ load (0.0 s)" in shown(console).splitlines()[-1]
 
 
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert done()
+
+
 def test_the_size_of_a_file_that_grows_is_the_amount(tmp_path: Path) -> None:
     found = Progress("write")
     with size_of(tmp_path / "a", found):
         (tmp_path / "a").write_bytes(b"12345")
-        deadline = time.monotonic() + 10
-        while not found.done and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert found.done == 5
+        wait_until(lambda: found.done == 5)
+        (tmp_path / "a").write_bytes(b"1234567")
+    assert found.done == 7
+
+
+def test_the_position_of_a_program_in_a_file_is_the_amount(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 100_000)
+    found = Progress("load")
+    with (tmp_path / "a").open("rb") as file, position_in(file.fileno(), found):
+        assert found.total == 100_000
+        inherited = os.dup(file.fileno())  # as a program has it
+        os.read(inherited, 70_000)
+        wait_until(lambda: found.done == 70_000)
+        os.read(inherited, 70_000)
+        os.close(inherited)
+    assert found.done == 100_000
