@@ -36,9 +36,9 @@ class OwnContainerd:
     reservations: Path
     """host-local's directory of the pod network: one file for each address, which contains the sandbox's ID."""
     network: Path
-    """The CNI network list."""
-    plugins: Path
-    """The folder of the CNI plugins."""
+    """The CNI network list; with another pod network than the installation's there is none."""
+    plugins: tuple[Path, ...]
+    """The folders of the CNI plugins, in the order in which they are searched."""
     results: Path = Path("/var/lib/cni/results")
     """The directory of libcni's cached ADD results, for all networks of the machine."""
 

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @daemon
 async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, clock: Clock = SYSTEM) -> None:
-    """Run the agent until cancelled or SIGTERM; `ready` is called when the node is Ready.
+    """Run the agent until cancelled or SIGTERM; `ready` is called when the node is Ready, or lacks only a pod network.
 
     Raise ConfigError if the configuration contradicts itself or the machine.
     """
@@ -123,7 +123,7 @@ def _alone(errors: BaseExceptionGroup[ConfigError]) -> Iterator[ConfigError]:
 
 
 async def _start(tasks: Tasks, agent: Agent) -> None:
-    """Start the groups in stages: pods, the node, the API's pods, reclaim; returns when the node is Ready."""
+    """Start the groups in stages: pods, the node, the API's pods, reclaim; returns when the node can run pods."""
     base, config, clock = agent.base, agent.base.config, agent.base.clock
     tasks.loop("events", base.recorder.run)
     if config.shutdown_periods:
@@ -148,4 +148,5 @@ async def _start(tasks: Tasks, agent: Agent) -> None:
     await agent.start_node(tasks)
     await agent.pods.start_api_pods(tasks, base)
     agent.start_reclaim(tasks)
-    await agent.ready()
+    tasks.start("start-up metrics", agent.measure_startup())
+    await agent.usable()

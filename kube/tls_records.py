@@ -33,6 +33,10 @@ that Go's clients send reach first."""
 POLL = 0.02
 """Seconds between looks whether the protocol above reads again, while records are held back."""
 _HEADER = 5
+_TYPES = range(20, 25)
+"""Content types of records (RFC 8446, section B.1, and heartbeats)."""
+_LONGEST = (16 << 10) + 2048
+"""Most bytes of a record after its header (RFC 5246)."""
 
 
 def _ssl_protocol(loop: asyncio.AbstractEventLoop) -> Any:
@@ -88,6 +92,8 @@ class Records(asyncio.BufferedProtocol):
         self._above: Any = None
         self._seen: Any = None
         self._count = self._rest = 0
+        self.complete = False
+        """During the handshake: what was handed over last ended a record or can be none, so that there is a next step."""
         self._header = b""
         self._held = b""
         self._poll: asyncio.TimerHandle | None = None
@@ -135,7 +141,7 @@ class Records(asyncio.BufferedProtocol):
         held, self._held = self._held, b""
         self._view[: len(held)] = held
         self._inspect(len(held))
-        return bool(held) and self._shaking()
+        return bool(held) and self.complete and self._shaking()
 
     def _shaking(self) -> bool:
         return self.done is not None and not self.done.done()
@@ -166,6 +172,7 @@ class Records(asyncio.BufferedProtocol):
         """Return where the next piece ends, and how many records begin in it."""
         view, records = self._view, 0
         position = start + self._rest
+        self.complete = 0 < self._rest <= nbytes - start
         while position < nbytes and records < MOST:
             kept = self._header
             needed = _HEADER - len(kept)
@@ -177,6 +184,7 @@ class Records(asyncio.BufferedProtocol):
             self._header = b""
             position += needed + (header[3] << 8 | header[4])
             records += 1
+            self.complete |= position <= nbytes or not _is_record(header)
         end = min(position, nbytes)
         self._rest = position - end
         return end, records
@@ -223,3 +231,8 @@ class Records(asyncio.BufferedProtocol):
             part = held[start : start + size]
             self._view[: len(part)] = part
             self._inspect(len(part))
+
+
+def _is_record(header: bytes) -> bool:
+    """Return whether a record may begin so. OpenSSL refuses anything else at once, and should not wait for the rest of it."""
+    return header[0] in _TYPES and header[1] == 3 and (header[3] << 8 | header[4]) <= _LONGEST

@@ -10,7 +10,7 @@ from kube.process import CommandError
 from netproxy import local_addresses, localnet
 from netproxy.backend import Remover
 from netproxy.backend_factory import removers
-from netproxy.config import ProxyConfig
+from netproxy.config import PodNetworkConfig, ProxyConfig
 from netproxy.errors import WriteError
 from netproxy.nft.writer import NftWriter
 from netproxy.podnet import kernel_routes, network
@@ -31,22 +31,37 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
     With `everything` the other routes, local addresses, the CNI configuration and the bridge too, as pods need them.
     """
     await remove_services()
-    pods = config.pod_network
-    await remove_all(PolicyBackend(NftWriter(family, POLICY_TABLE), family) for family in FAMILIES)
-    await remove_all(PodMasquerade(family, ()) for family in FAMILIES)
-    await remove_all(
-        [
-            SourceGuard(Path(pods.cni_results_dir), pods.bridge),
-            DNSGuard(config.dns.addresses, pods.bridge),
-            LoopbackGuard(pods.bridge),
-        ]
-    )
-    if pods.enabled:
+    await _remove_pod_rules(config.pod_network)
+    if config.pod_network.enabled:
         await kernel_routes.remove()
     if everything:
         await network.remove(config)
-        for address in config.dns.addresses:
-            await local_addresses.remove_local_address(address)
+        await remove_dns(config.dns.addresses)
+
+
+async def _remove_pod_rules(pods: PodNetworkConfig) -> None:
+    """Remove the tables that protect and isolate pods, and the one that masquerades them beside another proxy."""
+    await remove_all(PolicyBackend(NftWriter(family, POLICY_TABLE), family) for family in FAMILIES)
+    await remove_all(PodMasquerade(family, ()) for family in FAMILIES)
+    guards = (
+        SourceGuard(Path(pods.cni_results_dir), pods.bridge),
+        DNSGuard((), pods.bridge),
+        LoopbackGuard(pods.bridge),
+    )
+    await remove_all(guards)
+
+
+async def remove_pod_network(config: ProxyConfig) -> None:
+    """Remove all of the pod network, for another one. No pod may have an address of it any more."""
+    await _remove_pod_rules(config.pod_network)
+    await network.remove(config)
+
+
+async def remove_dns(addresses: Iterable[str]) -> None:
+    """Remove the addresses of cluster DNS from the node, and their protection."""
+    await remove_all([DNSGuard((), "")])
+    for address in addresses:
+        await local_addresses.remove_local_address(address)
 
 
 async def remove_services() -> None:

@@ -188,12 +188,12 @@ def _policies(
 
 def _dns_guard(config: ProxyConfig, stale: list[Remover], *, ipvs: bool) -> DNSGuard | None:
     """Return the guard of the cluster DNS addresses; if it must not run, add it to `stale` where it may have run before."""
-    enabled = config.pod_network.enabled
+    enabled = config.pod_network.enabled and bool(config.dns.addresses)
     guard = DNSGuard(config.dns.addresses, config.pod_network.bridge)
     # Also if DNS runs in another process. To IPVS a DNS address that is proxied is local, and open as any Service's.
     if enabled and (config.dns.enabled or not ipvs):
         return guard
-    if config.dns.enabled or enabled:
+    if config.dns.enabled or config.pod_network.enabled:
         stale.append(guard)
     return None
 

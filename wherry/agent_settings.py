@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from agent.config import AgentConfig, OwnContainerd
 from agent.configure import from_flags
@@ -43,5 +42,5 @@ def own_containerd(settings: Settings) -> OwnContainerd | None:
         state=layout.containerd_state,
         reservations=layout.cni_state / cni.NETWORK,
         network=layout.cni_configuration / cni.FILE_NAME,
-        plugins=Path(cni_plugins.find() or cni_plugins.FOLDERS[0]),
+        plugins=cni_plugins.searched(settings),
     )

@@ -1,8 +1,8 @@
 """Bundles for machines without Internet access: a tar with a manifest, Debian packages and archives of images.
 
-The manifest is the first member and has the SHA-256 of each file; the digest of the manifest, which `create` prints, stands for
-the whole bundle. SHA256SUMS has the same hashes for `sha256sum --check`, so that a machine without Wherry can verify what it
-installs first. Nothing is written by a reader before all hashes are right.
+The manifest is the first member and has the SHA-256 of each file. SHA256SUMS has the same hashes and that of the manifest, for
+`sha256sum --check`; its own SHA-256, which `create` prints, stands for the whole bundle, also on a machine that has no Wherry
+to verify the first packages with. Nothing is written by a reader before all hashes are right.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of a bundle in their order; `digest` is that of the manifest itself."""
+    """The files of a bundle in their order; `digest` is that of SHA256SUMS."""
 
     version: str
     architecture: str
@@ -53,7 +53,7 @@ class Manifest:
 
 
 def write(target: Path, sources: Sequence[tuple[str, Path]], version: str) -> str:
-    """Write a new bundle of files (path in the bundle, file) and return the digest of its manifest; raises WherryError."""
+    """Write a new bundle of files (path in the bundle, file) and return the SHA-256 of its SHA256SUMS; raises WherryError."""
     for path, _ in sources:
         if not _PATH.fullmatch(path):
             raise WherryError(f"{path} is no name in a bundle: rename the file to letters, digits and ._+~-")
@@ -67,7 +67,7 @@ def write(target: Path, sources: Sequence[tuple[str, Path]], version: str) -> st
         "files": [asdict(m) for m in members],
     }
     manifest = (json.dumps(content, indent=1) + "\n").encode()
-    sums = "".join(f"{member.sha256}  {member.path}\n" for member in members).encode()
+    sums = _sums(manifest, members)
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in ((MANIFEST, manifest), (SUMS, sums)):
             tar.addfile(_entry(name, len(data)), io.BytesIO(data))
@@ -80,7 +80,7 @@ def write(target: Path, sources: Sequence[tuple[str, Path]], version: str) -> st
                     raise WherryError(f"{source} cannot be written to the bundle: {error}") from error
             if reader.digest() != member.sha256:
                 raise WherryError(f"{source} changed while it was read: run the command again")
-    return hashlib.sha256(manifest).hexdigest()
+    return hashlib.sha256(sums).hexdigest()
 
 
 @contextmanager
@@ -132,9 +132,10 @@ def _walk(
     file.seek(0)
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
-            manifest = _manifest(tar, digest)
+            manifest = _manifest(tar)
+            if digest and manifest.digest != digest:
+                raise WherryError(f"the bundle has the SHA-256 {manifest.digest}, not the one given")
             begin(manifest)
-            _next(tar, SUMS)
             for member in manifest.files:
                 entry = _next(tar, member.path)
                 target = place(member)
@@ -152,19 +153,23 @@ def _walk(
         raise WherryError(f"this is no bundle, or it is damaged: {error}") from error
 
 
-def _manifest(tar: tarfile.TarFile, digest: str) -> Manifest:
+def _sums(manifest: bytes, members: Sequence[Member]) -> bytes:
+    """Return the content of SHA256SUMS."""
+    lines = [(hashlib.sha256(manifest).hexdigest(), MANIFEST), *((member.sha256, member.path) for member in members)]
+    return "".join(f"{digest}  {path}\n" for digest, path in lines).encode()
+
+
+def _manifest(tar: tarfile.TarFile) -> Manifest:
+    """Read manifest and SHA256SUMS; raises WherryError if they do not match."""
     entry = _next(tar, MANIFEST)
     file = tar.extractfile(entry)
     if entry.size > MANIFEST_BYTES or file is None:
         raise WherryError(f"this is no bundle: {MANIFEST} is too large")
     data = file.read()
-    found = hashlib.sha256(data).hexdigest()
-    if digest and found != digest:
-        raise WherryError(f"the bundle has the SHA-256 {found}, not the one given")
     try:
         content = json.loads(data)
         members = tuple(Member(str(each["path"]), int(each["size"]), str(each["sha256"])) for each in content["files"])
-        manifest = Manifest(str(content["version"]), str(content["architecture"]), members, found)
+        version, architecture = str(content["version"]), str(content["architecture"])
         number = content["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WherryError(f"this is no bundle: {MANIFEST} cannot be read") from error
@@ -175,7 +180,12 @@ def _manifest(tar: tarfile.TarFile, digest: str) -> Manifest:
             raise WherryError(f"this is no bundle: {MANIFEST} names {member.path!r}")
     if len({member.path for member in members}) != len(members):
         raise WherryError(f"this is no bundle: {MANIFEST} names a file twice")
-    return manifest
+    sums = _sums(data, members)
+    entry = _next(tar, SUMS)
+    file = tar.extractfile(entry)
+    if entry.size != len(sums) or file is None or file.read() != sums:
+        raise WherryError(f"{SUMS} of the bundle is not that of its manifest: the bundle is damaged or was changed")
+    return Manifest(version, architecture, members, hashlib.sha256(sums).hexdigest())
 
 
 def _next(tar: tarfile.TarFile, name: str) -> tarfile.TarInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,7 @@ def bundle_create(
 ) -> None:
     """Write packages and images to a new file.
 
-    Prints the SHA-256 of the file's manifest, for `wherry bundle load`.
+    Prints the SHA-256 of the file's SHA256SUMS, which stands for all of it, for `wherry bundle load`.
     """
     from wherry import VERSION, bundle, images, snapshot_files
 
@@ -66,11 +67,11 @@ def bundle_load(
     prefix: options.Prefix = "/",
     *,
     sha256: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--sha256", help="SHA-256 that `wherry bundle create` printed. Default: not checked.", show_default=False
         ),
-    ] = "",
+    ] = None,
 ) -> None:
     """Verify a bundle, install its packages and load its images.
 
@@ -82,10 +83,12 @@ def bundle_load(
     from wherry.oci import ARCHITECTURE
 
     root()
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise WherryError(f"--sha256 {sha256!r} is no SHA-256: give the 64 digits that `wherry bundle create` printed")
     settings = saved.load(prefix)
     with bundle.opened(path) as file, _reported(path):
         with step("verify the bundle") as progress, position_in(file.fileno(), progress):
-            manifest = bundle.verify(file, sha256.lower())
+            manifest = bundle.verify(file, (sha256 or "").lower())
         if manifest.architecture != ARCHITECTURE:
             raise WherryError(f"the bundle is for {manifest.architecture}, and this machine is {ARCHITECTURE}")
         has_images = any(each.path.startswith(f"{bundle.IMAGES}/") for each in manifest.files)

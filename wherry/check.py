@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
 
 from kube.clock import SYSTEM
-from wherry import allocator, cni_plugins, firewall
+from wherry import allocator, cni_plugins, firewall, other_network
 from wherry.errors import WherryError
+from wherry.finding import Finding
 from wherry.progress import errors
 from wherry.settings import Settings
 
@@ -20,20 +19,12 @@ MIN_DISK_BYTES = 2 << 30
 MIN_MEMORY_BYTES = 700 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding. `fix` is the command to run if `level` is not ok."""
-
-    level: Literal["ok", "warning", "error"]
-    what: str
-    fix: str = ""
-
-
 def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     """Look at everything. With `running`, the cluster is up here, and its own ports are meant to be taken."""
     yield _ok("runs as root") if os.geteuid() == 0 else _error("not root", "run it with sudo")
     yield from _programs(settings)
     yield from _kernel()
+    yield from other_network.findings(settings)
     if not running:
         yield from _ports(settings)
     yield from _room(settings)
@@ -45,7 +36,16 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
 
 def require(settings: Settings, *, running: bool) -> None:
     """Print what is amiss; WherryError where it keeps a node from working."""
-    bad = [f for f in findings(settings, running=running) if f.level != "ok"]
+    _require(findings(settings, running=running))
+
+
+def require_network(settings: Settings) -> None:
+    """Do so for the pod network alone: a machine that joins learns from the cluster whose it is."""
+    _require(other_network.findings(settings))
+
+
+def _require(found: Iterable[Finding]) -> None:
+    bad = [f for f in found if f.level != "ok"]
     for finding in bad:
         errors.print(f"  [yellow]{finding.what}[/]: {finding.fix}")
     if any(f.level == "error" for f in bad):
@@ -61,7 +61,7 @@ def _programs(settings: Settings) -> Iterator[Finding]:
         yield _ok(f"{program} is {path}") if path else _error(f"no {program}", f"apt-get install {package}")
     if cni_plugins.find():
         yield _ok("the CNI plugins are there")
-    else:
+    elif settings.own_pod_network:
         yield _error("no CNI plugins", "apt-get install containernetworking-plugins")
     if not settings.is_worker:
         yield _allocator()
@@ -110,7 +110,7 @@ def _ports(settings: Settings) -> Iterator[Finding]:
     if settings.own_proxy:
         ports[settings.proxy_healthz_port] = ("the proxy's health", "--proxy-healthz-port")
         ports[settings.proxy_metrics_port] = ("the proxy's metrics", "--proxy-metrics-port")
-    if settings.dns_alone:
+    if settings.runs_dns:
         ports[settings.dns_metrics_port] = ("cluster DNS' metrics", "--dns-metrics-port")
     for port, (use, option) in ports.items():
         with socket.socket() as probe:

@@ -20,6 +20,8 @@ from wherry.errors import WherryError
 from wherry.settings import Settings
 
 POLL_SECONDS = 0.05
+NO_NETWORK = "container runtime network not ready: NetworkReady=false"
+"""The beginning of the message of such a node's Ready condition (agent/node/runtime_status.py, as upstream)."""
 
 
 @contextlib.asynccontextmanager
@@ -74,7 +76,7 @@ async def wait_ready(client: Client, settings: Settings, seconds: float) -> None
 
 
 async def wait_node(client: Client, settings: Settings, seconds: float) -> core_v1.Node:
-    """Wait until this machine's node is Ready and may be given pods."""
+    """Wait until this machine's node is Ready and may be given pods, or lacks nothing but another program's pod network."""
     why = "it has not registered"
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -84,11 +86,19 @@ async def wait_node(client: Client, settings: Settings, seconds: float) -> core_
             tainted = [t.key for t in node.spec.taints if t.effect in ("NoSchedule", "NoExecute")]
             if ready is not None and ready.status == "True" and "node.kubernetes.io/not-ready" not in tainted:
                 return node
+            if ready is not None and not settings.own_pod_network and lacks_network(ready):
+                return node
             why = ready.message or why if ready is not None else why
         await asyncio.sleep(POLL_SECONDS)
     raise WherryError(
         f"node {settings.node_name} is not Ready after {seconds:g} s: {why}; see {where_logged(settings, 'agent')}"
     )
+
+
+def lacks_network(ready: core_v1.NodeCondition) -> bool:
+    """Return whether a node is not Ready only because its container runtime has no pod network."""
+    message = ready.message or ""
+    return message.startswith(NO_NETWORK) and "container runtime not ready" not in message
 
 
 def ready_condition(node: core_v1.Node) -> core_v1.NodeCondition | None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from wherry.units import uses_systemd
 CAP_SYS_RESOURCE = 24
 LOAD_SECONDS = 600.0
 NAMESPACE = "k8s.io"
+BIN_DIRS = (2, 1)
+"""First version of containerd that searches several folders of CNI plugins."""
 LIST_BYTES = 32 << 20
 """Largest list that containerd sends, as large as the agent receives (cri/channel.py); by default it is half of that."""
 # Snapshotters and leases for them that no pod here uses; each costs start-up time.
@@ -42,12 +47,16 @@ def lacks_sys_resource() -> bool:
     return True
 
 
-def configuration(settings: Settings) -> str:
-    """Return containerd's configuration file.
+def configuration(settings: Settings, *, bin_dirs: bool = False) -> str:
+    """Return containerd's configuration file; `bin_dirs` if the installed version knows that setting.
 
     It is of version 2, which containerd 1.5 to 2.x read, so that an upgrade of the machine's packages needs no `wherry up`.
+    The folders of CNI plugins are searched in their order: by `bin_dirs` from 2.1 on, by links before (cni_plugins.py).
     CDI is off by default in 1.7. NRI (off in 1.7, on in 2) has a socket of its own: another containerd's is at the usual path.
     """
+    cni_plugins.require(settings)
+    searched = [str(folder) for folder in cni_plugins.searched(settings)]
+    folders = f"bin_dirs = {json.dumps(searched)}" if bin_dirs else f"bin_dir = {json.dumps(searched[0])}"
     layout = settings.layout
     disabled = json.dumps([f"io.containerd.{name}" for name in UNUSED])
     return f"""\
@@ -78,7 +87,7 @@ disabled_plugins = {disabled}
         SystemdCgroup = {json.dumps(uses_systemd(settings))}
 
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{cni_plugins.folder()}"
+    {folders}
     conf_dir = "{layout.cni_configuration}"
 
   [plugins."io.containerd.grpc.v1.cri".registry]
@@ -89,6 +98,20 @@ disabled_plugins = {disabled}
 """
 
 
+def has_bin_dirs() -> bool:
+    """Return whether the installed containerd searches several folders of CNI plugins."""
+    program = shutil.which("containerd")
+    if program is None:
+        return False
+    try:
+        argv = [program, "--version"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603 - no shell
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    found = re.search(r"\bv?(\d+)\.(\d+)\.\d+", done.stdout)
+    return found is not None and (int(found[1]), int(found[2])) >= BIN_DIRS
+
+
 def write_configuration(settings: Settings) -> None:
     """Write the files of image registries, and where Wherry runs its own containerd, that one's configuration."""
     layout = settings.layout
@@ -97,7 +120,12 @@ def write_configuration(settings: Settings) -> None:
     if not settings.own_containerd:
         return
     layout.cni_configuration.mkdir(parents=True, exist_ok=True)
-    write_file(layout.containerd_configuration, configuration(settings).encode(), 0o600)
+    bin_dirs = has_bin_dirs()
+    if settings.own_pod_network:
+        cni_plugins.remove_links(layout)
+    elif not bin_dirs:  # links of an older version stay: a daemon that has not been restarted uses them
+        cni_plugins.link(settings)
+    write_file(layout.containerd_configuration, configuration(settings, bin_dirs=bin_dirs).encode(), 0o600)
     if not settings.sandbox_image:
         pause.write_image(layout.pause_archive)
 

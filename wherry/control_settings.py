@@ -42,7 +42,7 @@ def control_config(settings: Settings) -> ControlConfig:
         service_cidr=settings.service_cidr,
         pod_cidr=settings.pod_cidr,
         cluster_domain=settings.cluster_domain,
-        cluster_dns=settings.dns_addresses[0],
+        cluster_dns=settings.dns_addresses[0] if settings.dns_addresses else "",
         store=settings.store,
         etcd_servers=tuple(server.strip() for server in settings.etcd_servers.split(",") if server.strip()),
         etcd_ca_file=_named(settings.etcd_cafile),

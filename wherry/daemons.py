@@ -34,7 +34,7 @@ def roles(settings: Settings) -> dict[str, str]:
     found["agent"] = "agent"
     if settings.own_proxy:
         found["netproxy"] = "proxy"
-    if settings.dns_alone:
+    if settings.runs_dns:
         found["dns"] = "dns"
     return found
 

@@ -14,6 +14,7 @@ from wherry.settings import Settings
 
 NAME, NAMESPACE = "kube-dns", "kube-system"
 MANAGER = "wherry"
+OWN_SLICES = f"kubernetes.io/service-name={NAME},endpointslice.kubernetes.io/managed-by={MANAGER}"
 
 
 async def ensure(client: Client, settings: Settings) -> None:
@@ -25,6 +26,24 @@ async def ensure(client: Client, settings: Settings) -> None:
     if not service.spec.selector:
         for number, address in enumerate(settings.dns_addresses):
             await _ensure_slice(client, _slice(address, first=number == 0))
+
+
+async def remove(client: Client) -> None:
+    """Delete the Service and its slices, so that another DNS can have its name and address; an operator's own is kept."""
+    slices = (await client.list(discovery_v1.EndpointSlice, NAMESPACE, label_selector=OWN_SLICES)).items
+    try:
+        service = await client.get(core_v1.Service, NAME, NAMESPACE)
+        if slices and not service.spec.selector:
+            await client.delete(core_v1.Service, NAME, NAMESPACE, uid=service.metadata.uid or "")
+    except StatusError as error:
+        if not error.not_found:
+            raise
+    for each in slices:
+        try:
+            await client.delete(discovery_v1.EndpointSlice, each.metadata.name or "", NAMESPACE)
+        except StatusError as error:
+            if not error.not_found:
+                raise
 
 
 async def _ensure_service(client: Client, settings: Settings) -> core_v1.Service:

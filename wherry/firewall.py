@@ -80,9 +80,10 @@ def judge(chains: Iterable[Chain], settings: Settings, *, ufw: bool = False) -> 
 def _firewalld(settings: Settings) -> Obstacle:
     sources = " ".join(f"--add-source={cidr}" for cidr in f"{settings.pod_cidr},{settings.service_cidr}".split(","))
     ports = " ".join(f"--add-port={port}" for port in _ports(settings))
+    links = " --add-interface=cni0 --add-interface=wherry-vxlan" if settings.own_pod_network else ""
     return Obstacle(
         "firewalld refuses pods' traffic and other nodes",
-        f"firewall-cmd --permanent --zone=trusted {sources} --add-interface=cni0 --add-interface=wherry-vxlan && "
+        f"firewall-cmd --permanent --zone=trusted {sources}{links} && "
         f"firewall-cmd --permanent {ports} && firewall-cmd --reload",
     )
 
@@ -135,7 +136,7 @@ def _ports(settings: Settings) -> list[str]:
     """Return what other machines must reach on this one, as "number/protocol". Node ports are translated before input."""
     ports = [] if settings.is_worker else [f"{settings.api_port}/tcp"]
     ports.append(f"{settings.kubelet_port}/tcp")
-    if settings.node_routes in ("auto", "vxlan"):
+    if settings.own_pod_network and settings.node_routes in ("auto", "vxlan"):
         ports.append(f"{VXLAN_PORT}/udp")
     return ports
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import stat
 import time
 from collections.abc import Iterator
@@ -18,6 +19,12 @@ _UNFINISHED = ".wherry"
 """Ends the name that a folder or file has until it is given away."""
 _FILE_CLOCK = 5
 """CLOCK_REALTIME_COARSE, which files' times come from (linux/time.h)."""
+
+
+def user_kubeconfig() -> tuple[Path, pwd.struct_passwd]:
+    """Return the default kubeconfig path and the account of the user who called sudo."""
+    user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
+    return Path(user.pw_dir) / ".kube" / "config", user
 
 
 def give(path: Path, data: bytes, uid: int, gid: int) -> bool:

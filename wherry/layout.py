@@ -73,6 +73,16 @@ class Layout:
         return self._at("etc/cni/net.d")
 
     @property
+    def cni_plugins(self) -> Path:
+        """The folder into which other CNI plugins install their programs."""
+        return self._at("opt/cni/bin")
+
+    @property
+    def cni_links(self) -> Path:
+        """Names of the links in that folder that Wherry made, one a line."""
+        return self.state / "cni-links"
+
+    @property
     def cni_state(self) -> Path:
         return self._at("var/lib/cni/networks")
 

@@ -85,7 +85,7 @@ def join(
     Waits until the node is Ready. Options may be set in /etc/wherry/config.yaml, too.
     """
     from wherry import join as joining
-    from wherry import other_proxy
+    from wherry import other_network, other_proxy
 
     arguments = {name: value for name, value in locals().items() if value or type(value) is int}
     root()
@@ -110,7 +110,9 @@ def join(
             "`wherry reset` makes it free to join"
         )
     with file.located(wanted.names(flags, known)):
-        other_proxy.describe(asyncio.run(joining.join(settings, credentials)))
+        joined = asyncio.run(joining.join(settings, credentials))
+    other_proxy.describe(joined)
+    other_network.describe(joined)
 
 
 @token_app.command("create")

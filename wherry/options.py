@@ -62,9 +62,10 @@ MemberNames = Annotated[
 PodCidr = Annotated[str, _option("Address range of pods. Default: 10.244.0.0/16.")]
 ServiceCidr = Annotated[str, _option("Address range of Services. Default: 10.96.0.0/12.")]
 ClusterDomain = Annotated[str, _option("DNS domain of the cluster. Default: cluster.local.")]
-ClusterDns = Annotated[str, _option("Address of cluster DNS. Default: the 10th one of the Service range.")]
+ClusterDns = Annotated[str, _option("Address of cluster DNS, or none. Default: the 10th one of the Service range.")]
+PodNetwork = Annotated[str, _option("Pod network: wherry, or none (your CNI plugin). Default: wherry.")]
 Proxy = Annotated[str, _option("Service proxy: wherry, upstream (your kube-proxy) or none. Default: wherry.")]
-Dns = Annotated[str, _option("Process of cluster DNS: proxy, or alone. Default: proxy.")]
+Dns = Annotated[str, _option("Process of cluster DNS: proxy, alone or none (your own DNS). Default: proxy.")]
 ProxyMode = Annotated[str, _option("Mode of the proxy: iptables, nftables, ipvs or auto. Default: iptables.")]
 NodeRoutes = Annotated[
     str,

@@ -16,12 +16,13 @@ def proxy_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
         service_cidrs=tuple(settings.service_cidr.split(",")),
         service_load_balancer=settings.load_balancer_enabled,
         dns=DNSConfig(
-            enabled=not settings.dns_alone,
-            addresses=settings.dns_addresses,
+            enabled=settings.serves_dns and not settings.dns_alone,
+            addresses=settings.dns_addresses if settings.serves_dns else (),
             domain=settings.cluster_domain,
             resolv_conf=settings.resolv_conf,
         ),
         pod_network=PodNetworkConfig(
+            enabled=settings.own_pod_network,
             cni_conf_dir=str(layout.cni_configuration),
             cni_data_dir=str(layout.cni_state),
             node_routes=settings.node_routes,
@@ -36,6 +37,6 @@ def dns_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
         whole,
         services=False,
         metrics_bind_address=f"127.0.0.1:{settings.dns_metrics_port}",
-        dns=replace(whole.dns, enabled=True),
-        pod_network=replace(whole.pod_network, enabled=not settings.own_proxy),
+        dns=replace(whole.dns, enabled=settings.serves_dns),
+        pod_network=replace(whole.pod_network, enabled=settings.own_pod_network and not settings.own_proxy),
     )

@@ -40,6 +40,7 @@ SHARED_SETTINGS = (
     "service_cidr",
     "cluster_domain",
     "cluster_dns",
+    "pod_network",
     "proxy",
     "dns",
     "proxy_mode",

@@ -17,7 +17,7 @@ from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from cri.client import Client as RuntimeClient
 from kube import process_files
 from kube.process import CommandError
-from wherry import daemons, home_files, host_port_rules, registries, units
+from wherry import cni_plugins, daemons, home_files, host_port_rules, registries, units
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.progress import errors, step
@@ -44,6 +44,7 @@ async def reset(settings: Settings, *, keep_data: bool = False) -> None:
     with step("take rules, routes and links away"):
         await _clean_network(settings)
     with step("remove files"):
+        cni_plugins.remove_links(settings.layout)
         _unmount(settings)
         if units.uses_systemd(settings):
             await units.remove_slices()
@@ -172,10 +173,9 @@ def _folders(settings: Settings) -> list[Path]:
 
 def _remove_files(settings: Settings, *, keep_data: bool) -> None:
     from netproxy.podnet.cni import NETWORK
-    from wherry.up import user_kubeconfig
 
     layout = settings.layout
-    target, user = user_kubeconfig()
+    target, user = home_files.user_kubeconfig()
     with contextlib.suppress(OSError):
         if not keep_data:
             home_files.remove(target, layout.admin_kubeconfig.read_bytes(), user.pw_uid)

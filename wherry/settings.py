@@ -24,6 +24,7 @@ from wherry.snapshot_options import SnapshotOptions
 
 USER = "wherry"
 """Account of the control plane under systemd."""
+NO_DNS = "none"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +53,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     service_cidr: str = "10.96.0.0/12"
     cluster_domain: str = "cluster.local"
     cluster_dns: str = ""
-    """Addresses of cluster DNS: one, or one of each family, with a comma between."""
+    """Addresses of cluster DNS: one, or one of each family, with a comma between; none, if pods are given no cluster DNS."""
+    pod_network: str = "wherry"
+    """Pod network: wherry; none, a CNI plugin of the operator's."""
     proxy: str = "wherry"
     """Service proxy: wherry; upstream, the operator's own kube-proxy; none, another program."""
     dns: str = "proxy"
-    """Process of cluster DNS: Wherry's proxy, or alone, one of its own."""
+    """Process of cluster DNS: Wherry's proxy; alone, one of its own; none, the operator's own DNS."""
     proxy_mode: str = "iptables"
     node_routes: str = "auto"
     """Routes to pods of other nodes: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
@@ -118,9 +121,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.proxy == "wherry"
 
     @property
+    def own_pod_network(self) -> bool:
+        return self.pod_network == "wherry"
+
+    @property
+    def serves_dns(self) -> bool:
+        """True if nodes answer cluster DNS."""
+        return self.dns != "none" and self.cluster_dns != NO_DNS
+
+    @property
     def dns_alone(self) -> bool:
         """True if cluster DNS has a process of its own."""
-        return self.dns == "alone" or not self.own_proxy
+        return self.serves_dns and (self.dns == "alone" or not self.own_proxy)
+
+    @property
+    def runs_dns(self) -> bool:
+        """True if the process of cluster DNS runs; beside another proxy it also has the pod network."""
+        return self.dns_alone or (self.own_pod_network and not self.own_proxy)
 
     @property
     def load_balancer_enabled(self) -> bool:
@@ -128,7 +145,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dns_addresses(self) -> tuple[str, ...]:
-        return tuple(self.cluster_dns.split(","))
+        """The addresses that pods are given as cluster DNS."""
+        return () if self.cluster_dns == NO_DNS else tuple(self.cluster_dns.split(","))
 
     @property
     def layout(self) -> Layout:
@@ -237,7 +255,8 @@ def complete(settings: Settings, default_address: str) -> Settings:
     services = ranges.networks("--service-cidr", settings.service_cidr)
     pods = ranges.networks("--pod-cidr", settings.pod_cidr)
     ranges.check(services, pods)
-    changes["cluster_dns"] = ranges.cluster_dns(settings.cluster_dns, services)
+    if settings.cluster_dns != NO_DNS:
+        changes["cluster_dns"] = ranges.cluster_dns(settings.cluster_dns, services)
     address = settings.node_ip or default_address
     if not address:
         raise WherryError("this machine has no address that others could reach: name it with --node-ip")
@@ -247,7 +266,7 @@ def complete(settings: Settings, default_address: str) -> Settings:
     changes |= {"node_ip": first, "second_node_ip": "".join(others)}
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
-    _check_proxy(settings)
+    _check_network(settings)
     _check_numbers(settings)
     if settings.resolv_conf != Settings().resolv_conf and not Path(settings.resolv_conf).is_file():
         raise WherryError(f"--resolv-conf {settings.resolv_conf}: there is no such file")
@@ -270,11 +289,13 @@ def complete(settings: Settings, default_address: str) -> Settings:
     return msgspec.structs.replace(settings, **changes)
 
 
-def _check_proxy(settings: Settings) -> None:
+def _check_network(settings: Settings) -> None:
+    if settings.pod_network not in ("wherry", "none"):
+        raise WherryError(f"--pod-network {settings.pod_network}: it is either wherry or none")
     if settings.proxy not in ("wherry", "upstream", "none"):
         raise WherryError(f"--proxy {settings.proxy}: it is one of wherry, upstream and none")
-    if settings.dns not in ("proxy", "alone"):
-        raise WherryError(f"--dns {settings.dns}: it is either proxy or alone")
+    if settings.dns not in ("proxy", "alone", "none"):
+        raise WherryError(f"--dns {settings.dns}: it is one of proxy, alone and none")
     if settings.proxy_mode not in ("iptables", "nftables", "ipvs", "auto"):
         raise WherryError(f"--proxy-mode {settings.proxy_mode}: it is one of iptables, nftables, ipvs and auto")
     if settings.proxy == "upstream" and settings.proxy_mode == "auto":
@@ -312,7 +333,7 @@ def _check_numbers(settings: Settings) -> None:
 
 OF_A_NODE = frozenset(
     "prefix node_ip second_node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port "
-    "dns_metrics_port proxy dns "
+    "dns_metrics_port pod_network proxy dns "
     "runtime_endpoint sandbox_image registry_mirrors registries resolv_conf max_pods logging_format".split()
 )
 """Settings that a worker decides for itself."""

@@ -38,7 +38,7 @@ async def start_member(settings: Settings, client: Client) -> None:
     with step("wait for the API server"):
         await _watching(settings, "control", cluster.wait_ready(client, settings, _seconds(settings)))
     with step(f"wait for node {settings.node_name}"):
-        await dns_service.ensure(client, settings)
+        await (dns_service.ensure(client, settings) if settings.serves_dns else dns_service.remove(client))
         node = await _wait_node(client, settings, began)
         if ROLE_LABEL not in node.metadata.labels:
             await client.patch(core_v1.Node, settings.node_name, "", {"metadata": {"labels": {ROLE_LABEL: ""}}})
@@ -48,7 +48,8 @@ async def start_member(settings: Settings, client: Client) -> None:
 
 def _named(settings: Settings) -> str:
     """Return the daemons that are started, in words."""
-    words = {"control": "control plane", "netproxy": "proxy", "dns": "cluster DNS"}
+    dns = "cluster DNS" if settings.serves_dns else "pod network"
+    words = {"control": "control plane", "netproxy": "proxy", "dns": dns}
     *most, last = [words.get(each, each) for each in daemons.roles(settings)]
     return f"{', '.join(['containerd', *most])} and {last}"
 

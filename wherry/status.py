@@ -74,6 +74,8 @@ class Status:
     snapshots: str = ""
     """The line about scheduled snapshots; empty if there is no schedule."""
     version: str = f"{VERSION} (Kubernetes {GIT_VERSION})"
+    others: list[str] = field(default_factory=list)
+    """Parts of the network that other programs have."""
     server_problem: str = ""
     nodes: list[Node] = field(default_factory=list)
     phases: dict[str, int] = field(default_factory=dict)
@@ -97,8 +99,10 @@ async def collect(settings: Settings, now: datetime) -> Status:
         log = daemons.where_logged(settings, name)
         found.append(Daemon(name, pid, _resident(pid), _uptime(pid), problem or "", log))
     certificates = [f"{one.what}: {one.fix}" for one in expiry.ending(settings, now)]
-    snapshots = snapshot_status.line(settings, now)
-    status = Status(settings.server, found, _disk(settings.layout.state), certificates, snapshots)
+    snapshots, others = snapshot_status.line(settings, now), _others(settings)
+    status = Status(
+        settings.server, found, _disk(settings.layout.state), certificates, snapshots=snapshots, others=others
+    )
     try:
         async with cluster.connect(settings) as client:
             await client.call("GET", "/readyz")
@@ -147,6 +151,7 @@ def lines(status: Status) -> Iterable[str]:
     for node in status.nodes:
         state = "Ready" if node.ready else f"not Ready{': ' if node.problem else ''}{node.problem}"
         yield f"node {node.name}: {state}{', ' if node.version else ''}{node.version}"
+    yield from status.others
     if not status.server_problem:
         counts = ", ".join(f"{number} {phase}" for phase, number in sorted(status.phases.items()))
         yield f"pods: {counts or 'none'}"
@@ -157,6 +162,19 @@ def lines(status: Status) -> Iterable[str]:
     if status.snapshots:
         yield status.snapshots
     yield from status.certificates
+
+
+def _others(settings: Settings) -> list[str]:
+    """Return which parts of the network are not Wherry's on this machine, a sentence each."""
+    found = []
+    if not settings.own_pod_network:
+        found.append("pod network and network policies: those of another CNI plugin")
+    if not settings.own_proxy:
+        found.append("Services: served by another proxy")
+    if not settings.serves_dns:
+        where = f", at {settings.cluster_dns}" if settings.dns_addresses else ""
+        found.append(f"cluster DNS: not Wherry's{where}")
+    return found
 
 
 def _node(node: core_v1.Node) -> Node:

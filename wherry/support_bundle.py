@@ -23,7 +23,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.process import CommandError, pieces
-from wherry import check, cluster, containerd, daemon_logs, daemons, output, status, versions, wanted
+from wherry import check, cluster, cni_plugins, containerd, daemon_logs, daemons, output, status, versions, wanted
 from wherry.command_options import Option
 from wherry.errors import WherryError
 from wherry.redaction import redacted, without_values
@@ -164,6 +164,9 @@ def _log(settings: Settings, daemon: str) -> Item:
 def _of_machine(settings: Settings) -> dict[str, Item]:
     ctr = containerd.ctr(settings)
     commands = {f"machine/{name}.txt": argv for name, argv in COMMANDS.items()}
+    layout = settings.layout
+    folders = [layout.cni_configuration, *cni_plugins.searched(settings)]
+    commands["machine/cni.txt"] = ["ls", "-l", *map(str, folders)]
     commands |= {f"runtime/{name}.txt": [*ctr, name, "list"] for name in ("containers", "images", "tasks")}
     return {name: lambda argv=argv: _printed(argv) for name, argv in commands.items()}  # type: ignore[misc]
 

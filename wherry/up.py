@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-from pathlib import Path
-
 import msgspec
 
 from wherry import (
@@ -17,6 +13,7 @@ from wherry import (
     daemons,
     file_modes,
     home_files,
+    other_network,
     other_proxy,
     starting,
     storage,
@@ -39,9 +36,8 @@ async def up(wanted: Settings) -> Settings:
     if running and not _same(before, settings):
         with step("stop what runs with other options"):
             await daemons.stop(before or settings)
-    if before is not None and before.own_proxy and not settings.own_proxy:
-        with step("take the rules of Wherry's proxy away"):
-            await other_proxy.remove_own_rules()
+    if before is not None:
+        await _leave(before, settings)
     if settings.is_worker:
         return await _start_again(settings)
     if settings.store == "etcd":
@@ -60,6 +56,7 @@ async def up(wanted: Settings) -> Settings:
         token = await tokens.create(client, description="made by wherry up") if before is None else None
     offer_kubeconfig(settings)
     other_proxy.describe(settings)
+    other_network.describe(settings)
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
         console.print(f"  {tokens.join_command(settings, token)}", markup=False, soft_wrap=True)
@@ -79,6 +76,18 @@ def _same(before: Settings | None, settings: Settings) -> bool:
     return before is not None and msgspec.structs.replace(before, **read_later) == settings
 
 
+async def _leave(before: Settings, settings: Settings) -> None:
+    """Remove what parts of the network had that other programs replace; the daemons are stopped."""
+    if before.own_pod_network != settings.own_pod_network:
+        await other_network.change(before, settings)
+    if before.own_proxy and not settings.own_proxy:
+        with step("take the rules of Wherry's proxy away"):
+            await other_proxy.remove_own_rules()
+    if before.serves_dns and not settings.serves_dns:
+        with step("take the addresses of cluster DNS away"):
+            await other_network.remove_dns(before)
+
+
 async def _start_again(settings: Settings) -> Settings:
     """Start a machine that has joined, with its saved options and the given ones."""
     with step("write configuration"):
@@ -88,19 +97,14 @@ async def _start_again(settings: Settings) -> Settings:
         configuration.rewrite_node(settings)
     await starting.start_worker(settings)
     other_proxy.describe(settings)
+    other_network.describe(settings)
     return settings
-
-
-def user_kubeconfig() -> tuple[Path, pwd.struct_passwd]:
-    """Return the default kubeconfig path and the account of the user who called sudo."""
-    user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
-    return Path(user.pw_dir) / ".kube" / "config", user
 
 
 def offer_kubeconfig(settings: Settings) -> None:
     """Create ~/.kube/config for the user who called sudo if there is none, and return the next commands."""
     admin = settings.layout.admin_kubeconfig
-    target, user = user_kubeconfig()
+    target, user = home_files.user_kubeconfig()
     prefix = ""
     if settings.prefix == "/" and home_files.give(target, admin.read_bytes(), user.pw_uid, user.pw_gid):
         console.print(f"\nkubectl is set up for {user.pw_name} in {target}. Try:")

@@ -43,6 +43,7 @@ def up(
     service_cidr: options.ServiceCidr = "",
     cluster_domain: options.ClusterDomain = "",
     cluster_dns: options.ClusterDns = "",
+    pod_network: options.PodNetwork = "",
     proxy: options.Proxy = "",
     dns: options.Dns = "",
     proxy_mode: options.ProxyMode = "",

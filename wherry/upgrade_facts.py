@@ -24,6 +24,7 @@ from kube.urls import host_port
 from wherry import check, cluster, daemons, expiry, health, snapshot_catalog
 from wherry.errors import WherryError
 from wherry.expiry import Ending
+from wherry.finding import Finding
 from wherry.settings import Settings
 from wherry.snapshot_catalog import Entry
 
@@ -72,7 +73,7 @@ class Facts:
     budgets: list[str] = field(default_factory=list)
     """Disruption budgets that allow no eviction."""
     unhealthy: list[str] = field(default_factory=list)
-    missing: list[check.Finding] = field(default_factory=list)
+    missing: list[Finding] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     free: int = 0
     """Free bytes of the state folder's file system."""

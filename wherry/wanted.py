@@ -12,7 +12,7 @@ from wherry.config_file import REGISTRIES, ConfigFile
 from wherry.errors import WherryError
 from wherry.published import SHARED_SETTINGS
 from wherry.registries import Registry
-from wherry.settings import OF_A_NODE, Settings, check_worker
+from wherry.settings import NO_DNS, OF_A_NODE, Settings, check_worker
 
 _FIELDS = {"registry_mirror": "registry_mirrors", "name": "names"}
 """Parameters whose setting has another name."""
@@ -20,7 +20,7 @@ _INTERNAL = frozenset("prefix role joined second_node_ip registry_mirrors regist
 OF_UP = frozenset(name.replace("_", "-") for name in Settings.__struct_fields__ if name not in _INTERNAL)
 """Names of the options of `wherry up`, without those that have another name than their setting."""
 IDENTITY = frozenset(
-    "node_name api_port pod_cidr service_cidr cluster_domain cluster_dns "
+    "node_name api_port pod_cidr service_cidr cluster_domain cluster_dns pod_network "
     "store etcd_servers etcd_cafile etcd_certfile etcd_keyfile etcd_prefix".split()
 )
 """Settings of a node or a cluster that exists, which only --unset resets: a line or a file may be missing by mistake."""
@@ -74,7 +74,7 @@ def merge(
         check_worker(before, {name: value for name, value in changes.items() if value != getattr(before, name)})
     if "node_ip" in changes:
         changes["second_node_ip"] = ""
-    if changes.get("service_cidr", before.service_cidr) != before.service_cidr:
+    if changes.get("service_cidr", before.service_cidr) != before.service_cidr and before.cluster_dns != NO_DNS:
         changes.setdefault("cluster_dns", "")
     configured = sorted(values.keys() - flags.keys()) if file.exists else before.configured
     return msgspec.structs.replace(before, **changes, configured=configured)

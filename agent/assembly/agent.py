@@ -69,8 +69,12 @@ class Agent:
         tasks.loop("claims of pods that are gone", lambda: claim_cleanup.run(managers, self.base.clock, views))
         self.reclaim.start(tasks)
 
-    async def ready(self) -> None:
-        """Return when the node is Ready."""
+    async def usable(self) -> None:
+        """Return when the node is Ready, or lacks only a pod network."""
+        await self.node.usable.wait()
+
+    async def measure_startup(self) -> None:
+        """Set the metrics of the start when the node is Ready."""
         base, metrics = self.base, self.base.metrics
         await self.node.ready.wait()
         elapsed = base.clock.monotonic() - base.began

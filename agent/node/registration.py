@@ -67,6 +67,8 @@ class NodeRegistration:
         self._new = False
         self.ready = asyncio.Event()
         """Set once the node was reported to be Ready."""
+        self.usable = asyncio.Event()
+        """Set once the node was reported to be Ready, or to lack only a pod network: pods of the host network run then."""
         self.registered = asyncio.Event()
 
     def uid(self) -> str:
@@ -215,8 +217,13 @@ class NodeRegistration:
         self._set_ready(new)
 
     def _set_ready(self, status: core_v1.NodeStatus) -> None:
-        if any(c.type == "Ready" and c.status == "True" for c in status.conditions):
+        ready = next((c for c in status.conditions if c.type == "Ready"), None)
+        if ready is None:
+            return
+        if ready.status == "True":
             self.ready.set()
+        if ready.status == "True" or ready.message == self._state.network_problem:
+            self.usable.set()
 
     def _record_transitions(self, old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> None:
         for reason in condition_events.reasons(old.conditions, new.conditions):

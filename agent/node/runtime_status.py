@@ -95,6 +95,7 @@ class RuntimeStatus:
         self._state.recursive_read_only = {handler: f.recursive_read_only_mounts for handler, f in can.items()}
         self._state.user_namespaces = {handler: f.user_namespaces for handler, f in can.items()}
         self._state.supplemental_groups_policy = status.features.supplemental_groups_policy
+        self._state.network_problem = _problems(status, "NetworkReady")
         images = self.facts.images
         self.facts = RuntimeFacts(name, version, _problems(status), _handlers(status), _features(status), images)
 
@@ -115,12 +116,12 @@ class RuntimeStatus:
         self.facts = replace(self.facts, images=images)
 
 
-def _problems(status: StatusResponse) -> str:
-    """Return why no pods can run, "" where they can."""
+def _problems(status: StatusResponse, *kinds: str) -> str:
+    """Return why no pods can run by the conditions of these kinds (by default all), "" where they can."""
     return "; ".join(
         f"{_UNREADY[one.type]}: {one.type}=false reason:{shortened(one.reason, NAME)} message:{shortened(one.message)}"
         for one in status.status.conditions
-        if one.type in _UNREADY and not one.status
+        if one.type in (kinds or _UNREADY) and not one.status
     )
 
 

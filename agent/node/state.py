@@ -25,6 +25,8 @@ class NodeState:
     host_file: str = ""
     runtime: tuple[str, str] = ("", "")
     """The container runtime's name and version."""
+    network_problem: str = ""
+    """Reason why the runtime cannot connect pods to a network, "" if it can or has not been asked yet."""
     recursive_read_only: Mapping[str, bool] = field(default_factory=dict)
     """True if a runtime handler makes what is mounted below a mount read-only too."""
     labels: Mapping[str, str] | None = None

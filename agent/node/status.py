@@ -203,6 +203,9 @@ def patch(old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> dict[str, Any]:
         if before.get(name) == after.get(name):
             continue
         result[name] = after.get(name)
+        if name == "conditions":
+            # Merged by type. Those that did not change may be of others, who have changed them meanwhile.
+            result[name] = [condition for condition in after[name] if condition not in before.get(name, [])]
         if name == "addresses" and before.get(name):
             # Merged by type otherwise, which would lose the second of two addresses of a type.
             result[name] = [*after.get(name, []), {"$patch": "replace"}]

@@ -73,15 +73,21 @@ def request(plugin: dict[str, Any], network: dict[str, Any], remembered: dict[st
     return request
 
 
+def _program(of: OwnContainerd, name: str) -> Path:
+    """Return the first program of a plugin's name, as libcni finds it."""
+    found = [folder / name for folder in of.plugins]
+    return next((path for path in found if path.is_file()), found[0])
+
+
 async def _plugin(of: OwnContainerd, sandbox_id: str, request: dict[str, Any], namespace: str) -> None:
     environment = {
         "CNI_COMMAND": "DEL",
         "CNI_CONTAINERID": sandbox_id,
         "CNI_NETNS": namespace,
         "CNI_IFNAME": _INTERFACE,
-        "CNI_PATH": str(of.plugins),
+        "CNI_PATH": ":".join(map(str, of.plugins)),
     }
-    program = str(of.plugins / request["type"])
+    program = str(_program(of, request["type"]))
     try:
         await run([program], input=json.dumps(request), env=environment, timeout=_SECONDS)
     except CommandError as error:

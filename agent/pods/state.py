@@ -126,6 +126,8 @@ class PodState:
         """By container name: why it does not run."""
         self.preempted: set[str] = set()
         """UIDs of pods that are preempted for this one: it starts when their resources are released."""
+        self.network_problem = ""
+        """The last reported reason why the pod's sandbox waits for a pod network."""
         self.resources_assigned = False
         """The container manager has assigned processors, memory and devices."""
         self.volumes = VolumeState()

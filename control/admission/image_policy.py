@@ -79,7 +79,7 @@ class ImagePolicyWebhook(Plugin):
             attributes.annotations[f"{self.name}/failed-open"] = "true"
             return
         for name, value in (status.get("auditAnnotations") or {}).items():
-            attributes.annotations[f"{self.name}/{name}"] = str(value)
+            attributes.annotations.setdefault(f"{self.name}/{name}", str(value))
         if not status.get("allowed"):
             reason = status.get("reason")
             why = f"image policy webhook backend denied one or more images: {reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from control.cel.errors import CompileError, EvaluationError, Issue
+from control.cel.errors import MOST_ISSUES, CompileError, EvaluationError, Issue
 from control.cel.functions import pattern
 from control.cel.signatures import Overload, Signatures
 from control.cel.syntax import Bind, Call, Ident, Literal, Loop, MakeList, MakeMap, Node, Select
@@ -36,6 +36,14 @@ TYPE_NAMES = {
 }  # fmt: skip
 
 
+MOST_TYPES = 256
+"""Most types that a type consists of. `[1].map(v, {v: v})` doubles it for two characters more."""
+
+
+class TypeTooLarge(Exception):
+    """A part of an expression has a type that consists of too many types."""
+
+
 _WRITTEN_OUT: dict[str, Callable[[str], Any]] = {
     "matches": pattern,
     "duration": parse_duration,
@@ -51,6 +59,8 @@ class Checker:
     ) -> None:
         self.source, self.scope, self.signatures, self.types = source, dict(variables), signatures, types
         self.issues: list[Issue] = []
+        self._more = 0
+        """Further issues than those."""
         self.used: set[str] = set()
         """The variables that the expression refers to."""
         self._local: dict[str, int] = {}
@@ -58,18 +68,23 @@ class Checker:
         """Greater than 0 if literals may hold values of different types: among the arguments of format()."""
 
     def check(self, node: Node) -> Type:
-        """Return the expression's type, and leave each part's on it; raises CompileError."""
+        """Return the expression's type, and leave each part's on it; raises CompileError, TypeTooLarge."""
         found = self.visit(node)
         if self.issues:
-            raise CompileError(self.source, self.issues)
+            raise CompileError(self.source, self.issues, self._more)
         return found
 
     def issue(self, node: Node, message: str) -> Type:
-        self.issues.append(Issue(node.at, message))
+        if len(self.issues) < MOST_ISSUES:
+            self.issues.append(Issue(node.at, message))
+        else:
+            self._more += 1
         return DYN
 
     def visit(self, node: Node) -> Type:
         node.type = found = self._visit(node)
+        if found.weight > MOST_TYPES:
+            raise TypeTooLarge
         return found
 
     def _visit(self, node: Node) -> Type:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from control.cel.charges import CHARGES
+from control.cel.charges import CHARGES, Charge
 from control.cel.checker import TYPE_NAMES
 from control.cel.errors import BudgetExceeded, EvaluationError, no_overload
 from control.cel.frame import Closure, Frame, true
+from control.cel.functions import WITH_FRAME
 from control.cel.loops import LOOPS
 from control.cel.syntax import Bind, Call, Ident, Literal, Loop, MakeList, MakeMap, Node, Select
 from control.cel.unique import on_unique, unique
@@ -104,14 +105,16 @@ class _Compiler:
             return special(*(self.visit(arg) for arg in node.args))
         args = [self.visit(arg) for arg in node.all_args]
         function = self.functions[name]
+        charge = CHARGES.get(name)
         if name in ("_==_", "_!=_", "_+_") and (listed := unique(node)):
-            function = on_unique(name, listed)
+            return _with_frame(args, on_unique(name, listed), charge)
+        if name in WITH_FRAME:
+            return _with_frame(args, function, charge)
         if name == "_[_]":
             item = node.args[0].type
             convert = item.params[-1].convert if item.params and item.kind in ("list", "map") else None
             if convert is not None:
                 function = _converting(function, convert)
-        charge = CHARGES.get(name)
         if len(args) == 2:
             left, right = args
             if charge is None:
@@ -223,6 +226,25 @@ class _Compiler:
             return Optional(found) if macro == "optMap" else found
 
         return closure
+
+
+def _with_frame(args: list[Closure], function: Function, charge: Charge | None) -> Closure:
+    if len(args) == 2:
+        left, right = args
+
+        def binary(frame: Frame) -> Any:
+            a, b = left(frame), right(frame)
+            frame.spend(1 if charge is None else charge(a, b))
+            return function(a, b, frame)
+
+        return binary
+
+    def closure(frame: Frame) -> Any:
+        values = [arg(frame) for arg in args]
+        frame.spend(1 if charge is None else charge(*values))
+        return function(*values, frame)
+
+    return closure
 
 
 def _junction(*, stops: bool) -> Callable[[Closure, Closure], Closure]:

@@ -13,6 +13,7 @@ from typing import Any
 from control import inline
 from control.cel import functions
 from control.cel.errors import CompileError, Issue, no_overload
+from control.cel.frame import Frame
 from control.cel.kubernetes import quantity, semver
 from control.cel.program import Declarations, Program, compile
 from control.cel.types import BOOL, STRING, Type, map_of, object_of, parse
@@ -49,8 +50,8 @@ def _optional_index(a: Any, b: Any) -> Any:
     return Optional(_index(a, b)) if type(a) is Domains else functions.optional_index(a, b)
 
 
-def _contained(a: Any, b: Any) -> Any:
-    return type(a) is str and a in b.keys() if type(b) is Domains else functions.contained(a, b)
+def _contained(a: Any, b: Any, frame: Frame) -> Any:
+    return type(a) is str and a in b.keys() if type(b) is Domains else functions.contained(a, b, frame)
 
 
 _KEY = Type("string", size=_LONGEST)

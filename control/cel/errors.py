@@ -13,19 +13,46 @@ class Issue:
     message: str
 
 
+MOST_ISSUES = 100
+"""Most issues of an expression (cel-go's maxErrorsToReport)."""
+LONGEST_LINE = 16384
+"""Longest line that is shown with an issue (cel-go's maxSnippetLength)."""
+LONGEST_TEXT = 64 * 1024
+"""Characters of a text after which no further issue is shown: each repeats its line."""
+
+
 class CompileError(Exception):
     """An expression cannot be compiled; the text is in the form of cel-go's issues, each with the line and its place."""
 
-    def __init__(self, source: str, issues: list[Issue]) -> None:
+    def __init__(self, source: str, issues: list[Issue], more: int = 0) -> None:
+        """`more`: how many further issues the expression has."""
         self.source, self.issues = source, issues
-        super().__init__("\n".join(_shown(source, issue) for issue in sorted(issues, key=lambda i: i.offset)))
+        super().__init__(_text(source, sorted(issues, key=lambda i: i.offset), more))
+
+
+def _text(source: str, issues: list[Issue], more: int) -> str:
+    shown: list[str] = []
+    length = 0
+    for issue in issues[:MOST_ISSUES]:
+        if length > LONGEST_TEXT:
+            break
+        shown.append(_shown(source, issue))
+        length += len(shown[-1])
+    more += len(issues) - len(shown)
+    if more:
+        shown.append(f"{more} more errors were truncated")
+    return "\n".join(shown)
 
 
 def _shown(source: str, issue: Issue) -> str:
-    before = source[: issue.offset]
-    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1)
-    text = source.split("\n")[line - 1].replace("\t", " ")
-    return f"ERROR: <input>:{line}:{column + 1}: {issue.message}\n | {text}\n | {'.' * column}^"
+    start = source.rfind("\n", 0, issue.offset) + 1
+    line, column = source.count("\n", 0, issue.offset) + 1, issue.offset - start
+    text = f"ERROR: <input>:{line}:{column + 1}: {issue.message}"
+    end = source.find("\n", issue.offset)
+    end = len(source) if end < 0 else end
+    if end - start > LONGEST_LINE:
+        return text
+    return f"{text}\n | {source[start:end].replace(chr(9), ' ')}\n | {'.' * column}^"
 
 
 class EvaluationError(Exception):

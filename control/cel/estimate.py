@@ -35,18 +35,23 @@ def size(type_: Type) -> int:
     if type_.kind in ("string", "bytes"):
         return REQUEST_SIZE
     if type_.kind == "list":
-        return REQUEST_SIZE // max(1, _least(type_.params[0]) + 1)
+        return REQUEST_SIZE // max(1, least(type_.params[0]) + 1)
     if type_.kind == "map":
-        return REQUEST_SIZE // max(1, _least(type_.params[1]) + 5)
+        return REQUEST_SIZE // max(1, least(type_.params[1]) + 5)
     if type_.kind == "dyn":
         return REQUEST_SIZE
     return 1
 
 
-def _least(type_: Type) -> int:
-    """Return the bytes that the smallest JSON value of a type takes."""
+def least(type_: Type) -> int:
+    """Return the bytes that the smallest JSON value of a type takes: of an object with its required fields."""
     if type_.kind == "timestamp":
         return 22
+    if type_.required:
+        if type_.smallest is None:
+            fields = [(name, part) for name, part in type_.fields.values() if name in type_.required]
+            type_.smallest = 2 + sum(len(name) + 4 + least(part) for name, part in fields)
+        return type_.smallest
     return {"bool": 4, "object": 2, "list": 2, "map": 2, "string": 2, "duration": 4}.get(type_.kind, 1)
 
 

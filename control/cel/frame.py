@@ -21,6 +21,14 @@ class Frame:
         if self.cost > self.limit:
             raise BudgetExceeded
 
+    def spend_on_items(self, count: int) -> None:
+        """Spend on the items of a list or map that is within another one, whose charge does not include them.
+
+        Values may share their parts, so that few literals make a value of exponential size. Unlike cel-go's, the cost of
+        comparing or printing one therefore includes all levels.
+        """
+        self.spend(1 + count // 8)
+
 
 Closure = Callable[[Frame], Any]
 

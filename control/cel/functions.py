@@ -8,6 +8,7 @@ from typing import Any
 
 from control.cel import patterns
 from control.cel.errors import EvaluationError, no_overload
+from control.cel.frame import Frame
 from control.cel.values import (
     NONE,
     Duration,
@@ -16,6 +17,7 @@ from control.cel.values import (
     TypeValue,
     Uint,
     equal,
+    equal_item,
     int64,
     kind_of,
     moment,
@@ -112,8 +114,8 @@ def negation(a: Any) -> bool:
     raise no_overload()
 
 
-def unequal(a: Any, b: Any) -> bool:
-    return not equal(a, b)
+def unequal(a: Any, b: Any, frame: Frame) -> bool:
+    return not equal(a, b, frame)
 
 
 _ORDERED = frozenset({int, Uint, float, str, bytes, bool, Timestamp, Duration})
@@ -145,11 +147,11 @@ def greater_equal(a: Any, b: Any) -> bool:
     return bool(a >= b)
 
 
-def contained(a: Any, b: Any) -> bool:
+def contained(a: Any, b: Any, frame: Frame) -> bool:
     if type(b) is dict:
         return type(a) is not bool and a in b if not isinstance(a, list | dict) else False
     if type(b) is list:
-        return any(equal(a, item) for item in b)
+        return any(equal_item(a, item, frame) for item in b)
     raise no_overload()
 
 
@@ -262,6 +264,8 @@ def _has_value(a: Any) -> bool:
     return a.present
 
 
+WITH_FRAME = frozenset("_==_ _!=_ @in indexOf lastIndexOf format sets.contains sets.equivalent sets.intersects".split())
+"""Functions whose last argument is the frame: they look at values within lists and maps, and spend on them."""
 FUNCTIONS: dict[str, Function] = {
     "_+_": add,
     "_-_": subtract,

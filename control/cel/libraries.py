@@ -10,14 +10,16 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from control.cel import formats
 from control.cel.conversions import plain_double, to_string
 from control.cel.errors import EvaluationError, no_overload
+from control.cel.frame import Frame
 from control.cel.functions import Function, less, pattern, text
 from control.cel.functions import add as plus
-from control.cel.values import NONE, Duration, Format, Optional, Uint, equal, kind_of
+from control.cel.values import NONE, Duration, Format, Optional, Uint, equal_item, kind_of
 from kube import names
 
 
@@ -35,22 +37,26 @@ def char_at(a: Any, at: Any) -> str:
     return str(a[at : at + 1])
 
 
-def index_of(a: Any, b: Any, start: Any = 0) -> int:
+def index_of(a: Any, b: Any, *more: Any) -> int:
+    *given, frame = more
     if type(a) is list:
-        return next((i for i, item in enumerate(a) if equal(item, b)), -1)
+        return next((i for i, item in enumerate(a) if equal_item(item, b, frame)), -1)
     text(a, b)
+    start = given[0] if given else 0
     _whole(start)
     if not 0 <= start <= len(a):
         raise EvaluationError(f"index out of range: {start}")
     return int(a.find(b, start))
 
 
-def last_index_of(a: Any, b: Any, start: Any = None) -> int:
+def last_index_of(a: Any, b: Any, *more: Any) -> int:
+    *given, frame = more
     if type(a) is list:
-        return next((i for i in range(len(a) - 1, -1, -1) if equal(a[i], b)), -1)
+        return next((i for i in range(len(a) - 1, -1, -1) if equal_item(a[i], b, frame)), -1)
     text(a, b)
-    if start is None:
+    if not given:
         return int(a.rfind(b))
+    start = given[0]
     _whole(start)
     if not 0 <= start <= len(a):
         raise EvaluationError(f"index out of range: {start}")
@@ -131,7 +137,7 @@ MOST_DIGITS = 1000
 _VERB = re.compile(r"%(?:\.([0-9]+))?([a-zA-Z%])")
 
 
-def format_(a: Any, values: Any) -> str:
+def format_(a: Any, values: Any, frame: Frame) -> str:
     """printf of CEL's strings library: %s %d %f %e %b %x %X %o, with a precision for %f and %e."""
     text(a)
     if type(values) is not list:
@@ -146,18 +152,20 @@ def format_(a: Any, values: Any) -> str:
             value = next(left)
         except StopIteration:
             raise EvaluationError(f"index {len(values)} out of range") from None
-        return _clause(verb, value, int(precision) if precision else 6)
+        shown = _clause(verb, value, int(precision) if precision else 6, frame)
+        frame.spend(len(shown) // 10)
+        return shown
 
     return _VERB.sub(one, a)
 
 
-def _clause(verb: str, value: Any, precision: int) -> str:
+def _clause(verb: str, value: Any, precision: int, frame: Frame) -> str:
     kind = type(value)
     number = kind in (int, Uint)
     if precision > MOST_DIGITS:
         raise EvaluationError(f"error during formatting: precision {precision} is greater than {MOST_DIGITS}")
     if verb == "s":
-        return _plain(value)
+        return _plain(value, frame)
     if verb == "d" and (number or (kind is float and not math.isfinite(value))):
         return plain_double(value) if kind is float else str(int(value))
     if verb in "fe" and (number or kind is float):
@@ -178,14 +186,26 @@ def _clause(verb: str, value: Any, precision: int) -> str:
     raise EvaluationError(f'could not parse formatting clause: unrecognized formatting clause "{verb}"')
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any, frame: Frame) -> str:
+    """Return a value as %s shows it; raises BudgetExceeded before the text becomes too long."""
     if value is None:
         return "null"
     if type(value) is list:
-        return "[" + ", ".join(_plain(item) for item in value) + "]"
+        return f"[{_joined((_plain(item, frame) for item in value), frame)}]"
     if type(value) is dict:
-        return "{" + ", ".join(sorted(f"{_plain(k)}: {_plain(v)}" for k, v in value.items())) + "}"
+        entries = (f"{_plain(k, frame)}: {_plain(v, frame)}" for k, v in value.items())
+        return f"{{{_joined(sorted(_spending(entries, frame)), frame)}}}"
     return to_string(value)
+
+
+def _spending(parts: Iterable[str], frame: Frame) -> Iterator[str]:
+    for part in parts:
+        frame.spend(len(part) // 10)
+        yield part
+
+
+def _joined(parts: Iterable[str], frame: Frame) -> str:
+    return ", ".join(_spending(parts, frame))
 
 
 def find(a: Any, expression: Any) -> str:
@@ -236,12 +256,16 @@ def _most(name: str, better: Function) -> Function:
     return function
 
 
-def sets_contain(a: Any, b: Any) -> bool:
-    return all(any(equal(x, y) for y in _items(a)) for x in _items(b))
+def sets_contain(a: Any, b: Any, frame: Frame) -> bool:
+    return all(any(equal_item(x, y, frame) for y in _items(a)) for x in _items(b))
 
 
-def sets_intersect(a: Any, b: Any) -> bool:
-    return any(any(equal(x, y) for y in _items(a)) for x in _items(b))
+def sets_equivalent(a: Any, b: Any, frame: Frame) -> bool:
+    return sets_contain(a, b, frame) and sets_contain(b, a, frame)
+
+
+def sets_intersect(a: Any, b: Any, frame: Frame) -> bool:
+    return any(any(equal_item(x, y, frame) for y in _items(a)) for x in _items(b))
 
 
 # -- named formats --------------------------------------------------------------------------------------------------
@@ -305,7 +329,7 @@ FUNCTIONS: dict[str, Function] = {
     "min": _most("min", less),
     "max": _most("max", lambda a, b: less(b, a)),
     "sets.contains": sets_contain,
-    "sets.equivalent": lambda a, b: sets_contain(a, b) and sets_contain(b, a),
+    "sets.equivalent": sets_equivalent,
     "sets.intersects": sets_intersect,
     "format.named": named_format,
     "validate": validate,

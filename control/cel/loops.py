@@ -24,9 +24,9 @@ def _each(visit: Visit, node: Loop) -> Callable[[Frame], Iterator[None]]:
         variables = frame.variables
         saved = [(name, variables[name]) for name in names if name in variables]
         if type(collection) is dict:
-            pairs = iter([(key, key if only else value) for key, value in collection.items()])
+            pairs = ((key, key) for key in collection) if only else iter(collection.items())
         elif type(collection) is list:
-            pairs = enumerate(list(collection))
+            pairs = enumerate(collection)
         else:
             raise no_overload()
         change = convert if convert is not None and not (only and type(collection) is dict) else None

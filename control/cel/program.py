@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from control import inline
 from control.cel import conversions, functions, kubernetes, libraries, times
-from control.cel.checker import Checker
+from control.cel.checker import Checker, TypeTooLarge
 from control.cel.compiler import compiled
 from control.cel.errors import BudgetExceeded, CompileError, EvaluationError, Issue
 from control.cel.estimate import estimate
@@ -111,4 +111,6 @@ def compile(expression: str, declarations: Declarations) -> Program:
         cost = estimate(tree)
     except RecursionError:
         raise CompileError(expression[:80], [Issue(0, "expression nests too deep")]) from None
+    except TypeTooLarge:
+        raise CompileError(expression[:80], [Issue(0, "the type of a part of the expression is too large")]) from None
     return Program(expression, result, frozenset(checker.used), cost, closure, declarations.variables)

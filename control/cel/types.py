@@ -11,9 +11,23 @@ class Type:
 
     `size` is the most that a value can hold (characters, items, entries), None if nothing says: cost estimates go by it.
     `unique` is the list type of Kubernetes, "set" or "map" with `keys`, whose values are equal in any order.
+    `required` are the names of fields that each value has in a request.
     """
 
-    __slots__ = ("_fields", "_resolve", "convert", "keys", "kind", "name", "params", "size", "unique")
+    __slots__ = (
+        "_fields",
+        "_resolve",
+        "convert",
+        "keys",
+        "kind",
+        "name",
+        "params",
+        "required",
+        "size",
+        "smallest",
+        "unique",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -26,9 +40,15 @@ class Type:
         unique: str = "",
         keys: tuple[str, ...] = (),
         convert: Callable[[Any], Any] | None = None,
+        required: frozenset[str] = frozenset(),
     ) -> None:
         self.kind, self.params, self.name, self.size = kind, params, name, size
+        self.required = required
+        self.smallest: int | None = None
+        """Bytes of the smallest JSON value, once computed (estimate.py)."""
         self.unique, self.keys = unique, keys
+        self.weight: int = 1 + sum(each.weight for each in params)
+        """Number of types that it consists of, shared ones counted each time: comparing or showing it visits so many."""
         self.convert = convert
         """Makes the CEL value of the JSON one, where they differ (times, durations, bytes, numbers)."""
         self._resolve = fields
@@ -148,7 +168,7 @@ def assignable(given: Type, wanted: Type, bound: dict[str, Type]) -> bool:
             bound[wanted.name] = given
             return True
         return False
-    if given.kind == "dyn" or wanted.kind == "dyn":
+    if given is wanted or given.kind == "dyn" or wanted.kind == "dyn":
         return True
     if given.kind == "null":
         return wanted.kind in ("null", "object", "timestamp", "duration", "optional", "quantity", "url", "ip", "cidr")

@@ -7,12 +7,14 @@ An int is CEL's int and a float its double; bool is never a number here.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from control.cel.errors import EvaluationError
+from control.cel.frame import Frame
 from kube.group_patterns import fullmatch
 
 MAX, MIN, MAX_UNSIGNED = (1 << 63) - 1, -(1 << 63), (1 << 64) - 1
@@ -170,26 +172,55 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(type(value)) or "object"
 
 
-def equal(a: Any, b: Any) -> bool:
-    """CEL's `==`: numbers compare across their types, anything else of different types is not equal."""
+def equal(a: Any, b: Any, frame: Frame) -> bool:
+    """CEL's `==`: numbers compare across their types, anything else of different types is not equal.
+
+    Raise BudgetExceeded if the values within lists and maps are too many.
+    """
     one, other = type(a), type(b)
     if one is other:
         if one is list:
-            return len(a) == len(b) and all(map(equal, a, b))
+            return len(a) == len(b) and all(map(equal_item, a, b, itertools.repeat(frame)))
         if one is dict:
-            return len(a) == len(b) and all(key in b and equal(value, b[key]) for key, value in a.items())
+            return len(a) == len(b) and all(key in b and equal_item(value, b[key], frame) for key, value in a.items())
         if one is Optional:
-            return a.present == b.present and equal(a.value, b.value)
+            return a.present == b.present and equal_item(a.value, b.value, frame)
         if one is Semver:
             return bool(a.order == b.order)
         return bool(a == b)
     return one in _NUMBERS and other in _NUMBERS and bool(a == b)
 
 
+def equal_item(a: Any, b: Any, frame: Frame) -> bool:
+    """Return whether items of lists or values of maps are equal; raises BudgetExceeded."""
+    kind = type(a)
+    if kind is list or kind is dict:
+        frame.spend_on_items(len(a))
+    elif kind is str:
+        return type(b) is str and bool(a == b)
+    return equal(a, b, frame)
+
+
 def size_of(value: Any) -> int:
     """Return what an operation on a value is charged by: its length, or 1."""
     kind = type(value)
     return len(value) if kind is str or kind is list or kind is dict or kind is bytes else 1
+
+
+def is_larger(value: Any, most: int) -> bool:
+    """Return whether a value, written out, has more than so many characters, items and entries."""
+    left, room = [value], most
+    while left and room >= 0:
+        found = left.pop()
+        kind = type(found)
+        if kind is list or kind is dict:
+            room -= len(found)
+            left += found if kind is list else [*found, *found.values()]
+        elif kind is Optional:
+            left.append(found.value)
+        else:
+            room -= size_of(found)
+    return room < 0
 
 
 def int64(value: int) -> int:

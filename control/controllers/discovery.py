@@ -45,8 +45,8 @@ class DiscoveredResource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Return the URL path of the collection or of one object; 400 for a name that no path can contain."""
-        place = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        """Return the URL path of the collection or of one object; 400 for names that no path can contain."""
+        place = f"/namespaces/{segment(namespace)}" if self.namespaced and namespace else ""
         return f"{self.root}{place}/{self.plural}" + (f"/{segment(name)}" if name else "")
 
 

@@ -17,7 +17,7 @@ from control.cel.errors import EvaluationError
 from control.cel.parser import RESERVED
 from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, list_of, map_of
 from control.cel.values import SECOND, Duration, Timestamp, parse_duration, parse_timestamp
-from control.schemas.schema import Schema
+from control.schemas.schema import MISSING, Schema
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS = RESERVED | {"true", "false", "null", "in"}
@@ -82,7 +82,12 @@ def type_of(schema: Schema, *, root: bool = False, name: str = "selfType") -> Ty
         if schema.additional is not None and not schema.properties and not root:
             item = type_of(schema.additional, root=schema.additional.embedded, name=f"{name}.@elem")
             return None if item is None else map_of(STRING, item, size=limits.get("maxProperties"))
-        return Type("object", name=name, fields=lambda: _fields(schema, root=root or schema.embedded, name=name))
+        return Type(
+            "object",
+            name=name,
+            fields=lambda: _fields(schema, root=root or schema.embedded, name=name),
+            required=_required(schema),
+        )
     if schema.type == "string":
         size = limits.get("maxLength")
         if schema.format in _FORMATS:
@@ -94,6 +99,12 @@ def type_of(schema: Schema, *, root: bool = False, name: str = "selfType") -> Ty
             return Type("string", size=max((len(one) for one in schema.enum if isinstance(one, str)), default=0))
         return STRING
     return {"boolean": BOOL, "integer": INT, "number": DOUBLE}.get(schema.type)
+
+
+def _required(schema: Schema) -> frozenset[str]:
+    """Return the required properties that no default fills in."""
+    parts = schema.properties
+    return frozenset(key for key in schema.required if key in parts and parts[key].default is MISSING)
 
 
 def _unique(schema: Schema) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from control.cel import CompileError, Program
 from control.cel import compile as compile_cel
-from control.cel.estimate import REQUEST_SIZE
+from control.cel.estimate import REQUEST_SIZE, least
 from control.cel.types import Type
 from control.schemas.celtypes import type_of
 from control.schemas.rules import declarations, normalized_path
@@ -179,16 +179,11 @@ def _bad_path(path: str, schema: Schema) -> str:
 
 
 def _cost(run: _Check, program: Program, type_: Type, where: _Where, path: str, name: str) -> None:
-    times = where.times if where.times is not None else max(1, REQUEST_SIZE // (_smallest(type_) + 1))
+    times = where.times if where.times is not None else max(1, REQUEST_SIZE // (least(type_) + 1))
     cost = min(program.estimated_cost * times, _MOST)
     run.costs.append((path, cost))
     if cost > RULE_LIMIT:
         run.found.append(errors.forbidden_field(path, _exceeded(name, cost, RULE_LIMIT)))
-
-
-def _smallest(type_: Type) -> int:
-    """Return the bytes of the smallest value that a place can hold."""
-    return {"object": 2, "string": 2, "list": 2, "map": 2, "bool": 4}.get(type_.kind, 1)
 
 
 def _exceeded(name: str, cost: int, limit: int) -> str:

@@ -4,9 +4,10 @@ A step of a handshake, the server's answer to the first message or the check of 
 millisecond, and several with large keys. OpenSSL releases the interpreter lock meanwhile, so other requests do not wait. An
 SSLProtocol computes a step whenever it has read something. So it is given a TLS object whose `do_handshake` only reports the
 outcome of the step before, and `HandshakeProtocol`, between it and the transport, has the step computed and then calls it
-again. The connection is not read meanwhile. Of one address, handshakes that have begun come first: their clients have shown
-that they continue, which those of a flood of first messages do not. A thread cannot be stopped: if the wait for a step ends,
-its slot is kept until the thread has returned.
+again, once for each read that ends a record. The connection is not read meanwhile. Of one address, the next `AHEAD` steps of
+handshakes that have begun come first: their clients have shown that they continue, which those of a flood of first messages
+do not. Further steps wait as first messages do, for a client may split its messages over thousands of records. A thread
+cannot be stopped: if the wait for a step ends, its slot is kept until the thread has returned.
 
 A client's handshakes (`kube/client_handshakes.py`) use the same classes. The first step of a client, its ClientHello, needs
 no data of the peer, and is computed immediately.
@@ -36,6 +37,8 @@ QUEUED = 8 * THREADS
 _executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tls-handshake")
 RECORD_BYTES = 16 << 10
 """The most that a TLS record has."""
+AHEAD = 3
+"""Steps of a handshake after the first that come before first messages; a client needs one or two."""
 Compute = Callable[[Callable[[], None]], Awaitable[None]]
 
 
@@ -45,11 +48,12 @@ async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContex
     records = Records(protocol, stepwise, server_side=True, stepwise=True)
     done = records.done
     assert done is not None, "not connected yet"
-    begun = False
+    steps = 0
 
     async def compute(step: Callable[[], None]) -> None:
-        nonlocal begun
-        ahead, begun = begun, True
+        nonlocal steps
+        ahead = 0 < steps <= AHEAD
+        steps += 1
         await slots.acquire(owner, ahead=ahead)
         await in_thread(_executor, step, slots.release)
 
@@ -161,10 +165,10 @@ class HandshakeProtocol(asyncio.BufferedProtocol):
         return self._inner.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what was read, and have the handshake's next step computed where it is not done."""
+        """Pass on what was read, and have the handshake's next step computed where it is not done and a record has ended."""
         self._inner.buffer_updated(nbytes)
         transport, done = self._transport, self._inner.done
-        if transport.is_closing() or done is None or done.done():
+        if transport.is_closing() or done is None or done.done() or not self._inner.complete:
             return
         transport.pause_reading()
         self._step = asyncio.get_running_loop().create_task(self._compute(), name="TLS handshake")

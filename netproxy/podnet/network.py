@@ -145,8 +145,12 @@ def with_pods(settings: FixedChainSettings, pod_cidrs: tuple[str, ...]) -> Fixed
 
 
 async def remove(config: ProxyConfig) -> None:
-    """Undo what was set up: routes, the tunnel, local addresses, the CNI configuration and the bridge."""
+    """Undo what was set up: routes, the tunnel, the CNI configuration and the bridge.
+
+    Another network's bridge may have the same name (flannel's has).
+    """
     await cluster_routes.remove_routes()
     await kernel_routes.remove()
     await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir, ready_file(config))
-    await cluster_routes.remove_link(config.pod_network.bridge)
+    if config.pod_network.enabled:
+        await cluster_routes.remove_link(config.pod_network.bridge)

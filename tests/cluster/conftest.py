@@ -14,32 +14,33 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.support.cluster import Cluster, cluster, eventually
 from tests.support.machines import Machines, machines
 
-SEVERAL = {
-    "test_control_planes",
-    "test_dual_stack",
+THREE = {
     "test_join",
     "test_machines_network",
     "test_node_failure",
-    "test_other_proxies",
     "test_security_check_worker",
-    "test_storage",
     "test_tasks_several_nodes",
 }
-"""Modules whose clusters have several machines, or are their own."""
+"""Modules of the cluster of three machines."""
+OWN = {"test_control_planes", "test_dual_stack", "test_other_network", "test_other_proxies", "test_storage"}
+"""Modules whose clusters are their own."""
 LAST = {"test_tasks"}
 """Modules of the shared cluster that the worker runs that has finished first, on a shared cluster of its own if need be."""
 _numbers = itertools.count(1)
 
 
 class Clusters(LoadScopeScheduling):
-    """Scheduler that assigns the tests of the shared cluster to one worker and those of all other clusters to another.
+    """Scheduler that assigns the tests of each cluster to one worker, and those with clusters of their own to a third.
 
-    Both wait most of the time, for instance until a node is given up, and clusters know nothing of each other.
+    They wait most of the time, for instance until a node is given up, and clusters know nothing of each other.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module = Path(nodeid.partition("::")[0]).stem
-        return "several" if module in SEVERAL else "last" if module in LAST else "shared"
+        for scope, modules in (("three", THREE), ("own", OWN), ("last", LAST)):
+            if module in modules:
+                return scope
+        return "shared"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -156,3 +156,33 @@ async def test_a_custom_scale_is_applied_to_the_place_of_its_replicas(both: Both
     mine = next(entry for entry in fleet["metadata"]["managedFields"] if entry["manager"] == "s")
     assert (mine["operation"], mine["apiVersion"], mine["subresource"]) == ("Apply", "example.com/v1", "scale")
     assert mine["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
+
+
+@pytest.mark.parametrize(
+    ("fleet", "status", "message"),
+    [
+        (
+            {"spec": {"replicas": "three"}},
+            400,
+            ".spec.replicas accessor error: three is of the type string, expected int64",
+        ),
+        ({"spec": {"replicas": ["9"] * 100}}, 400, "is of the type []interface {}, expected int64"),
+        ({"spec": {"replicas": "9" * 5000}}, 400, "is of the type string, expected int64"),
+        ({"spec": "three"}, 500, 'the spec replicas field ".spec.replicas" does not exist'),
+    ],
+)
+async def test_replicas_that_are_no_integer_are_reported(
+    both: Both, fleet: dict[str, Any], status: int, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, _ = both
+    body = {"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "odd"}, **fleet}
+    assert (await server.request("POST", FLEETS, body)).status == 201
+    merge = {"Content-Type": "application/merge-patch+json"}
+    scale = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "odd"}, "spec": {"replicas": 1}}
+    got = await server.request("GET", f"{FLEETS}/odd/scale")
+    patched = await server.request("PATCH", f"{FLEETS}/odd/scale", {"spec": {"replicas": 1}}, headers=merge)
+    for answer in (got, patched):
+        assert answer.status == status and message in answer.json["message"], answer.body[:300]
+        assert len(answer.body) < 1000
+    assert (await server.request("PUT", f"{FLEETS}/odd/scale", scale)).status in (200, 400, 500)
+    assert "Traceback" not in caplog.text

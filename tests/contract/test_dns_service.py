@@ -63,6 +63,37 @@ async def test_a_dns_of_the_operators_own_is_left_as_it_is(tmp_path: Path) -> No
         assert await slices(client) == {"kube-dns": ("IPv4", ["10.244.0.9"])}
 
 
+async def test_a_dns_of_the_operators_own_gets_the_name_and_the_address(tmp_path: Path) -> None:
+    async with api_server(tmp_path, service_cidr=SETTINGS.service_cidr) as api:
+        client = api.client()
+        await dns_service.remove(client)
+        await dns_service.ensure(client, SETTINGS)
+        await dns_service.remove(client)
+        assert await slices(client) == {}
+        spec = core_v1.ServiceSpec(
+            cluster_ip="10.96.0.10", selector={"k8s-app": "kube-dns"}, ports=[core_v1.ServicePort(name="dns", port=53)]
+        )
+        metadata = meta_v1.ObjectMeta(name="kube-dns", namespace="kube-system")
+        await client.create(core_v1.Service(metadata=metadata, spec=spec))
+        await client.create(slice_of("theirs", "IPv4", "10.244.0.9", manager="endpointslice-controller.k8s.io"))
+        await client.create(slice_of("kube-dns", "IPv4", "10.96.0.10", manager="wherry"))
+        await dns_service.remove(client)
+        assert (await client.get(core_v1.Service, "kube-dns", "kube-system")).spec.cluster_ip == "10.96.0.10"
+        assert await slices(client) == {"theirs": ("IPv4", ["10.244.0.9"])}, "nodes answer at that address no more"
+
+
+async def test_a_service_without_selector_that_is_not_wherrys_is_left(tmp_path: Path) -> None:
+    async with api_server(tmp_path, service_cidr=SETTINGS.service_cidr) as api:
+        client = api.client()
+        metadata = meta_v1.ObjectMeta(name="kube-dns", namespace="kube-system")
+        spec = core_v1.ServiceSpec(cluster_ip="10.96.0.10", ports=[core_v1.ServicePort(name="dns", port=53)])
+        await client.create(core_v1.Service(metadata=metadata, spec=spec))
+        await client.create(slice_of("by-hand", "IPv4", "192.0.2.53", manager="admin"))
+        await dns_service.remove(client)
+        assert (await client.get(core_v1.Service, "kube-dns", "kube-system")).spec.cluster_ip == "10.96.0.10"
+        assert await slices(client) == {"by-hand": ("IPv4", ["192.0.2.53"])}
+
+
 def slice_of(name: str, family: str, address: str, *, manager: str) -> discovery_v1.EndpointSlice:
     labels = {"kubernetes.io/service-name": "kube-dns", "endpointslice.kubernetes.io/managed-by": manager}
     return discovery_v1.EndpointSlice(

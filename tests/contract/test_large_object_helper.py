@@ -35,6 +35,11 @@ def finishing(helper: Helper, data: bytes = NEVER) -> Any:
     return helper.call("finish_create", CONFIGMAP, "default", data, True)
 
 
+def test_the_process_runs_the_code_of_the_server() -> None:
+    """Not that of another installation, or of the folder above, which others may write to."""
+    assert Path(helper_client._ROOT, "control/helper_client.py").samefile(helper_client.__file__)
+
+
 async def test_the_process_is_started_by_the_first_job_and_does_the_next_one_too(helper: Helper) -> None:
     assert helper.pid is None
     with pytest.raises(StatusError, match=r"metadata\.name: Invalid value"):

@@ -229,6 +229,26 @@ async def test_a_custom_kind_can_be_the_parameter(server: ApiUnderTest) -> None:
     assert (await create(server, "x", {"a": "", "b": ""})).status == 422
 
 
+async def audited(server: ApiUnderTest, note: str) -> Object:
+    """Return the annotations of the audit event with this one."""
+    async with asyncio.timeout(30):
+        while True:
+            for line in (server.directory / "audit.log").read_text().splitlines():
+                found: Object = json.loads(line).get("annotations", {})
+                if note in found:
+                    return found
+            await asyncio.sleep(0.05)
+
+
+async def test_a_policy_cannot_replace_what_the_audit_log_says_of_the_authorization(server: ApiUnderTest) -> None:
+    notes = [{"key": key, "valueExpression": "'forged'"} for key in ("decision", "reason", "other")]
+    await establish(server, {"auditAnnotations": notes}, name="authorization.k8s.io")
+    assert (await create(server, "forged")).status == 201
+    found = await audited(server, "authorization.k8s.io/other")
+    assert found["authorization.k8s.io/decision"] == "allow" and found["authorization.k8s.io/other"] == "forged"
+    assert "forged" not in found["authorization.k8s.io/reason"]
+
+
 async def test_warnings_and_notes_let_the_request_pass(server: ApiUnderTest) -> None:
     spec = {
         "validations": [{"expression": "false", "message": "never good"}],
@@ -240,16 +260,7 @@ async def test_warnings_and_notes_let_the_request_pass(server: ApiUnderTest) -> 
     shown = "ValidatingAdmissionPolicy 'rule' with binding 'rule-everywhere'"
     assert made.headers["Warning"] == f'299 - "Validation failed for {shown}: never good"'
 
-    def noted() -> Object:
-        for line in (server.directory / "audit.log").read_text().splitlines():
-            found: Object = json.loads(line).get("annotations", {})
-            if "rule/name" in found:
-                return found
-        return {}
-
-    async with asyncio.timeout(30):
-        while not (found := noted()):
-            await asyncio.sleep(0.05)
+    found = await audited(server, "rule/name")
     assert found["rule/name"] == "it is noted"
     [failure] = json.loads(found["validation.policy.admission.k8s.io/validation_failure"])
     assert failure["message"] == "never good" and failure["validationActions"] == ["Warn", "Audit"]
@@ -436,6 +447,18 @@ async def test_a_json_patch_whose_test_fails_changes_nothing_and_the_others_are_
     mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches]
     await establish(server, {"mutations": mutations}, kind=MUTATING)
     assert (await create(server, "m")).json["data"] == {"a": "1", "made": "x"}
+
+
+async def test_a_mutation_whose_values_share_their_parts_is_refused_before_it_is_written_out(
+    server: ApiUnderTest,
+) -> None:
+    shared = "['x']" + ".map(v, [v, v, v, v, v, v, v, v, v, v])" * 9
+    expression = f"[JSONPatch{{op: 'add', path: '/data/made', value: {shared}}}]"
+    await establish(
+        server, {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]}, kind=MUTATING
+    )
+    refused = await create(server, "m")
+    assert refused.status == 403 and "the result has more than" in refused.json["message"], refused.body[:300]
 
 
 async def test_webhooks_are_called_only_if_their_match_conditions_hold(

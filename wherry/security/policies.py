@@ -12,6 +12,8 @@ _YOURS = "depends on you"
 
 
 def _enforced(facts: Facts) -> CheckResult:
+    if not facts.settings.own_pod_network:
+        return judge("pods have the network of another CNI plugin", "a plugin that enforces them (flannel does not)")
     daemon = "netproxy" if facts.settings.own_proxy else "dns"
     if not facts.sockets(daemon):
         return failed(f"wherry-{daemon}, which enforces them, is not running", "`wherry up`")

@@ -1,7 +1,8 @@
 """Creates a pod's sandbox before its containers, and replaces it if it died or no longer matches the pod.
 
 Volumes are set up while the runtime creates the sandbox, because they are independent. Often the first sign of a dead
-sandbox is a container that cannot be started in it.
+sandbox is a container that cannot be started in it. Without a pod network only pods of the host network get a sandbox, so that
+a CNI plugin can be installed by one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from kube.events import NORMAL, WARNING
 
 log = logging.getLogger(__name__)
 
+NETWORK_SECONDS = 1.0
+"""Seconds between checks whether there is a pod network (upstream's back-off of transient errors)."""
 _READS, _READ_SECONDS = 4, 0.01  # the runtime records an exit some milliseconds after it
 
 
@@ -56,6 +59,8 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
     """Create the pod's sandbox, while its volumes are set up; True if it is ready."""
     state, deps = ctx.state, ctx.deps
     pod = state.resize.allocated
+    if not pod.spec.host_network and not _has_network(ctx):
+        return False
     try:
         handler = deps.runtime_handler(pod.spec.runtime_class_name) if pod.spec.runtime_class_name else ""
     except KeyError:
@@ -106,6 +111,17 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
         if not volumes.done():
             volumes.cancel()
             await asyncio.gather(volumes, return_exceptions=True)
+
+
+def _has_network(ctx: PodContext) -> bool:
+    """Return whether there is a pod network; otherwise report that once, and check again soon (kubelet.go, SyncPod)."""
+    state, problem = ctx.state, ctx.deps.node.network_problem
+    if problem:
+        if problem != state.network_problem:
+            ctx.reporter.event(WARNING, "NetworkNotReady", f"network is not ready: {problem}")
+        state.step_back_off.retry_at[SANDBOX] = ctx.deps.monotonic() + NETWORK_SECONDS
+    state.network_problem = problem
+    return not problem
 
 
 def _report_addresses(ctx: PodContext) -> None:

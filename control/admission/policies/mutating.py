@@ -20,6 +20,7 @@ from control.admission.policies.evaluation import Evaluation
 from control.admission.versions import keep_identity, shape_of, shown_as, taken_back
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
+from control.cel.values import is_larger
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from control.patch.apply.merge import merge
@@ -113,11 +114,19 @@ class MutatingAdmissionPolicy(Plugin):
 
 
 _NOT_CONCERNED = object()
+MOST = 3 * 1024 * 1024
+"""Characters, items and entries of a result together: values may share their parts, so that it can be much larger than its
+expression's cost. A request has so many bytes at most."""
 
 
 def _result(match: PolicyMatch, mutation: Mutation, given: Object) -> Any:
     evaluation = Evaluation(match.policy, given)
-    return evaluation.value(mutation.program) if evaluation.concerns() else _NOT_CONCERNED
+    if not evaluation.concerns():
+        return _NOT_CONCERNED
+    result = evaluation.value(mutation.program)
+    if is_larger(result, MOST):
+        raise EvaluationError(f"the result has more than {MOST} characters")
+    return result
 
 
 def _operation(given: Any) -> Object:

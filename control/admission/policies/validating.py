@@ -110,7 +110,7 @@ class ValidatingAdmissionPolicy(Plugin):
             except (CompileError, EvaluationError) as error:
                 text = f"error: {error}"
             if isinstance(text, str):
-                attributes.annotations[f"{match.policy.name}/{key}"] = text
+                attributes.annotations.setdefault(f"{match.policy.name}/{key}", text)
 
     @staticmethod
     def _note(match: PolicyMatch, failures: list[_Failure], attributes: Attributes) -> None:

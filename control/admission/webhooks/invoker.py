@@ -83,7 +83,7 @@ class WebhookInvoker:
             WEBHOOK_REJECTIONS.add("no_error", *labels, str(code), kind)
         attributes.warnings += [text[:256] for text in verdict.warnings]
         for key, value in verdict.annotations.items():
-            attributes.annotations[f"{invocation.name}/{key}"] = value
+            attributes.annotations.setdefault(f"{invocation.name}/{key}", value)
         if not verdict.allowed:
             raise refusal(invocation.name, verdict.status)
         return verdict

@@ -15,6 +15,7 @@ from control.controllers.discovery import DiscoveredResource
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.json_object import Object
+from kube.names import dns1123_label
 
 PART_OF = "applyset.kubernetes.io/part-of"
 ID = "applyset.kubernetes.io/id"
@@ -111,13 +112,13 @@ class Parent:
 
     @classmethod
     def read(cls, found: core_v1.ConfigMap) -> Parent:
-        """Read a ConfigMap; whatever is missing in it is empty."""
+        """Read a ConfigMap; what is missing in it is empty, what can be no namespace is left out."""
         annotations, data = found.metadata.annotations, found.data
         count = data.get("objects", "")
         return cls(
             addon=found.metadata.labels.get(ADDON, ""),
             kinds=frozenset(GroupKind.parse(text) for text in _listed(annotations, GROUP_KINDS)),
-            namespaces=frozenset(_listed(annotations, NAMESPACES)),
+            namespaces=frozenset(each for each in _listed(annotations, NAMESPACES) if not dns1123_label(each)),
             file=data.get("file", ""),
             content=data.get("content", ""),
             server=data.get("server", ""),

@@ -29,7 +29,6 @@ class _Manager(msgspec.Struct):
 
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
-    namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
@@ -94,7 +93,7 @@ async def listed(
                 raise
             items = answered(data, _List, path).items or ()
             async for each in decoded(items, _Object, path):
-                member = _member(resource, each.metadata)
+                member = _member(resource, namespace, each.metadata)
                 found[member.key] = member
     return found
 
@@ -108,7 +107,7 @@ async def read(client: Client, resource: DiscoveredResource, namespace: str, nam
         if error.not_found:
             return None
         raise
-    return _member(resource, answered(data, _Object, path).metadata)
+    return _member(resource, namespace, answered(data, _Object, path).metadata)
 
 
 def identity(data: bytes, path: str) -> tuple[str, str]:
@@ -133,9 +132,10 @@ async def delete(client: Client, member: Member) -> None:
             raise
 
 
-def _member(resource: DiscoveredResource, metadata: _Metadata) -> Member:
+def _member(resource: DiscoveredResource, namespace: str, metadata: _Metadata) -> Member:
+    """`namespace` is that of the request: an extension server may answer with another."""
     return Member(
-        Key(GroupKind.of(resource), metadata.namespace if resource.namespaced else "", metadata.name),
+        Key(GroupKind.of(resource), namespace if resource.namespaced else "", metadata.name),
         resource,
         metadata.uid,
         metadata.resource_version,

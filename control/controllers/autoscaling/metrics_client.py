@@ -120,7 +120,7 @@ class MetricsClient:
         return usages
 
     async def _list(self, listed: ListedUsage, namespace: str, selector: str) -> None:
-        path, query = f"{RESOURCE_ROOT}/namespaces/{namespace}/pods", {"labelSelector": selector}
+        path, query = f"{RESOURCE_ROOT}/namespaces/{segment(namespace)}/pods", {"labelSelector": selector}
         try:
             with _failures_of("resource"):
                 listed.items = await self._get(path, query, _PodUsage)
@@ -141,7 +141,7 @@ class MetricsClient:
     async def pods(self, metric: Identifier, namespace: str, selector: str) -> dict[str, PodMetric]:
         """Return a custom metric of each pod."""
         query = {"labelSelector": selector, "metricLabelSelector": selector_text(metric)}
-        items = await self._custom(f"/namespaces/{namespace}/pods/*/{segment(metric.name)}", query)
+        items = await self._custom(f"/namespaces/{segment(namespace)}/pods/*/{segment(metric.name)}", query)
         with _failures_of("custom"):
             return {
                 item.described_object.name: PodMetric(
@@ -152,9 +152,9 @@ class MetricsClient:
 
     async def object(self, metric: Identifier, namespace: str, resource: str, name: str) -> int:
         """Return a custom metric of one object in a namespace, or of that namespace; `resource` is plural and group."""
-        path = f"/namespaces/{namespace}/{resource}/{segment(name)}/{segment(metric.name)}"
+        path = f"/namespaces/{segment(namespace)}/{resource}/{segment(name)}/{segment(metric.name)}"
         if resource == "namespaces":  # its own one, whatever the name: references lead out of no namespace
-            path = f"/namespaces/{namespace}/metrics/{segment(metric.name)}"
+            path = f"/namespaces/{segment(namespace)}/metrics/{segment(metric.name)}"
         items = await self._custom(path, {"metricLabelSelector": selector_text(metric)})
         with _failures_of("custom"):
             return milli(items[0].value)
@@ -176,7 +176,7 @@ class MetricsClient:
 
     async def external(self, metric: Identifier, namespace: str) -> int:
         """Return the sum of an external metric's values."""
-        path = f"{EXTERNAL_ROOT}/namespaces/{namespace}/{segment(metric.name)}"
+        path = f"{EXTERNAL_ROOT}/namespaces/{segment(namespace)}/{segment(metric.name)}"
         with _failures_of("external"):
             items = await self._get(path, {"labelSelector": selector_text(metric)}, _Value)
             if not items:

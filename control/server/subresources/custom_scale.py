@@ -27,11 +27,11 @@ def _paths(server: Verbs, resource: Resource) -> Object:
 
 
 def scale_of(obj: Object, paths: Object) -> Object:
-    """Return a custom resource's Scale; raises 500 if it has no replicas."""
-    replicas = jsonpath.get(jsonpath.plain(paths["specReplicasPath"]), obj)
+    """Return a custom resource's Scale; raises 500 if it has no replicas, 400 for replicas that are no integer."""
+    replicas = _integer(obj, paths["specReplicasPath"])
     if replicas is None:
         raise errors.internal(f'the spec replicas field "{paths["specReplicasPath"]}" does not exist')
-    status: Object = {"replicas": int(jsonpath.get(jsonpath.plain(paths["statusReplicasPath"]), obj) or 0)}
+    status: Object = {"replicas": _integer(obj, paths["statusReplicasPath"]) or 0}
     selector = jsonpath.get(jsonpath.plain(paths.get("labelSelectorPath") or ""), obj)
     if isinstance(selector, str) and selector:
         status["selector"] = selector
@@ -39,9 +39,23 @@ def scale_of(obj: Object, paths: Object) -> Object:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {part: obj["metadata"][part] for part in _KEPT if part in obj["metadata"]},
-        "spec": {"replicas": int(replicas)} if replicas else {},
+        "spec": {"replicas": replicas} if replicas else {},
         "status": status,
     }
+
+
+_GO_TYPES = {str: "string", bool: "bool", float: "float64", list: "[]interface {}", dict: "map[string]interface {}"}
+_LONGEST = 100
+
+
+def _integer(obj: Object, path: str) -> int | None:
+    """Return an integer of a custom resource, None if it is absent; raises 400 for anything else (scaleFromCustomResource)."""
+    found = jsonpath.get(jsonpath.plain(path), obj)
+    if found is None or type(found) is int:
+        return found
+    shown = found[:_LONGEST] if isinstance(found, str) else _GO_TYPES.get(type(found), "value")
+    text = f"{path} accessor error: {shown} is of the type {_GO_TYPES.get(type(found), 'unknown')}, expected int64"
+    raise errors.bad_request(text)
 
 
 async def get(server: Verbs, request: Request, resource: Resource) -> Answer:
@@ -108,5 +122,7 @@ def _scaled(obj: Object, scale: Object, name: str, paths: Object) -> Object:
     place = obj
     for part in above:
         place = place.setdefault(part, {})
+        if not isinstance(place, dict):
+            raise errors.bad_request(f"{paths['specReplicasPath']} leads through a value that is no object")
     place[last] = replicas
     return obj

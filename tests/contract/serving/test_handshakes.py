@@ -264,6 +264,67 @@ async def test_a_handshake_in_many_small_pieces_is_ended(contexts: tuple[ssl.SSL
         client.socket.close()
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each step that waits for a thread: whether it comes before first messages."""
+    found, acquire = list[bool](), Slots.acquire
+
+    async def noted(slots: Slots, owner: str, *, ahead: bool = False) -> None:
+        found.append(ahead)
+        await acquire(slots, owner, ahead=ahead)
+
+    monkeypatch.setattr(Slots, "acquire", noted)
+    return found
+
+
+async def test_parts_of_a_record_are_no_steps(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], asked: list[bool]
+) -> None:
+    """A client that sends a record byte by byte keeps no thread busy, and no other client waiting."""
+    listening, shaken = socket.create_server(("127.0.0.1", 0)), list[str]()
+    async with serving(contexts[0], listening, shaken), asyncio.timeout(60):
+        client = HalfDone(contexts[1], listening.getsockname())
+        await client.answered()
+        assert asked == [False]
+        client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(500):
+            client.finish(start, start + 1)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        assert len(asked) <= 2, "only the record that ends in these bytes (TLS 1.3: change_cipher_spec)"
+        client.finish(500)
+        while not shaken:
+            await asyncio.sleep(0)
+        client.socket.close()
+
+
+async def test_a_few_steps_of_a_handshake_come_before_first_messages(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], asked: list[bool]
+) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    async with serving(contexts[0], listening), asyncio.timeout(60):
+        with socket.create_connection(listening.getsockname()) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for number, byte in enumerate(client_hello()[5:25], 1):
+                client.sendall(bytes((22, 3, 1, 0, 1, byte)))  # a record of one byte
+                while len(asked) < number:
+                    await asyncio.sleep(0)
+        assert asked == [False, *[True] * handshakes.AHEAD, *[False] * (19 - handshakes.AHEAD)]
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff\x01"])
+async def test_what_is_no_tls_ends_the_connection_at_once(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], sent: bytes
+) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    async with serving(contexts[0], listening, head_timeout=3600), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(sent)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.transport.abort()
+
+
 async def test_a_client_that_goes_within_its_handshake_leaves_nothing(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
@@ -339,6 +400,7 @@ async def test_a_connection_that_is_closed_during_a_step_raises_nothing() -> Non
         buffer_updated=lambda nbytes: None,
         go_on=lambda: False,
         done=asyncio.get_running_loop().create_future(),
+        complete=True,
     )
     protocol = handshakes.HandshakeProtocol(inner, tls, compute, "192.0.2.1")  # type: ignore[arg-type]
     protocol.connection_made(ClosedTransport())  # type: ignore[arg-type]

@@ -168,7 +168,7 @@ async def test_leftovers_are_removed_beside_containers_of_large_environments(con
         state=containerd.folder / "state",
         reservations=containerd.folder / "ipam/test",
         network=containerd.folder / "net.d/10-test.conflist",
-        plugins=Path(CNI_PLUGINS),
+        plugins=(Path(CNI_PLUGINS),),
     )
     async with Client(containerd.endpoint) as client:
         await answers(client)

@@ -47,7 +47,7 @@ def own(daemon: Containerd) -> OwnContainerd:
         state=daemon.folder / "state",
         reservations=daemon.folder / "ipam/test",
         network=daemon.folder / "net.d/10-test.conflist",
-        plugins=Path(CNI_PLUGINS),
+        plugins=(Path(CNI_PLUGINS),),
     )
 
 
@@ -184,7 +184,7 @@ def slow_network(daemon: Containerd) -> tuple[OwnContainerd, Path]:
         (plugins / plugin.name).symlink_to(plugin)
     (plugins / "slow").write_text(SLOW % reached)
     (plugins / "slow").chmod(0o755)
-    of = replace(own(daemon), plugins=plugins)
+    of = replace(own(daemon), plugins=(plugins,))
     network = json.loads(of.network.read_text())
     network["plugins"].append({"type": "slow"})
     of.network.write_text(json.dumps(network))

@@ -36,7 +36,7 @@ def own(folder: Path) -> OwnContainerd:
         state=folder / "state",
         reservations=folder / "ipam",
         network=folder / "net.conflist",
-        plugins=folder,
+        plugins=(folder,),
         results=folder / "results",
     )
 

@@ -67,3 +67,36 @@ def test_a_host_path_may_be_as_deep_as_a_path_can_name(tmp_path: Path) -> None:
         assert hostpath.prepare(str(path), "DirectoryOrCreate") == path and path.is_dir()
     finally:
         cleanup.remove_tree(tmp_path / "top")  # pytest's own removal recurses
+
+
+@pytest.mark.parametrize("parts", [2048, 300_000])
+def test_a_path_is_at_most_as_long_as_the_kernel_allows(
+    tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(os, "readlink", lambda path: _no_link(looked, path))
+    for function in (
+        lambda: symlinks.resolve(tmp_path / ("a/" * parts)),
+        lambda: subpath.bind(tmp_path, "a/" * parts, tmp_path / "target", mounts.MountTable(tmp_path)),
+        lambda: look_up(tmp_path, "a/" * parts),
+    ):
+        with pytest.raises(OSError) as raised:
+            function()
+        assert raised.value.errno == errno.ENAMETOOLONG and len(str(raised.value)) < 100
+    assert len(looked) < 100, "only the volume's own path is looked at"
+
+
+def _no_link(looked: list[str], path: str) -> str:
+    looked.append(path)
+    raise OSError(errno.EINVAL, "no link")
+
+
+def test_links_together_lead_through_a_limited_number_of_parts(tmp_path: Path) -> None:
+    (tmp_path / "end").mkdir()
+    for number in range(symlinks.MAX_LINKS):
+        target = f"l{number + 1}" if number + 1 < symlinks.MAX_LINKS else "end"
+        (tmp_path / f"l{number}").symlink_to("end/../" * 200 + target)
+    with pytest.raises(OSError) as raised:
+        symlinks.resolve(tmp_path / "l0")
+    assert raised.value.errno == errno.ENAMETOOLONG
+    assert symlinks.resolve(tmp_path / f"l{symlinks.MAX_LINKS - 9}") == tmp_path / "end"

@@ -31,11 +31,22 @@ def test_the_folders_are_those_of_its_configuration(plugins: Path) -> None:
     assert reported is not None
     assert str(reported.root) == configured["root"] and str(reported.state) == configured["state"]
     assert str(reported.socket) == configured["grpc"]["address"]
-    assert str(reported.plugins) == cri["cni"]["bin_dir"] == str(plugins)
+    assert list(map(str, reported.plugins)) == [cri["cni"]["bin_dir"]] == [str(plugins)]
     assert str(reported.network.parent) == cri["cni"]["conf_dir"]
     assert cri["netns_mounts_under_state_dir"] and reported.namespaces.is_relative_to(reported.state)
 
 
 def test_an_agent_starts_on_a_machine_that_has_lost_its_cni_plugins(plugins: Path) -> None:
     reported = own_containerd(Settings(prefix="/srv/one"))
-    assert reported is not None and reported.plugins == plugins
+    assert reported is not None and reported.plugins == (plugins,)
+
+
+@pytest.mark.parametrize("network", ["wherry", "none"])
+def test_the_agent_searches_plugins_as_the_runtime_does(network: str, tmp_path: Path) -> None:
+    settings = Settings(prefix=str(tmp_path), pod_network=network)
+    (tmp_path / "bridge").touch()
+    reported = own_containerd(settings)
+    configured = tomllib.loads(containerd.configuration(settings, bin_dirs=True))
+    assert reported is not None
+    cni = configured["plugins"]["io.containerd.grpc.v1.cri"]["cni"]
+    assert list(map(str, reported.plugins)) == cni["bin_dirs"] and "bin_dir" not in cni

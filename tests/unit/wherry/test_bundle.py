@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wherry import bundle
-from wherry.bundle import IMAGES, PACKAGES, Manifest
+from wherry.bundle import IMAGES, PACKAGES, Manifest, Member
 from wherry.errors import WherryError
 from wherry.main import app
 
@@ -55,6 +56,10 @@ def manifest_with(**changed: Any) -> Callable[[dict[str, bytes]], None]:
     def change(members: dict[str, bytes]) -> None:
         content = json.loads(members["manifest.json"]) | changed
         members["manifest.json"] = json.dumps(content).encode()
+        with contextlib.suppress(KeyError, TypeError):
+            members["SHA256SUMS"] = bundle._sums(
+                members["manifest.json"], [Member(**each) for each in content["files"]]
+            )
 
     return change
 
@@ -78,12 +83,18 @@ def test_the_sums_are_those_of_sha256sum(made: Path) -> None:
         file = tar.extractfile("SHA256SUMS")
         assert file is not None
         lines = file.read().decode().splitlines()
-    assert lines == [f"{hashlib.sha256(content).hexdigest()}  {path}" for path, content in SOURCES.items()]
+        manifest = tar.extractfile("manifest.json")
+        assert manifest is not None
+        files = {"manifest.json": manifest.read(), **SOURCES}
+    assert lines == [f"{hashlib.sha256(content).hexdigest()}  {path}" for path, content in files.items()]
 
 
 def test_the_digest_stands_for_the_whole_bundle(made: Path) -> None:
     digest = verified(made).digest
     assert verified(made, digest).digest == digest
+    with tarfile.open(made) as tar:
+        file = tar.extractfile("SHA256SUMS")
+        assert file is not None and hashlib.sha256(file.read()).hexdigest() == digest, "what sha256sum computes"
     other = rewritten(made, manifest_with(version="1.2.4"))
     with pytest.raises(WherryError, match=f"the bundle has the SHA-256 {verified(other).digest}, not the one given"):
         verified(other, digest)
@@ -118,6 +129,8 @@ FILE = {"path": "packages/b.deb", "size": 0, "sha256": hashlib.sha256(b"").hexdi
         (lambda members: members.update({"packages/more.deb": b""}), "does not name: 'packages/more.deb'"),
         (lambda members: members.update({"packages/b.deb": b"longer"}), "packages/b.deb of the bundle is damaged"),
         (lambda members: members.update({"images/web.tar": b"egami"}), "images/web.tar of the bundle is damaged"),
+        (lambda members: members.update({"SHA256SUMS": b"anything"}), "SHA256SUMS of the bundle is not that of"),
+        (lambda members: members.update({"SHA256SUMS": members["SHA256SUMS"] + b"\n"}), "SHA256SUMS of the bundle"),
         (lambda members: members.update({"manifest.json": b"[]"}), "manifest.json cannot be read"),
         (lambda members: members.update({"manifest.json": b"[" * 100_000}), "manifest.json cannot be read"),
         (lambda members: members.update({"manifest.json": b" " * (2 << 20)}), "manifest.json is too large"),
@@ -205,3 +218,11 @@ def test_a_bundle_for_another_architecture_is_refused(tmp_path: Path, monkeypatc
     done = CliRunner().invoke(app, ["bundle", "load", str(tmp_path / "out"), "--prefix", str(tmp_path / "machine")])
     assert "the bundle is for s390x, and this machine is" in str(done.exception)
     assert not (tmp_path / "machine").exists()
+
+
+def test_a_digest_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unset variable of a shell must not mean that nothing is compared."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    for digest in ("", "abc", "0" * 63, "0" * 65):
+        done = CliRunner().invoke(app, ["bundle", "load", str(tmp_path / "none"), "--sha256", digest])
+        assert "is no SHA-256" in str(done.exception), digest

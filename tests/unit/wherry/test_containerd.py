@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -36,6 +37,26 @@ def test_nothing_of_it_is_where_another_containerd_has_its_own(configuration: di
     assert "/srv/one/run/wherry/nri.sock" in found
     plugins = str(cni_plugins.FOLDERS[0])
     assert [path for path in found if not path.startswith(("/srv/one/", plugins))] == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "several"),
+    [
+        ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3", False),
+        ("containerd github.com/containerd/containerd v1.7.27 05044ec0a9a7", False),
+        ("containerd github.com/containerd/containerd/v2 v2.0.5 fb4c30d4", False),
+        ("containerd github.com/containerd/containerd/v2 2.1.9+unknown ", True),
+        ("containerd github.com/containerd/containerd/v2 v3.0.0 abc", True),
+        ("", False),
+    ],
+)
+def test_the_installed_version_decides_whether_several_folders_of_plugins_are_searched(
+    monkeypatch: pytest.MonkeyPatch, printed: str, several: bool
+) -> None:
+    monkeypatch.setattr(containerd.shutil, "which", lambda program: f"/usr/bin/{program}")
+    done = subprocess.CompletedProcess([], 0, printed, "")
+    monkeypatch.setattr(containerd.subprocess, "run", lambda *_, **__: done)
+    assert containerd.has_bin_dirs() is several
 
 
 @pytest.mark.parametrize(

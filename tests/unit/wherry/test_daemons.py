@@ -47,10 +47,37 @@ def test_dns_and_the_pod_network_run_in_one_process_each(proxy: str, dns: str, e
 
 
 @pytest.mark.parametrize(
+    ("options", "expected", "dns", "pods"),
+    [
+        ({"pod_network": "none"}, ["netproxy"], 1, 0),
+        ({"pod_network": "none", "dns": "alone"}, ["netproxy", "dns"], 1, 0),
+        ({"pod_network": "none", "proxy": "none"}, ["dns"], 1, 0),
+        ({"pod_network": "none", "proxy": "none", "dns": "none"}, [], 0, 0),
+        ({"pod_network": "none", "cluster_dns": "none"}, ["netproxy"], 0, 0),
+        ({"dns": "none"}, ["netproxy"], 0, 1),
+        ({"dns": "alone", "cluster_dns": "none"}, ["netproxy"], 0, 1),
+        ({"proxy": "none", "dns": "none"}, ["dns"], 0, 1),
+    ],
+    ids=str,
+)
+def test_parts_of_the_network_that_others_have_run_nowhere(
+    options: dict[str, str], expected: list[str], dns: int, pods: int
+) -> None:
+    settings = complete(Settings(**options), "192.0.2.1")
+    assert list(daemons.roles(settings)) == ["control", "agent", *expected]
+    make = {"netproxy": proxy_config, "dns": dns_config}
+    made = [make[daemon](settings, ProxyConfig()) for daemon in expected]
+    assert [each.dns.enabled for each in made].count(True) == dns
+    assert [each.pod_network.enabled for each in made].count(True) == pods
+    assert dns or not any(each.dns.addresses for each in made), "nothing is done for addresses of another DNS"
+
+
+@pytest.mark.parametrize(
     ("settings", "option"),
     [
         (Settings(proxy="kube"), "--proxy kube"),
         (Settings(dns="no"), "--dns no"),
+        (Settings(pod_network="flannel"), "--pod-network flannel: it is either wherry or none"),
         (Settings(proxy="upstream", proxy_mode="auto"), "--proxy-mode auto"),
     ],
 )

@@ -30,7 +30,10 @@ def paths(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def test_what_up_writes_is_for_root_alone_whatever_the_mask(tmp_path: Path, mask: int) -> None:
+def test_what_up_writes_is_for_root_alone_whatever_the_mask(
+    tmp_path: Path, mask: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containerd, "has_bin_dirs", lambda: False)
     settings = installation(tmp_path)
     file_modes.make_folders(settings)
     settings.save()

@@ -53,6 +53,13 @@ def test_ufw_on_legacy_tables_is_reported_by_its_file() -> None:
     )
 
 
+def test_the_tunnel_and_the_bridge_of_wherrys_network_are_not_opened_for_another() -> None:
+    (found,) = judge([IPTABLES_INPUT], Settings(pod_network="none"))
+    assert "10250" in found.fix and "8472" not in found.fix
+    (found,) = judge([Chain("inet", "firewalld", "filter_INPUT", "input")], Settings(pod_network="none"))
+    assert "10.244.0.0/16" in found.fix and "cni0" not in found.fix
+
+
 def test_only_what_this_machine_serves_is_opened() -> None:
     (found,) = judge([IPTABLES_INPUT], Settings(role="worker", node_routes="host-gw"))
     assert "10250" in found.fix

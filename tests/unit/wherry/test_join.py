@@ -23,7 +23,13 @@ from wherry.settings import Settings
 SERVER = "https://192.0.2.1:6443"
 WORKER = Credentials(SERVER, Token("abcdef", "0123456789abcdef"), "sha256:" + "ab" * 32)
 MEMBER = Credentials(WORKER.server, WORKER.token, WORKER.pin, "ab" * 32)
-SHARED = {"pod_cidr": "10.50.0.0/16", "service_cidr": "10.60.0.0/16", "cluster_dns": "10.60.0.10", "store": "sqlite"}
+SHARED = {
+    "pod_cidr": "10.50.0.0/16",
+    "service_cidr": "10.60.0.0/16",
+    "cluster_dns": "10.60.0.10",
+    "pod_network": "none",
+    "store": "sqlite",
+}
 
 
 @pytest.fixture
@@ -76,6 +82,7 @@ async def test_settings_published_by_the_cluster_are_used(
         "10.60.0.0/16",
         "10.60.0.10",
     )
+    assert settings.pod_network == "none"
     assert settings.layout.settings.exists() and undone == []
     for path in (settings.layout.agent_kubeconfig, settings.layout.netproxy_kubeconfig):
         assert path.stat().st_mode & 0o777 == 0o600

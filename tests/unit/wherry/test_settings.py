@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from wherry import settings
+from wherry import configuration, settings
 from wherry.errors import WherryError
 from wherry.settings import Settings, complete
 
@@ -16,6 +16,19 @@ def test_defaults_are_derived_from_the_machine_and_the_ranges() -> None:
     assert full.cluster_dns == "10.100.0.10"
     assert full.kubernetes_service == "10.100.0.1"
     assert full.server == "https://192.0.2.10:6443"
+
+
+def test_a_cluster_without_cluster_dns_gives_pods_none() -> None:
+    full = complete(Settings(node_name="n1", cluster_dns="none"), "192.0.2.10")
+    assert full.dns_addresses == () and not full.serves_dns
+    assert configuration.shared_kubelet(full)["clusterDNS"] == []
+    assert complete(full, "198.51.100.7") == full
+
+
+def test_pods_ask_a_dns_that_others_serve() -> None:
+    full = complete(Settings(node_name="n1", dns="none", cluster_dns="10.96.0.53"), "192.0.2.10")
+    assert full.dns_addresses == ("10.96.0.53",) and not full.serves_dns
+    assert configuration.shared_kubelet(full)["clusterDNS"] == ["10.96.0.53"]
 
 
 DUAL = {"pod_cidr": "10.244.0.0/16,fd00:244::/56", "service_cidr": "10.96.0.0/12,fd00:96::/112"}

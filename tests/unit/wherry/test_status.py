@@ -18,7 +18,7 @@ from kube.api import core_v1, meta_v1
 from wherry import VERSION, cluster, daemons, health, main, output
 from wherry.pod_problems import NotReady
 from wherry.settings import Settings
-from wherry.status import Daemon, Disk, Node, Status, _resident, _uptime, as_data, lines
+from wherry.status import Daemon, Disk, Node, Status, _others, _resident, _uptime, as_data, lines
 
 
 class Server:
@@ -96,6 +96,23 @@ def test_the_text_has_a_line_for_each_part() -> None:
         "disk /var/lib/wherry: 75 % used, 25 GiB free",
         "the certificate in /x ends in 3 days: `wherry certs renew` renews it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, []),
+        ({"pod_network": "none"}, ["pod network and network policies: those of another CNI plugin"]),
+        ({"proxy": "none"}, ["Services: served by another proxy"]),
+        ({"cluster_dns": "none"}, ["cluster DNS: not Wherry's"]),
+        ({"dns": "none", "cluster_dns": "10.96.0.10"}, ["cluster DNS: not Wherry's, at 10.96.0.10"]),
+    ],
+    ids=str,
+)
+def test_parts_of_the_network_that_are_others_are_named(options: dict[str, str], expected: list[str]) -> None:
+    found = status(others=_others(Settings(**options)))
+    assert [line for line in lines(found) if line in expected] == expected
+    assert found.others == expected
 
 
 def test_what_is_not_healthy_is_named_with_its_log() -> None:

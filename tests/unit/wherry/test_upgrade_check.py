@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from kube.api import apiextensions_v1, meta_v1
 from wherry import upgrade_check, upgrade_command, upgrade_facts
-from wherry.check import Finding
 from wherry.errors import WherryError
 from wherry.expiry import Ending
+from wherry.finding import Finding
 from wherry.main import app
 from wherry.settings import Settings
 from wherry.snapshot_catalog import Entry

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from control.controllers.addons import applyset, folder
+from control.controllers.addons import applyset, folder, members
 from control.controllers.addons.applyset import GroupKind, Parent, addon_identifier, identifier, is_parent_of
 from control.controllers.addons.folder import AddonFile, FileChanged, FileRefused, FolderRefused
 from control.controllers.addons.manifest import Manifest, ManifestError, parse, phases
 from control.controllers.addons.record import Record
 from control.controllers.addons.tracking import Files
+from control.controllers.discovery import DiscoveredResource
 from kube import serialize
 from kube.api import core_v1
+from kube.client import Client, Response
 
 OWN = {os.geteuid()}
 
@@ -218,6 +223,35 @@ def test_a_parent_is_read_as_it_was_written() -> None:
     assert is_parent_of("web", written) and not is_parent_of("other", written)
     written.metadata.annotations[applyset.TOOLING] = "kubectl/v1.32.0"
     assert not is_parent_of("web", written)
+
+
+def test_a_namespace_of_a_parent_that_can_be_none_is_left_out() -> None:
+    parent = Parent("web", namespaces=frozenset({"shop", "evil/pods/p:80/proxy/list?x=", "..", "a b"}))
+    written = serialize.decode(serialize.encode(parent.as_object()), core_v1.ConfigMap)
+    assert Parent.read(written).namespaces == {"shop"}
+
+
+async def test_a_member_is_of_the_namespace_that_was_asked_for() -> None:
+    asked: list[str] = []
+    item = {"metadata": {"name": "one", "namespace": "victim/secrets/s?x=", "uid": "u", "resourceVersion": "1"}}
+
+    async def request(method: str, path: str, **options: Any) -> Response:
+        asked.append(f"{method} {path}")
+        return Response(200, {}, json.dumps({"items": [item]}).encode())
+
+    client = Client(cast(Any, SimpleNamespace(request=request)))
+    maps = DiscoveredResource("", "v1", "configmaps", "ConfigMap", True, frozenset())
+    kinds = cast(Any, SimpleNamespace(pruned=lambda kind: maps))
+    found = await members.listed(client, kinds, "x", [GroupKind("", "ConfigMap")], ["shop", "b?c="])
+    assert {(key.namespace, key.name) for key in found} == {("shop", "one"), ("b?c=", "one")}
+    for member in found.values():
+        await members.delete(client, member)
+    assert sorted(asked) == [
+        "DELETE /api/v1/namespaces/b%3Fc%3D/configmaps/one",
+        "DELETE /api/v1/namespaces/shop/configmaps/one",
+        "GET /api/v1/namespaces/b%3Fc%3D/configmaps",
+        "GET /api/v1/namespaces/shop/configmaps",
+    ]
 
 
 # -- the record ---------------------------------------------------------------------------------------------------------

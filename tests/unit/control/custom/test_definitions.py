@@ -204,6 +204,33 @@ def test_a_rule_is_checked(name: str) -> None:
     assert reported(spec, rulechecks.check) == ["@.x-kubernetes-validations[0]" + text for text in wanted]
 
 
+def with_items(**item: object) -> dict[str, object]:
+    """A list without a limit, whose items have a rule."""
+    rule = "(has(self.cidr) && size(self.cidr) > 0) == (has(self.operator) && size(self.operator) > 0)"
+    properties = {
+        "action": {"type": "string"},
+        "cidr": {"type": "string", "maxLength": 18},
+        "operator": {"type": "string", "enum": ["In", "NotIn"]},
+    }
+    rules = [{"rule": rule}]
+    return {
+        "type": "array",
+        "items": {"type": "object", "properties": properties, "x-kubernetes-validations": rules, **item},
+    }
+
+
+def test_required_fields_limit_how_many_items_a_request_has() -> None:
+    """As in upstream's SchemaDeclType; Calico's definition of BGP filters depends on it."""
+    assert reported(with_items(required=["action"]), rulechecks.check) == []
+    (found,) = reported(with_items(), rulechecks.check)
+    assert found.startswith(
+        "@.items.x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor"
+    )
+    spec: Any = with_items(required=["action"])
+    spec["items"]["properties"]["action"]["default"] = "Accept"
+    assert reported(spec, rulechecks.check) == [found], "what a default fills in is not in the request"
+
+
 def test_old_values_cannot_be_found_in_lists_without_keys() -> None:
     items = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     found = reported({"type": "array", "maxItems": 3, "items": items}, rulechecks.check)

@@ -65,8 +65,9 @@ EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
 
 @pytest.fixture
-def good(tmp_path: Path) -> Facts:
+def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Facts:
     """Return an installation where nothing is to be found."""
+    monkeypatch.setattr(containerd, "has_bin_dirs", lambda: False)
     prefix = tmp_path / "machine"
     settings = complete(Settings(prefix=str(prefix), node_name="n1"), "192.0.2.1")
     file_modes.make_folders(settings)
@@ -447,6 +448,12 @@ def test_secrets_of_everybody_are_found_and_those_of_the_system_are_not(good: Fa
     everybody = {"kind": "Group", "name": "system:authenticated"}
     found = verdicts(objects("ClusterRoleBinding", bound("readers", everybody))(facts))["5.1.2"]
     assert found.verdict == "WARN" and "Group system:authenticated may read secrets" in found.reason
+
+
+def test_another_network_plugin_is_for_a_person_to_judge(good: Facts) -> None:
+    settings = {name: getattr(good.settings, name) for name in good.settings.__struct_fields__}
+    facts = dataclasses.replace(good, settings=Settings(**settings | {"pod_network": "none"}))
+    assert verdicts(facts)["5.3.1"].verdict == "WARN"
 
 
 def test_a_worker_looks_at_itself_alone(good: Facts) -> None:
