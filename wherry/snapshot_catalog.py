@@ -6,9 +6,11 @@ Pruning deletes scheduled snapshots of this machine only: members may share a bu
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from control.storage import archive
 from control.storage.store import StoreError
@@ -19,10 +21,13 @@ from wherry.output import Column, size
 from wherry.s3 import S3
 from wherry.s3_documents import StoredObject
 from wherry.settings import Settings
+from wherry.snapshot_files import PARTIAL
 from wherry.snapshot_names import SUFFIX
 from wherry.storage import wherry_errors
 
 MOST_REQUESTS = 8
+PARTIAL_SECONDS = 3600.0
+"""Age of a file that is not written any more: longer than a snapshot may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,13 @@ def _require_all(missing: set[str]) -> None:
         raise WherryError(f"there is no snapshot {min(missing)}: `wherry snapshot list` shows the names")
 
 
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 async def prune(settings: Settings, kept: int, *, in_bucket: bool = True) -> list[str]:
     """Delete scheduled snapshots of this machine that are more than those to keep; return their paths."""
     options, node = settings.snapshot_options, settings.node_name
@@ -152,6 +164,9 @@ async def prune(settings: Settings, kept: int, *, in_bucket: bool = True) -> lis
         for name in snapshot_names.surplus(names, node, kept):
             (options.folder / name).unlink(missing_ok=True)
             deleted.append(str(options.folder / name))
+        for path in options.folder.glob(f"*{SUFFIX}{PARTIAL}"):  # of a process that was killed
+            if snapshot_names.is_scheduled(path.name.removesuffix(PARTIAL), node) and _age(path) > PARTIAL_SECONDS:
+                path.unlink(missing_ok=True)
         if options.bucket and in_bucket:
             async with S3.open(options) as s3:
                 for name in snapshot_names.surplus([each.name for each in await s3.listed()], node, kept):

@@ -23,6 +23,8 @@ from control.storage.snapshot import sync
 from wherry.errors import WherryError
 
 MODE = 0o600
+PARTIAL = ".partial"
+"""End of the names of files that are being copied to another file system."""
 WORKING = ".snapshot-"
 """Beginning of the names of working folders."""
 UNLOCKED_SECONDS = 60.0
@@ -131,7 +133,7 @@ def _rename(partial: Path, path: Path) -> None:
 
 
 def _copy_out(file: Path, path: Path) -> None:
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
     try:
         with open(descriptor, "wb") as target, open(file, "rb") as source:

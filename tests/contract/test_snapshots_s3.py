@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -99,6 +100,9 @@ async def test_retention_keeps_the_newest_of_this_machine_and_all_of_others(sett
     folder.mkdir(parents=True)
     old = [f"scheduled-n1-2026010{day}-000000.db" for day in range(1, 5)]
     others = ["scheduled-n2-20260101-000000.db", "scheduled-n1-mine.db", "mine.db", "scheduled-n1-x-20260101-000000.db"]
+    half = folder / f"{old[0]}.partial"
+    half.write_bytes(b"x")
+    os.utime(half, (0, 0))
     for name in (*old, *others):
         (folder / name).write_bytes(b"x")
         bucket.objects[f"{settings.snapshot_options.prefix}{name}"] = (b"x", {})
