@@ -197,6 +197,7 @@ def equal_item(a: Any, b: Any, frame: Frame) -> bool:
     if kind is list or kind is dict:
         frame.spend_on_items(len(a))
     elif kind is str:
+        frame.spend(len(a) // 1000)
         return type(b) is str and bool(a == b)
     return equal(a, b, frame)
 
