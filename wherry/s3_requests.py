@@ -16,6 +16,7 @@ from typing import TypeVar
 import aiohttp
 from yarl import URL
 
+from kube import tls_settings
 from kube.clock import SYSTEM, Clock
 from wherry import s3_documents
 from wherry.errors import WherryError
@@ -69,11 +70,9 @@ class Requests:
         """Read the key, and connect with the first request; raises S3Error."""
         key = read_key(options.credentials)
         try:
-            context = ssl.create_default_context(cafile=options.ca or None)
-        except (OSError, ssl.SSLError) as error:
-            raise S3Error(f"{options.ca} cannot be used: {error}") from error
-        if options.insecure:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context = tls_settings.unchecked() if options.insecure else tls_settings.verifying(options.ca or None)
+        except (OSError, ValueError, ssl.SSLError) as error:
+            raise S3Error(f"{options.ca or 'the CAs of the machine'} cannot be used: {error}") from error
         timeout = aiohttp.ClientTimeout(total=options.timeout, sock_connect=CONNECT_SECONDS)
         connector = aiohttp.TCPConnector(ssl=context)
         async with aiohttp.ClientSession(
