@@ -10,7 +10,7 @@ from wherry.errors import WherryError
 SUFFIX = ".db"
 MANUAL, SCHEDULED = "snapshot", "scheduled"
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_TIME = r"-\d{8}-\d{6}"
+_TIME = r"-[0-9]{8}-[0-9]{6}"
 
 
 def new_name(prefix: str, now: datetime) -> str:

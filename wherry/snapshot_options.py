@@ -22,7 +22,7 @@ CREDENTIALS = "s3-credentials"
 LEAST_SECONDS = 60
 """Seconds between two scheduled snapshots at least."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
-_FOLDER = re.compile(r"[A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*")
+_PART = re.compile(r"[A-Za-z0-9!_.*'()-]+")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -122,8 +122,8 @@ def _check_s3(options: SnapshotOptions, group: int) -> None:
         raise WherryError(f"--snapshot-s3-bucket {options.bucket}: this is no name of a bucket")
     if not _REGION.fullmatch(options.region):
         raise WherryError(f"--snapshot-s3-region {options.region}: this is no region, such as us-east-1")
-    folder = options.bucket_folder.strip("/")
-    if folder and (not _FOLDER.fullmatch(folder) or {".", ".."} & {*folder.split("/")}):
+    parts = options.prefix.split("/")[:-1]
+    if not all(_PART.fullmatch(part) and part not in (".", "..") for part in parts):
         raise WherryError(f"--snapshot-s3-folder {options.bucket_folder}: use letters, digits, /, -, _ and .")
     if problem := _url_problem(options):
         raise WherryError(f"--snapshot-s3-endpoint {options.url}: {problem}")

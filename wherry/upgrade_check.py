@@ -48,7 +48,7 @@ def as_data(row: Row) -> dict[str, str]:
 
 def minor(version: str) -> int | None:
     """Return the minor version of v1.N and 1.N.P with anything after it; None if it is no version."""
-    found = re.match(r"v?1\.(\d{1,4})(?![\d])", version)
+    found = re.match(r"v?1\.([0-9]{1,4})(?![0-9])", version)
     return int(found[1]) if found else None
 
 
