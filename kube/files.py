@@ -19,7 +19,8 @@ def write_file(path: Path, data: bytes, mode: int, group: int = -1, *, keep_owne
     try:
         with os.fdopen(handle, "wb") as file:
             owner, group = _owner(path) if keep_owner and os.geteuid() == 0 else (-1, group)
-            os.fchown(file.fileno(), owner, group)
+            if (owner, group) != (-1, -1):  # the control plane's unit has no such system call
+                os.fchown(file.fileno(), owner, group)
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()

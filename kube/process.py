@@ -39,9 +39,11 @@ async def run(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     stdout: int = asyncio.subprocess.PIPE,
+    stdin: int = asyncio.subprocess.DEVNULL,
 ) -> Result:
     """Run a command to its end and return what it printed, as far as that is not written to a descriptor `stdout`.
 
+    Its input is `input`, or else the descriptor `stdin`.
     `timeout` is in seconds (None: none); past it the command's process group is killed. With `check`, an exit status
     other than 0 raises CommandError with the last lines of stderr. `env` adds to this process's environment.
     """
@@ -49,7 +51,7 @@ async def run(
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
-            stdin=asyncio.subprocess.PIPE if data else asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if data else stdin,
             stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **env} if env else None,

@@ -15,7 +15,7 @@ import typer
 from wherry import options
 from wherry.errors import WherryError
 from wherry.membership import installed, root
-from wherry.progress import console, step
+from wherry.progress import console, errors, position_in, step
 
 bundle_app = typer.Typer(no_args_is_help=True, help="Bundle packages and images for airgap.")
 
@@ -51,10 +51,14 @@ def bundle_create(
     with _reported(path), tempfile.TemporaryFile(dir=path.absolute().parent) as saved:
         if image:
             root()
-            with step("save images"):
-                asyncio.run(images.export(installed(prefix), saved, image))
+            with step("save images", to=errors) as progress:
+                asyncio.run(images.export(installed(prefix), saved, image, progress))
             sources.append((f"{bundle.IMAGES}/saved.tar", saved))
-        with step("write the bundle"), new_file(path) as file:
+        with (
+            step("write the bundle", to=errors) as progress,
+            new_file(path) as file,
+            position_in(file.fileno(), progress),
+        ):
             digest = bundle.write(file, sources, VERSION)
     print(digest)
 
@@ -85,7 +89,7 @@ def bundle_load(
         raise WherryError(f"--sha256 {sha256!r} is no SHA-256: give the 64 digits that `wherry bundle create` printed")
     settings = saved.load(prefix)
     with bundle.opened(path) as file, _reported(path):
-        with step("verify the bundle"):
+        with step("verify the bundle") as progress, position_in(file.fileno(), progress):
             manifest = bundle.verify(file, (sha256 or "").lower())
         if manifest.architecture != ARCHITECTURE:
             raise WherryError(f"the bundle is for {manifest.architecture}, and this machine is {ARCHITECTURE}")
@@ -93,7 +97,9 @@ def bundle_load(
         with snapshot_files.private_folder(Layout(Path(prefix)).state) as folder:
             _install(bundle.unpack(file, manifest, bundle.PACKAGES, folder))
             if has_images and settings is not None:
-                _load_images(prefix, bundle.unpack(file, manifest, bundle.IMAGES, folder))
+                with step("unpack the images") as progress, position_in(file.fileno(), progress):
+                    archives = bundle.unpack(file, manifest, bundle.IMAGES, folder)
+                _load_images(prefix, archives)
     if has_images and settings is None:
         raise WherryError("the images are not loaded, because there is no cluster: run `wherry up`, then this again")
 
@@ -120,8 +126,8 @@ def _load_images(prefix: str, archives: Sequence[Path]) -> None:
     from wherry import containerd
 
     for archive in archives:
-        with step(f"load {archive.name}"):
-            names = asyncio.run(containerd.load_archive(installed(prefix), archive))
+        with step(f"load {archive.name}") as progress:
+            names = asyncio.run(containerd.load_archive(installed(prefix), archive, progress))
         for name in names:
             console.print(name, soft_wrap=True)
 

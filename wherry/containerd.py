@@ -19,10 +19,12 @@ from kube.process import CommandError, run
 from wherry import cni_plugins, oci, pause, registries
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
+from wherry.progress import Progress, position_in
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
 CAP_SYS_RESOURCE = 24
+LOAD_SECONDS = 600.0
 NAMESPACE = "k8s.io"
 BIN_DIRS = (2, 1)
 """First version of containerd that searches several folders of CNI plugins."""
@@ -146,12 +148,22 @@ async def ensure_sandbox_image(settings: Settings, seconds: float = 30.0) -> Non
         await load_archive(settings, archive)
 
 
-async def load_archive(settings: Settings, archive: Path) -> list[str]:
-    """Import the images of an archive (OCI layout or `docker save`) and return their names."""
+def require_archive(archive: Path) -> None:
+    """Raise WherryError if there is no such file."""
     if not archive.is_file():
         raise WherryError(f"{archive}: no such file")
+
+
+async def load_archive(settings: Settings, archive: Path, progress: Progress | None = None) -> list[str]:
+    """Import the images of an archive (OCI layout or `docker save`) and return their names."""
+    require_archive(archive)
     before = set(await image_names(settings))
-    result = await run([*ctr(settings), "images", "import", "--all-platforms", str(archive)], timeout=600, check=False)
+    argv = [*ctr(settings), "images", "import", "--all-platforms", "-"]
+    try:
+        with archive.open("rb") as file, position_in(file.fileno(), progress or Progress("")):
+            result = await run(argv, timeout=LOAD_SECONDS, check=False, stdin=file.fileno())
+    except OSError as error:
+        raise WherryError(f"{archive} cannot be read: {error.strerror}") from error
     if result.returncode != 0:
         raise WherryError(f"{archive} cannot be imported: {result.stderr.strip() or result.stdout.strip()}")
     after = set(await image_names(settings))
@@ -171,7 +183,7 @@ async def image_digests(settings: Settings) -> dict[str, str]:
     return {row[0]: row[2] for row in rows if len(row) > 2}
 
 
-async def load_from_docker(settings: Settings, image: str) -> list[str]:
+async def load_from_docker(settings: Settings, image: str, progress: Progress) -> list[str]:
     """Copy an image of the local Docker engine, with the package of the extra `docker`."""
     try:
         import docker
@@ -190,8 +202,10 @@ async def load_from_docker(settings: Settings, image: str) -> list[str]:
             # The engine completes the name (nginx to nginx:latest); Image.save() accepts only complete ones.
             for chunk in engine.api.get_image(image):
                 file.write(chunk)
+                progress.add(len(chunk))
             file.flush()
-            return await load_archive(settings, Path(file.name))
+            progress.again()
+            return await load_archive(settings, Path(file.name), progress)
     except ImageNotFound as error:
         raise WherryError(f"the local Docker engine has no image {image}: `docker pull {image}` first") from error
     except (DockerException, RequestException) as error:

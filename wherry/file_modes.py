@@ -36,6 +36,7 @@ def folders(settings: Settings) -> Iterator[Folder]:
     if not settings.is_worker:
         yield Folder(layout.state / "control", 0o700)
         yield Folder(layout.addons, 0o750)
+        yield Folder(layout.snapshots, 0o700)
     yield Folder(layout.logs, 0o750)
     yield Folder(layout.kubelet, 0o750)
     yield Folder(layout.kubelet / "pki", 0o700)

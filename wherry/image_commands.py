@@ -12,7 +12,7 @@ import typer
 from wherry import options, output
 from wherry.errors import WherryError
 from wherry.membership import installed, root
-from wherry.progress import console
+from wherry.progress import console, errors, step
 
 image_app = typer.Typer(no_args_is_help=True, help="Manage images in this machine's containerd.")
 _ARCHIVE = re.compile(r".\.(?:tar(?:\.(?:gz|xz|zst|bz2))?|t(?:gz|xz|zst|bz2?))\Z", re.IGNORECASE)
@@ -40,11 +40,14 @@ def image_load(
     if not what:
         raise WherryError("name an archive or an image")
     if what.startswith(("/", "./", "../")) or _ARCHIVE.search(what):
-        names = asyncio.run(containerd.load_archive(settings, Path(what)))
+        containerd.require_archive(Path(what))
+        with step(f"load {what}", to=errors) as progress:
+            names = asyncio.run(containerd.load_archive(settings, Path(what), progress))
     else:
         # Never a file: others may have put one of an image's name into the current folder.
         try:
-            names = asyncio.run(containerd.load_from_docker(settings, what))
+            with step(f"load {what} from the Docker engine", to=errors) as progress:
+                names = asyncio.run(containerd.load_from_docker(settings, what, progress))
         except WherryError as error:
             hint = f". For the archive of this name: ./{what}" if Path(what).is_file() else ""
             raise WherryError(f"{error}{hint}") from error
@@ -72,7 +75,8 @@ def image_save(
     from wherry import images
 
     root()
-    asyncio.run(images.save(installed(prefix), path, names))
+    with step(f"save {path}", to=errors) as progress:
+        asyncio.run(images.save(installed(prefix), path, names, progress))
 
 
 @image_app.command("rm")

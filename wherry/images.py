@@ -13,6 +13,7 @@ from wherry.containerd import ctr
 from wherry.errors import WherryError
 from wherry.new_files import new_file
 from wherry.output import Column
+from wherry.progress import Progress, position_in
 from wherry.settings import Settings
 
 SECONDS = 600.0
@@ -104,13 +105,14 @@ async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-async def save(settings: Settings, path: Path, names: Sequence[str]) -> None:
+async def save(settings: Settings, path: Path, names: Sequence[str], progress: Progress | None = None) -> None:
     """Write images to a new archive with mode 0600; raises WherryError if one is not there, or the file is."""
     with new_file(path) as file:
-        await export(settings, file, names)
+        await export(settings, file, names, progress)
 
 
-async def export(settings: Settings, file: IO[bytes], names: Sequence[str]) -> None:
+async def export(settings: Settings, file: IO[bytes], names: Sequence[str], progress: Progress | None = None) -> None:
     """Write images to an open file as an archive; raises WherryError if one is not there."""
     _check_present(await listed(settings), names)
-    await run([*ctr(settings), "images", "export", "-", *names], timeout=SECONDS, stdout=file.fileno())
+    with position_in(file.fileno(), progress or Progress("")):
+        await run([*ctr(settings), "images", "export", "-", *names], timeout=SECONDS, stdout=file.fileno())

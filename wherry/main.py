@@ -23,6 +23,7 @@ from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
+from wherry.upgrade_command import upgrade
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -178,6 +179,7 @@ def reset(
 
 
 app.command()(membership.join)
+app.command()(upgrade)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
 app.add_typer(addons_app, name="addons")

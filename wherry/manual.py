@@ -26,8 +26,8 @@ PASSED_ON = ("kubectl", "crictl", "ctr")
 """Commands whose arguments are another program's."""
 EXIT_STATUS = {
     "0": "The command succeeded.",
-    "1": "It failed, and printed the reason on standard error; or a check found a problem (check, status, certs check); or "
-    "a question was not answered with yes.",
+    "1": "It failed, and printed the reason on standard error; or a check found a problem (check, status, upgrade, "
+    "certs check); or a question was not answered with yes.",
     "2": "The command line is wrong: nothing was done.",
     "130": "It was interrupted (SIGINT).",
 }
@@ -43,7 +43,8 @@ FILES = {
     "/etc/wherry/config.yaml": "Options of wherry up and wherry join, written by the administrator.",
     "/etc/wherry": "Settings, kubeconfigs (mode 0600), configuration files of the agent, the proxy and containerd.",
     "/etc/wherry/manifests": "Static pods.",
-    "/var/lib/wherry": "The database, certificates (pki) and containerd's images.",
+    "/etc/wherry/s3-credentials": "Access key of the S3 service that snapshots are copied to (mode 0600).",
+    "/var/lib/wherry": "The database, certificates (pki), snapshots and containerd's images.",
     "/var/lib/kubelet": "Volumes of pods.",
     "/var/log/pods, /var/log/containers": "Logs of containers.",
     "/var/log/wherry": "The audit log, and the daemons' logs if they do not go to the systemd journal.",

@@ -16,7 +16,8 @@ from typing import IO
 from wherry.errors import WherryError
 
 MODE = 0o600
-_PARTIAL = ".partial"
+PARTIAL = ".partial"
+"""End of the names of files that are not complete."""
 
 
 @contextlib.contextmanager
@@ -66,7 +67,7 @@ def _folder_of(path: Path) -> Iterator[int]:
 @contextlib.contextmanager
 def _create(folder: int, path: Path) -> Iterator[IO[bytes]]:
     """Create a file under a name that says that it is not complete, which is removed in the end."""
-    partial = path.name + _PARTIAL
+    partial = path.name + PARTIAL
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(partial, flags, MODE, dir_fd=folder)
@@ -94,7 +95,7 @@ def _name(folder: int, descriptor: int, path: Path) -> None:
     except OSError:  # a filesystem without hard links
         if _there(folder, path.name):
             raise _exists(path) from None
-        os.rename(path.name + _PARTIAL, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(path.name + PARTIAL, path.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _there(folder: int, name: str) -> bool:

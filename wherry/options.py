@@ -92,3 +92,30 @@ EtcdCafile = Annotated[str, _option("File with the CA of etcd's certificates.")]
 EtcdCertfile = Annotated[str, _option("File with the client certificate for etcd.")]
 EtcdKeyfile = Annotated[str, _option("File with the key of the client certificate.")]
 EtcdPrefix = Annotated[str, _option("Prefix of the keys in etcd. Default: /registry.")]
+
+# -- snapshots ------------------------------------------------------------------------------------------------------------
+SnapshotSchedule = Annotated[
+    str,
+    _option(
+        "Cron schedule of snapshots in the machine's time zone, as '0 3 * * *' or @daily, or off. "
+        "Default: 0 */12 * * * with SQLite, off with etcd."
+    ),
+]
+SnapshotRetention = Annotated[int | None, _option("Number of scheduled snapshots that are kept. Default: 5.")]
+SnapshotFolder = Annotated[str, _option("Folder of snapshots. Default: /var/lib/wherry/snapshots.")]
+SnapshotS3Bucket = Annotated[str, _option("Bucket of an S3 service that snapshots are copied to. Default: none.")]
+SnapshotS3Endpoint = Annotated[str, _option("URL of the S3 service. Default: that of AWS in the region.")]
+SnapshotS3Region = Annotated[str, _option("Region of the bucket. Default: us-east-1.")]
+SnapshotS3Folder = Annotated[str, _option("Folder in the bucket. Default: none.")]
+SnapshotS3Credentials = Annotated[
+    str, _option("File with aws_access_key_id and aws_secret_access_key. Default: /etc/wherry/s3-credentials.")
+]
+SnapshotS3Ca = Annotated[str, _option("File with the CA of the S3 service. Default: the CAs of the machine.")]
+SnapshotS3Insecure = Annotated[
+    bool | None,
+    typer.Option(
+        help="Allow an S3 service without TLS, or with a certificate that is not verified. Default: no.",
+        show_default=False,
+    ),
+]
+SnapshotS3Timeout = Annotated[int | None, _option("Seconds that a request to the S3 service may take. Default: 300.")]

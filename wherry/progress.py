@@ -1,20 +1,36 @@
-"""Output for the person at the terminal: texts as they are, and the steps of a command with the time that each took.
+"""Output for the person at the terminal: texts as they are, and the steps of a command with duration, amount and rate.
 
 Texts contain what others wrote: errors of the runtime and of servers, names of images, log lines. In markup a bracket of such a
 text would be a style, or an error that ends the command half-way; a control character would command the terminal.
+
+On a terminal a step is one line that is redrawn eight times a second by a thread, and is never wider than the terminal. In a
+pipe or a log nothing is redrawn: a step that lasts adds a line every half minute, so that a log shows what runs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
 from kube.log_lines import escaped
+from wherry.output import size
+
+REDRAWN_A_SECOND = 8
+LINE_SECONDS = 30.0
+"""Seconds between two lines about a step that runs, where nothing can be redrawn."""
+LEAST_WIDTH = 12
+"""Characters of a step's name that a narrow terminal shows before its amount is cut."""
+BYTES = "bytes"
 
 
 class PlainConsole(Console):
@@ -41,17 +57,141 @@ def styled(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*(plain(part) if isinstance(part, str) else (plain(part[0]), part[1]) for part in parts))
 
 
+class Progress:
+    """The amount of work that a step has done: bytes, or numbers of something else. `total` is 0 if it is not known."""
+
+    def __init__(self, what: str, unit: str = BYTES) -> None:
+        self.what, self.unit = what, unit
+        self.done = self.total = 0
+        self._began = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def add(self, amount: int) -> None:
+        """Count work that was done; from any thread."""
+        self.done += amount
+
+    def set(self, done: int, total: int) -> None:
+        """Set both amounts, for work that counts by itself."""
+        self.done, self.total = done, total
+
+    def again(self) -> None:
+        """Count from 0 again, for work that is repeated after a failure."""
+        self.done = 0
+
+    def amount(self) -> str:
+        """Return the amount with its rate, such as `12 MiB of 48 MiB, 5.0 MiB/s`; empty if nothing was counted."""
+        if not self.done:
+            return ""
+        done, total = self._text(self.done), self._text(self.total)
+        of = f" of {total}" if self.total > self.done and total != done else ""
+        rate = f", {self._text(int(self.done / self.elapsed))}/s" if self.elapsed >= 0.1 else ""
+        unit = "" if self.unit == BYTES else f" {self.unit}"
+        return f"{done}{of}{unit}{rate}"
+
+    def _text(self, number: int) -> str:
+        return size(number) if self.unit == BYTES else str(number)
+
+
+class _Line:
+    """The line of a step that runs, as long as the terminal is wide at most."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._spinner = progress, Spinner("dots", style="green")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        mark, width = self._spinner.render(console.get_time()), max(1, options.max_width - 1)
+        amount = self._progress.amount()
+        what = styled(self._progress.what)
+        # The name is cut before the amount is.
+        what.truncate(max(LEAST_WIDTH, width - 4 - len(amount)), overflow="ellipsis")
+        text = Text.assemble(mark if isinstance(mark, Text) else "", " ", what)
+        if amount:
+            text.append(f"  {amount}", style="dim")
+        text.truncate(width, overflow="ellipsis")
+        text.no_wrap = True
+        yield text
+
+
 @contextlib.contextmanager
-def step(what: str) -> Iterator[None]:
-    """Show a step while it runs, and print a line when it ends."""
-    began = time.monotonic()
+def step(what: str, unit: str = BYTES, *, to: Console | None = None) -> Iterator[Progress]:
+    """Show a step while it runs and leave one line about it; work that the block counts is shown with its rate.
+
+    Commands whose output is data show their steps on standard error.
+    """
+    to = to or console
+    progress = Progress(what, unit)
     try:
-        if console.is_terminal:
-            with console.status(styled(what)):
-                yield
-        else:
-            yield
+        with _live(progress, to) if to.is_terminal else _lines(progress, to):
+            yield progress
     except BaseException:
-        console.print(styled(("✗", "red"), f" {what}"))
+        _print(to, "✗", "red", progress, "")
         raise
-    console.print(styled(("✓", "green"), f" {what} ", (f"({time.monotonic() - began:.1f} s)", "dim")))
+    amount = progress.amount()
+    _print(to, "✓", "green", progress, f" ({f'{amount}, ' if amount else ''}{progress.elapsed:.1f} s)")
+
+
+@contextlib.contextmanager
+def size_of(path: Path, progress: Progress) -> Iterator[None]:
+    """Show the size of a file, which another program or library writes, as the amount of a step."""
+
+    def look() -> None:
+        with contextlib.suppress(OSError):
+            progress.done = path.stat().st_size
+
+    with _repeated(look, 1 / REDRAWN_A_SECOND, f"size of {path}"):
+        yield
+    look()
+
+
+@contextlib.contextmanager
+def position_in(descriptor: int, progress: Progress) -> Iterator[None]:
+    """Show the position in an open file as the amount of a step; a program that inherited the descriptor moves it."""
+    progress.total = os.fstat(descriptor).st_size
+
+    def look() -> None:
+        with contextlib.suppress(OSError):
+            progress.done = os.lseek(descriptor, 0, os.SEEK_CUR)
+
+    with _repeated(look, 1 / REDRAWN_A_SECOND, f"position in {descriptor}"):
+        yield
+    look()
+
+
+def _live(progress: Progress, to: Console) -> Live:
+    return Live(_Line(progress), console=to, transient=True, refresh_per_second=REDRAWN_A_SECOND)
+
+
+def _lines(progress: Progress, to: Console) -> contextlib.AbstractContextManager[None]:
+    """Print a line every half minute for as long as the block runs."""
+
+    def work() -> None:
+        amount = progress.amount()
+        _print(to, "…", "dim", progress, f" ({f'{amount}, ' if amount else ''}{progress.elapsed:.0f} s so far)")
+
+    return _repeated(work, LINE_SECONDS, f"progress of {progress.what}")
+
+
+@contextlib.contextmanager
+def _repeated(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+    """Do something every so many seconds in a thread, for as long as the block runs."""
+    ended = threading.Event()
+
+    def loop() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=loop, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _print(to: Console, mark: str, style: str, progress: Progress, rest: str) -> None:
+    to.print(styled((mark, style), f" {progress.what}", (rest, "dim")), soft_wrap=True)
+    to.file.flush()

@@ -66,8 +66,9 @@ def _apply_form(form: str) -> None:
 def server(settings: Settings) -> Coroutine[Any, Any, None]:
     from control.main import run
     from wherry.control_settings import control_config
+    from wherry.snapshot_schedule import run_with_snapshots
 
-    return run(control_config(settings), ready=ready)
+    return run_with_snapshots(run(control_config(settings), ready=ready), settings)
 
 
 def agent(settings: Settings) -> Coroutine[Any, Any, None]:

@@ -16,10 +16,11 @@ from kube import names
 from kube.files import write_file
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
 from kube.urls import host_port
-from wherry import addons, ranges, registries
+from wherry import addons, ranges, registries, snapshot_options
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.registries import Registry
+from wherry.snapshot_options import SnapshotOptions
 
 USER = "wherry"
 """Account of the control plane under systemd."""
@@ -89,6 +90,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     etcd_certfile: str = ""
     etcd_keyfile: str = ""
     etcd_prefix: str = "/registry"
+    snapshot_schedule: str = ""
+    """Cron schedule of snapshots, or off; empty: that of `snapshot_options`."""
+    snapshot_retention: int = 5
+    """Number of scheduled snapshots that are kept, on the machine and in S3."""
+    snapshot_folder: str = ""
+    """Folder of snapshots; empty: one in the state folder."""
+    snapshot_s3_bucket: str = ""
+    """Bucket that snapshots are copied to; empty: none."""
+    snapshot_s3_endpoint: str = ""
+    """URL of the S3 service; empty: that of AWS in the region."""
+    snapshot_s3_region: str = "us-east-1"
+    snapshot_s3_folder: str = ""
+    snapshot_s3_credentials: str = ""
+    """File with the access key; empty: s3-credentials in the folder of the configuration."""
+    snapshot_s3_ca: str = ""
+    snapshot_s3_insecure: bool = False
+    """True if the service may be used without TLS or with a certificate that is not verified."""
+    snapshot_s3_timeout: int = 300
+    """Seconds that a request to the service may take."""
     configured: list[str] = []
     """Names of the settings that the configuration file had at the last `wherry up`."""
 
@@ -131,6 +151,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def layout(self) -> Layout:
         return Layout(Path(self.prefix))
+
+    @property
+    def snapshot_options(self) -> SnapshotOptions:
+        """The options of snapshots with their defaults on this machine: SQLite has one copy, etcd several members."""
+        usual = snapshot_options.USUAL if self.store == "sqlite" and not self.is_worker else snapshot_options.OFF
+        return SnapshotOptions(
+            schedule=self.snapshot_schedule or usual,
+            retention=self.snapshot_retention,
+            folder=Path(self.snapshot_folder) if self.snapshot_folder else self.layout.snapshots,
+            bucket=self.snapshot_s3_bucket,
+            endpoint=self.snapshot_s3_endpoint,
+            region=self.snapshot_s3_region,
+            bucket_folder=self.snapshot_s3_folder,
+            credentials=Path(self.snapshot_s3_credentials or self.layout.etc / snapshot_options.CREDENTIALS),
+            ca=self.snapshot_s3_ca,
+            insecure=self.snapshot_s3_insecure,
+            timeout=self.snapshot_s3_timeout,
+        )
 
     @property
     def server(self) -> str:
@@ -246,6 +284,8 @@ def complete(settings: Settings, default_address: str) -> Settings:
         raise WherryError(f"--load-balancer-ports {settings.load_balancer_ports}: {error}") from error
     addons.check_disabled(settings.disable)
     check_store(settings)
+    if not settings.is_worker:
+        snapshot_options.check(settings.snapshot_options, _account_group(), named=bool(settings.snapshot_folder))
     return msgspec.structs.replace(settings, **changes)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,89 +19,152 @@ from control.storage import archive
 from control.storage import snapshot as sqlite_snapshot
 from control.storage.archive import Summary
 from control.storage.store import StoreError
-from kube.clock import format_time
-from wherry import daemons
+from wherry import daemons, disk_space, snapshot_names
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
-from wherry.output import Column, size
+from wherry.progress import Progress, errors, size_of, step
+from wherry.s3 import S3
 from wherry.settings import Settings
-from wherry.snapshot_files import copy_in, private_folder, publish, require_new
+from wherry.snapshot_files import copy_in, publish, require_new, working_folder
+from wherry.snapshot_names import SUFFIX
 from wherry.storage import opened_etcd, wherry_errors
 
-SUFFIX = ".db"
 MOVED = ".moved-to-etcd"
+S3_URL, KEYS = "s3://", "keys"
 
 
-COLUMNS: Sequence[Column[Summary]] = (
-    Column("PATH", lambda found: str(found.path)),
-    Column("TAKEN", lambda found: format_time(datetime.fromtimestamp(found.taken, UTC))),
-    Column("KEYS", lambda found: str(found.keys)),
-    Column("REVISION", lambda found: str(found.revision)),
-    Column("SIZE", lambda found: size(found.size)),
-)
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A snapshot that was saved; `url` is empty if it was not copied to S3, and `problem` says why that failed."""
+
+    summary: Summary
+    url: str = ""
+    problem: str = ""
 
 
-def as_data(found: Summary) -> dict[str, object]:
-    """Return a snapshot's summary as JSON data; the size in bytes."""
-    taken = format_time(datetime.fromtimestamp(found.taken, UTC))
-    return {
-        "path": str(found.path),
-        "taken": taken,
-        "keys": found.keys,
-        "revision": found.revision,
-        "size": found.size,
-    }
+def working_parent(settings: Settings) -> Path:
+    """Return the folder in which this account creates working folders: root trusts no folder of the control plane's account."""
+    return settings.layout.state if os.geteuid() == 0 else control_config(settings).data_dir
 
 
-async def save(settings: Settings, path: Path | None = None) -> Summary:
-    """Write a snapshot to `path`, or to a file named after the time in the snapshot folder."""
-    folder = settings.layout.snapshots
-    path = path or folder / f"snapshot-{datetime.now(UTC):%Y%m%d-%H%M%S}{SUFFIX}"
-    with wherry_errors(), private_folder(folder) as private:
+async def save(settings: Settings, path: Path | None = None, *, name: str = "", scheduled: bool = False) -> Saved:
+    """Write a snapshot to `path`, or to a file named after the time in the snapshot folder and to S3."""
+    now, options = datetime.now(UTC), settings.snapshot_options
+    if path is None:
+        file = snapshot_names.scheduled(settings.node_name, now) if scheduled else snapshot_names.manual(name, now)
+        path, copied = options.folder / file, bool(options.bucket)
+        if options.folder == settings.layout.snapshots:
+            options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    else:
+        copied = False
+    with wherry_errors(), working_folder(working_parent(settings)) as private:
         require_new(path)
         made = private / path.name
-        if settings.store == "etcd":
-            async with opened_etcd(settings) as store:
-                await store.snapshot(made)
-        else:
-            database = control_config(settings).database
-            if not database.exists():
-                raise WherryError(f"there is no database {database}")
-            await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, made)
+        with (
+            step("write the snapshot", to=errors) as progress,
+            size_of(made.with_name(made.name + ".partial"), progress),
+        ):
+            await _write(settings, made, path, progress)
+            progress.set(size := made.stat().st_size, size)
         summary = await asyncio.to_thread(archive.summary, made)
         await asyncio.to_thread(publish, made, path)
-    return replace(summary, path=path)
+    saved = Saved(replace(summary, path=path))
+    return await _copied(settings, saved) if copied else saved
 
 
-def snapshots(settings: Settings) -> list[Summary]:
-    """Return the snapshots in the snapshot folder, the oldest first."""
-    with wherry_errors():
-        found = [archive.summary(path) for path in settings.layout.snapshots.glob(f"*{SUFFIX}")]
-    return sorted(found, key=lambda summary: (summary.taken, summary.path))
+async def _write(settings: Settings, made: Path, path: Path, progress: Progress) -> None:
+    """Write the file in the working folder, if that and the folder of `path` have room for it."""
+
+    def require_room(size: int) -> None:
+        progress.total = size
+        for folder in {found.stat().st_dev: found for found in (path.parent, made.parent)}.values():
+            disk_space.require_room(folder, size)
+
+    if settings.store == "etcd":
+        from control.storage.etcd.save import save as save_etcd
+
+        async with opened_etcd(settings) as store:
+            await save_etcd(store, made, require_room)
+        return
+    database = control_config(settings).database
+    if not database.exists():
+        raise WherryError(f"there is no database {database}")
+    files = (database, database.with_name(database.name + "-wal"))
+    require_room(sum(file.stat().st_size for file in files if file.exists()))
+    await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, made)
 
 
-async def restore(settings: Settings, path: Path) -> int:
-    """Make the cluster what a snapshot has and return the revision from which it continues."""
-    with wherry_errors(), private_folder(settings.layout.snapshots) as private:
-        copy = await asyncio.to_thread(copy_in, path, private)
-        with _named(copy, path):
+async def _copied(settings: Settings, saved: Saved) -> Saved:
+    """Copy a snapshot to S3; a problem is returned, because the file is complete."""
+    summary = saved.summary
+    metadata = {"keys": str(summary.keys), "revision": str(summary.revision), "taken": str(int(summary.taken))}
+    try:
+        async with S3.open(settings.snapshot_options) as s3:
+            url = s3.url(summary.path.name)
+            with step(f"copy it to {url}", to=errors) as progress:
+                progress.total = summary.size
+                await s3.put(summary.path.name, summary.path, metadata, progress.add)
+    except (WherryError, OSError) as error:
+        return replace(saved, problem=str(error))
+    return replace(saved, url=url)
+
+
+async def restore(settings: Settings, what: str) -> int:
+    """Make the cluster what a snapshot has and return the revision from which it continues.
+
+    `what` is a path, the name of a file in the snapshot folder or in S3, or s3://BUCKET/FOLDER/NAME.
+    """
+    with wherry_errors(), working_folder(working_parent(settings)) as private:
+        copy = await _fetched(settings, what, private)
+        with _named(copy, what):
             await asyncio.to_thread(archive.summary, copy)  # validate the file before anything is stopped
             async with _stopped(settings):
-                if settings.store == "etcd":
-                    from control.storage.etcd import restore as etcd_restore
+                with step("restore the objects", KEYS, to=errors) as progress:
+                    if settings.store == "etcd":
+                        from control.storage.etcd import restore as etcd_restore
 
-                    async with opened_etcd(settings) as store:
-                        return await etcd_restore.restore(store, copy)
-                return await asyncio.to_thread(sqlite_snapshot.restore, copy, control_config(settings).database)
+                        async with opened_etcd(settings) as store:
+                            return await etcd_restore.restore(store, copy, count=progress.set)
+                    return await asyncio.to_thread(sqlite_snapshot.restore, copy, control_config(settings).database)
+
+
+async def _fetched(settings: Settings, what: str, private: Path) -> Path:
+    """Copy a snapshot from where it is into the working folder."""
+    options = settings.snapshot_options
+    is_name = "/" not in what
+    path = options.folder / what if is_name else Path(what)
+    if not what.startswith(S3_URL) and (path.exists() or not is_name or not options.bucket):
+        if is_name and not path.exists():
+            hint = f". For the file of this name: ./{what}" if Path(what).is_file() else ""
+            raise WherryError(f"there is no snapshot {what} in {options.folder}{hint}")
+        disk_space.require_room(private, path.stat().st_size if path.is_file() else 0)
+        with step("read the snapshot", to=errors) as progress:
+            return await asyncio.to_thread(copy_in, path, private, progress.add)
+    name = what
+    if what.startswith(S3_URL):
+        bucket, _, key = what.removeprefix(S3_URL).partition("/")
+        folder, _, name = key.rpartition("/")
+        options = replace(options, bucket=bucket, bucket_folder=folder)
+    if not name or name.startswith("."):
+        raise WherryError(f"{what}: write s3://BUCKET/FOLDER/NAME")
+    async with S3.open(options) as s3:
+        found = next((each for each in await s3.listed() if each.name == name), None)
+        if found is None:
+            raise WherryError(f"there is no snapshot {name} in {options.folder} and {s3.url('')}")
+        disk_space.require_room(private, found.size)
+        with step(f"fetch {s3.url(name)}", to=errors) as progress:
+            progress.total = found.size
+            await s3.get(name, private / name, progress.add)
+    return private / name
 
 
 @contextlib.contextmanager
-def _named(copy: Path, path: Path) -> Iterator[None]:
+def _named(copy: Path, path: str) -> Iterator[None]:
     """Name the snapshot that was copied in errors about its copy."""
     try:
         yield
     except StoreError as error:
-        raise WherryError(str(error).replace(str(copy), str(path))) from error
+        raise WherryError(str(error).replace(str(copy), path)) from error
 
 
 async def migrate(settings: Settings, wanted: Settings) -> int:
@@ -113,14 +176,20 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
         raise WherryError("this cluster is not stored in SQLite: there is nothing to move")
     carried = database.with_name("migration" + SUFFIX)
     with wherry_errors():
-        async with opened_etcd(wanted):
-            pass  # connect before anything is stopped
+        with step("reach etcd", to=errors):
+            async with opened_etcd(wanted):
+                pass  # before anything is stopped
         async with _stopped(settings):
             carried.unlink(missing_ok=True)
-            await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
+            partial = carried.with_name(carried.name + ".partial")
+            with step("copy the database", to=errors) as progress, size_of(partial, progress):
+                disk_space.require_room(database.parent, database.stat().st_size)
+                await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
+                progress.done = carried.stat().st_size
             summary = await asyncio.to_thread(archive.summary, carried)
-            async with opened_etcd(wanted) as store:
-                await etcd_restore.restore(store, carried, empty=True)
+            with step("write the objects to etcd", KEYS, to=errors) as progress:
+                async with opened_etcd(wanted) as store:
+                    await etcd_restore.restore(store, carried, empty=True, count=progress.set)
             wanted.save()
             # What was moved must not be taken for the cluster again, and is kept all the same.
             os.replace(carried, database.with_name(database.name + MOVED))
@@ -134,9 +203,11 @@ async def _stopped(settings: Settings) -> AsyncIterator[None]:
     """Stop the daemons, if they run, and start them again with the settings that are saved then."""
     running = any((await daemons.running(settings)).values())
     if running:
-        await daemons.stop(settings)
+        with step("stop the daemons", to=errors):
+            await daemons.stop(settings)
     try:
         yield
     finally:
         if running:
-            await daemons.start(settings)
+            with step("start the daemons", to=errors):
+                await daemons.start(settings)

@@ -9,27 +9,68 @@ descriptor.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wherry.errors import WherryError
 from wherry.new_files import MODE, link_or_copy
 
+WORKING = ".snapshot-"
+"""Beginning of the names of working folders."""
+UNLOCKED_SECONDS = 60.0
+"""Age at which a working folder that is not locked is removed: a new one is locked after it was created."""
+
 
 @contextlib.contextmanager
-def private_folder(parent: Path) -> Iterator[Path]:
+def private_folder(parent: Path, prefix: str = ".") -> Iterator[Path]:
     """Create a folder below `parent` that only this account may enter, for as long as the block runs."""
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(prefix=".", dir=parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder:
         yield Path(folder)
 
 
-def copy_in(path: Path, folder: Path) -> Path:
-    """Copy a snapshot into a private folder, with its name, and return the copy; raises WherryError, OSError. Blocks."""
+@contextlib.contextmanager
+def working_folder(parent: Path) -> Iterator[Path]:
+    """Create a private folder, locked for as long as the block runs, and remove those of processes that were killed."""
+    for stale in parent.glob(f"{WORKING}*"):
+        _remove_unlocked(stale)
+    with private_folder(parent, WORKING) as folder:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield folder
+        finally:
+            os.close(lock)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Remove a working folder that no process has locked, unless it was created within the last minute."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid == os.geteuid() and time.time() - found.st_ctime > UNLOCKED_SECONDS:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def copy_in(path: Path, folder: Path, count: Callable[[int], None] = lambda size: None) -> Path:
+    """Copy a snapshot into a private folder, with its name, and return the copy; raises WherryError, OSError. Blocks.
+
+    Each copied piece is counted.
+    """
     try:
         source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -39,7 +80,9 @@ def copy_in(path: Path, folder: Path) -> Path:
             raise WherryError(f"{path} is no snapshot: it is not a regular file")
         copy = folder / path.name
         with open(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE), "wb") as target:
-            shutil.copyfileobj(file, target, 1 << 20)
+            while piece := file.read(1 << 20):
+                target.write(piece)
+                count(len(piece))
     return copy
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.errors import StatusError
-from wherry import VERSION, cluster, daemons, expiry, health
+from wherry import VERSION, cluster, daemons, expiry, health, snapshot_status
 from wherry.discovery import duration
 from wherry.output import size, table
 from wherry.pod_problems import NotReady, not_ready
@@ -71,6 +71,8 @@ class Status:
     disk: Disk
     certificates: list[str]
     """Certificates that end soon, each with its fix."""
+    snapshots: str = ""
+    """The line about scheduled snapshots; empty if there is no schedule."""
     version: str = f"{VERSION} (Kubernetes {GIT_VERSION})"
     others: list[str] = field(default_factory=list)
     """Parts of the network that other programs have."""
@@ -97,7 +99,10 @@ async def collect(settings: Settings, now: datetime) -> Status:
         log = daemons.where_logged(settings, name)
         found.append(Daemon(name, pid, _resident(pid), _uptime(pid), problem or "", log))
     certificates = [f"{one.what}: {one.fix}" for one in expiry.ending(settings, now)]
-    status = Status(settings.server, found, _disk(settings.layout.state), certificates, others=_others(settings))
+    snapshots, others = snapshot_status.line(settings, now), _others(settings)
+    status = Status(
+        settings.server, found, _disk(settings.layout.state), certificates, snapshots=snapshots, others=others
+    )
     try:
         async with cluster.connect(settings) as client:
             await client.call("GET", "/readyz")
@@ -154,6 +159,8 @@ def lines(status: Status) -> Iterable[str]:
         yield f"  {reason.count} not Ready, {reason.reason}: {reason.example}{' and others' if reason.count > 1 else ''}"
     used = 100 - 100 * status.disk.free // max(1, status.disk.size)
     yield f"disk {status.disk.path}: {used} % used, {size(status.disk.free)} free"
+    if status.snapshots:
+        yield status.snapshots
     yield from status.certificates
 
 

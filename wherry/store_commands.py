@@ -11,6 +11,7 @@ import typer
 
 from wherry import options, output
 from wherry import settings as saved
+from wherry.errors import WherryError
 from wherry.membership import control_plane, root
 from wherry.progress import console
 from wherry.settings import Settings
@@ -25,18 +26,38 @@ def snapshot_save(
         Path | None, typer.Argument(help="The file to write. Default: one named after the time.", show_default=False)
     ] = None,
     prefix: options.Prefix = "/",
+    name: Annotated[
+        str, typer.Option("--name", help="Beginning of the file's name. Default: snapshot.", show_default=False)
+    ] = "",
 ) -> None:
-    """Save all objects in one file. The cluster keeps running."""
+    """Save all objects in one file. The cluster keeps running.
+
+    Without a path the file is in the snapshot folder, and is copied to S3 if a bucket is set.
+    """
     from wherry import snapshot
 
     root()
-    made = asyncio.run(snapshot.save(control_plane(prefix), path))
-    console.print(f"{made.path}: {made.keys} keys at revision {made.revision}, {made.size} bytes", soft_wrap=True)
+    if path is not None and name:
+        raise WherryError("--name is for a file in the snapshot folder: leave out the path")
+    made = asyncio.run(snapshot.save(control_plane(prefix), path, name=name))
+    found = made.summary
+    console.print(f"{found.path}: {found.keys} keys at revision {found.revision}, {found.size} bytes", soft_wrap=True)
+    if made.url:
+        console.print(f"copied to {made.url}", soft_wrap=True, markup=False)
+    if made.problem:
+        raise WherryError(f"the snapshot is complete, and was not copied to S3: {made.problem}")
 
 
 @snapshot_app.command("restore")
 def snapshot_restore(
-    path: Annotated[Path, typer.Argument(help="A file that `wherry snapshot save` wrote.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SNAPSHOT",
+            help="Path of a snapshot, its name in the snapshot folder or in S3, or s3://BUCKET/FOLDER/NAME.",
+            show_default=False,
+        ),
+    ],
     prefix: options.Prefix = "/",
     *,
     yes: options.Yes = False,
@@ -48,18 +69,61 @@ def snapshot_restore(
     settings = control_plane(prefix)
     if not yes and not typer.confirm("Replace all that the cluster has stored since?"):
         raise typer.Exit(1)
-    revision = asyncio.run(snapshot.restore(settings, path))
+    revision = asyncio.run(snapshot.restore(settings, what))
     console.print(f"restored; the cluster goes on at revision {revision}")
 
 
 @snapshot_app.command("list")
 def snapshot_list(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
-    """List the snapshots in the snapshot folder."""
-    from wherry import snapshot
+    """List the snapshots in the snapshot folder and in S3."""
+    from wherry import snapshot_catalog
 
     output.check(format)
     root()
-    output.show(snapshot.snapshots(control_plane(prefix)), snapshot.COLUMNS, format, snapshot.as_data)
+    found = asyncio.run(snapshot_catalog.entries(control_plane(prefix)))
+    output.show(found, snapshot_catalog.COLUMNS, format, snapshot_catalog.as_data)
+
+
+@snapshot_app.command("delete")
+def snapshot_delete(
+    names: Annotated[list[str], typer.Argument(help="Names of snapshots.", show_default=False)],
+    prefix: options.Prefix = "/",
+) -> None:
+    """Delete snapshots, in the snapshot folder and in S3."""
+    from wherry import snapshot_catalog
+
+    root()
+    _print_deleted(asyncio.run(snapshot_catalog.delete(control_plane(prefix), names)))
+
+
+@snapshot_app.command("prune")
+def snapshot_prune(
+    prefix: options.Prefix = "/",
+    *,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", help="Number of scheduled snapshots to keep. Default: the retention.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Delete surplus scheduled snapshots.
+
+    The newest ones of this machine stay, in the snapshot folder and in S3; snapshots of other names are not touched.
+    """
+    from wherry import snapshot_catalog
+
+    root()
+    settings = control_plane(prefix)
+    kept = settings.snapshot_options.retention if keep is None else keep
+    if kept < 0:
+        raise WherryError(f"--keep {keep}: it is at least 0")
+    _print_deleted(asyncio.run(snapshot_catalog.prune(settings, kept)))
+
+
+def _print_deleted(paths: list[str]) -> None:
+    for path in paths:
+        console.print(f"deleted {path}", markup=False, soft_wrap=True)
 
 
 @store_app.command("migrate")

@@ -21,6 +21,7 @@ from kube.files import write_file
 from kube.process import run
 from wherry.errors import WherryError
 from wherry.settings import USER, Settings
+from wherry.snapshot_options import CREDENTIALS
 
 UNITS = {
     "containerd": "wherry-containerd.service",
@@ -39,7 +40,9 @@ SYSUSERS = Path("/etc/sysusers.d/wherry.conf")
 SYSCTL = Path("/etc/sysctl.d/90-wherry.conf")
 MODULES = Path("/etc/modules-load.d/wherry.conf")
 SLICE_LIMITS = Path("/run/systemd/system.control")
-LOW_PORT = "10-low-port.conf"
+LOW_PORT, SNAPSHOTS = "10-low-port.conf", "20-snapshots.conf"
+_HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - compared with a path
+"""Folders that the control plane's unit does not see."""
 _FIRST_FREE_PORT = 1024
 
 
@@ -56,6 +59,7 @@ async def start(settings: Settings, daemons: Sequence[str], containerd: str = ""
         install_unit(UNITS[daemon], unit(daemon, containerd=containerd))
     if "control" in daemons:
         _allow_low_port(settings.api_port)
+        _allow_snapshot_folder(settings)
     await run(["systemctl", "daemon-reload"], timeout=120)
     names = [UNITS[daemon] for daemon in daemons]
     await run(["systemctl", "enable", "--quiet", *names], timeout=120)
@@ -145,6 +149,7 @@ READ_BY_SERVER = (
     "authentication-webhook.kubeconfig",
     "authorization.yaml",
     "encryption.yaml",
+    CREDENTIALS,
     "tokens.csv",
 )
 """Files of /etc/wherry that may hold secrets, so that their owners closed them to everybody else."""
@@ -166,7 +171,10 @@ def let_read(settings: Settings) -> None:
     # The folder is closed to others, and its group is the control plane's: files in it may be readable for all.
     with contextlib.suppress(FileNotFoundError):
         os.chown(layout.addons, 0, account.pw_gid)
-    for file in (settings.etcd_cafile, settings.etcd_certfile, settings.etcd_keyfile):
+    files = [settings.etcd_cafile, settings.etcd_certfile, settings.etcd_keyfile]
+    if settings.snapshot_s3_bucket:
+        files += [str(settings.snapshot_options.credentials), settings.snapshot_s3_ca]
+    for file in files:
         own = Path(file).is_relative_to(settings.layout.pki)  # of a member that joined; given to it with its keys
         if file and not own and not may_read(Path(file), account.pw_uid, account.pw_gid):
             raise WherryError(
@@ -207,6 +215,25 @@ def _allow_low_port(port: int) -> None:
     lines = ["[Service]", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"]
     # A capability in a user namespace of its own is none in the network's.
     write_file(path, "\n".join([*lines, "PrivateUsers=no", ""]).encode(), 0o600)
+
+
+def _allow_snapshot_folder(settings: Settings) -> None:
+    """Let the control plane write another folder of snapshots; raises WherryError if its account may not."""
+    path = FOLDER / f"{UNITS['control']}.d" / SNAPSHOTS
+    if not settings.snapshot_folder:
+        path.unlink(missing_ok=True)
+        return
+    folder, account = settings.snapshot_options.folder.resolve(), _account()
+    if any(folder.is_relative_to(hidden) for hidden in _HIDDEN):
+        raise WherryError(
+            f"--snapshot-folder {folder}: the control plane's unit does not see this folder; name another one"
+        )
+    if account is not None and folder.stat().st_uid != account.pw_uid:
+        raise WherryError(
+            f"--snapshot-folder {folder}: the control plane runs as user {USER} and may not write it: `chown {USER} {folder}`"
+        )
+    # Without the minus a disk that is not mounted would keep the API server from starting.
+    write_file(path, f"[Service]\nReadWritePaths=-{folder}\n".encode(), 0o600)
 
 
 async def prepare_machine() -> None:

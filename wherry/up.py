@@ -66,8 +66,13 @@ async def up(wanted: Settings) -> Settings:
 
 
 def _same(before: Settings | None, settings: Settings) -> bool:
-    """Return whether the daemons would run with the same options. Files of registries are read for each pull."""
-    read_later = {name: getattr(settings, name) for name in ("configured", "registries", "registry_mirrors")}
+    """Return whether the daemons would run with the same options.
+
+    Files of registries are read for each pull, and options of snapshots before each; a folder of snapshots is the unit's too.
+    """
+    snapshots = {name for name in Settings.__struct_fields__ if name.startswith("snapshot_")} - {"snapshot_folder"}
+    names = {"configured", "registries", "registry_mirrors"} | snapshots
+    read_later = {name: getattr(settings, name) for name in names}
     return before is not None and msgspec.structs.replace(before, **read_later) == settings
 
 

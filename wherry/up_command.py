@@ -64,6 +64,17 @@ def up(
     etcd_certfile: options.EtcdCertfile = "",
     etcd_keyfile: options.EtcdKeyfile = "",
     etcd_prefix: options.EtcdPrefix = "",
+    snapshot_schedule: options.SnapshotSchedule = "",
+    snapshot_retention: options.SnapshotRetention = None,
+    snapshot_folder: options.SnapshotFolder = "",
+    snapshot_s3_bucket: options.SnapshotS3Bucket = "",
+    snapshot_s3_endpoint: options.SnapshotS3Endpoint = "",
+    snapshot_s3_region: options.SnapshotS3Region = "",
+    snapshot_s3_folder: options.SnapshotS3Folder = "",
+    snapshot_s3_credentials: options.SnapshotS3Credentials = "",
+    snapshot_s3_ca: options.SnapshotS3Ca = "",
+    snapshot_s3_insecure: options.SnapshotS3Insecure = None,
+    snapshot_s3_timeout: options.SnapshotS3Timeout = None,
     unset: Unset = None,
 ) -> None:
     """Create a cluster on this machine, or start it again.

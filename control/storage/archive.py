@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from control.storage import schema
 from control.storage.snapshot import sync
@@ -110,7 +111,9 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise Unavailable(f"there is no snapshot {path}")
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        # A snapshot is one file: what is beside it (a journal) may be of an account that may write its folder.
+        place = quote(os.fspath(path.absolute()))
+        with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro&immutable=1", uri=True)) as connection:
             if connection.execute("PRAGMA user_version").fetchone()[0] != schema.FORMAT:
                 raise Corrupt(f"{path} is not a snapshot of this version")
             yield connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -123,6 +124,35 @@ def test_a_leader_that_hangs_is_left_and_replaced_and_does_no_harm_when_it_wakes
         settle(other, 4)
         assert len(history.pods) == 6, "three at first and three more: nobody made a pod that was there already"
     assert ready_since(other) == since, "no node was given up for a moment"
+
+
+def test_a_member_takes_scheduled_snapshots_and_the_check_before_an_upgrade_asks_all(
+    made: tuple[Machines, Etcd],
+) -> None:
+    machines, _ = made
+    first, second, third = machines
+    first.wherry("up", "--snapshot-schedule", "* * * * *")
+    assert "snapshots:" in first.wherry("status").stdout and "snapshots:" not in second.wherry("status").stdout
+
+    def scheduled() -> list[str]:
+        rows = json.loads(first.wherry("snapshot", "list", "-o", "json").stdout)
+        return [row["name"] for row in rows if row["keys"] > 100]
+
+    eventually(scheduled, "a scheduled snapshot of etcd", 120)
+    assert scheduled()[0].startswith(f"scheduled-{first.node}-")
+
+    def members() -> tuple[str, str]:
+        done = first.wherry("upgrade", "--check", "-o", "json", check=False)
+        (row,) = [row for row in json.loads(done.stdout) if row["check"] == "members"]
+        return row["result"], row["found"]
+
+    assert members()[0] == "ok" and members()[1].startswith("3 with v1.36")
+    frozen = third.freeze("control")
+    try:
+        assert members() == ("warning", f"{third.host.address}:6443: no response within 10 s")
+    finally:
+        third.thaw(frozen)
+    first.wherry("up", "--snapshot-schedule", "off")
 
 
 STANDSTILL = 60.0

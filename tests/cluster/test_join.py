@@ -104,6 +104,14 @@ def test_commands_that_need_the_control_plane_fail_on_a_worker_with_the_reason(
     assert done.returncode == 1 and done.stderr.startswith(message), done.stderr
 
 
+def test_a_worker_is_not_upgraded_before_the_control_plane(three: Machines) -> None:
+    shown = three[1].wherry("upgrade", "--check").stdout
+    assert "error" not in shown and "ok       nodes" in shown and "snapshot" not in shown
+    done = three[1].wherry("upgrade", "--check", "--to", "v1.37.0", check=False)
+    assert done.returncode == 1 and "upgrade the control plane first: a node must not be newer" in done.stdout
+    assert "3 with v1.36" in three.first.wherry("upgrade", "--check", check=False).stdout
+
+
 def test_a_machine_that_is_a_node_does_not_join_again(three: Machines) -> None:
     for machine, name in ((three.first, "node1"), (three[1], "node2")):
         done = refused(machine, three)

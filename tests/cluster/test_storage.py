@@ -73,3 +73,32 @@ def test_a_cluster_is_saved_restored_and_moved_to_etcd_while_its_containers_run_
             made.wherry("down", check=False)
             etcd.kill()
             etcd.wait()
+
+
+def test_snapshots_are_taken_on_a_schedule_that_was_changed_without_a_restart(tmp_path: Path) -> None:
+    with cluster(f"wherry-p{os.getpid()}") as made:
+        assert "the next one at" in made.wherry("status").stdout  # SQLite's default
+        before = made.pid("control")
+        made.up("--snapshot-schedule", "* * * * *", "--snapshot-retention", "1")
+        assert made.pid("control") == before
+
+        def scheduled() -> list[dict[str, object]]:
+            rows = json.loads(made.wherry("snapshot", "list", "-o", "json").stdout)
+            return [row for row in rows if row["name"].startswith(f"scheduled-{NODE}-")]
+
+        eventually(scheduled, "a scheduled snapshot", 120)
+        (row,) = scheduled()
+        mine = made.wherry("snapshot", "save", "--name", "mine").stdout.split(":")[0]
+        status = made.wherry("status").stdout
+        assert f"({row['path']}, " in status and "FAILED" not in status
+        metrics = made.kubectl("get", "--raw", "/metrics").stdout.splitlines()
+        shown = dict(line.rsplit(" ", 1) for line in metrics if line.startswith("wherry_snapshot"))
+        assert float(shown["wherry_snapshot_last_size_bytes"]) == row["size"]
+        assert float(shown["wherry_snapshot_failed_attempts"]) == 0
+        assert float(shown['wherry_snapshots_total{result="success"}']) >= 1
+        made.up("--snapshot-schedule", "off")
+        assert "snapshots:" not in made.wherry("status").stdout
+        assert "deleted" in made.wherry("snapshot", "prune", "--keep", "0").stdout
+        assert not scheduled()
+        made.wherry("snapshot", "delete", Path(mine).name)
+        assert "snapshot /" in made.log("control")

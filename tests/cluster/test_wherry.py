@@ -131,6 +131,33 @@ def test_an_option_that_changes_is_in_force_when_up_returns(shared: Cluster, ns:
     assert {k: v for k, v in kept.items() if k.startswith(ns)} == {k: v for k, v in before.items() if k.startswith(ns)}
 
 
+def test_an_upgrade_is_checked_before_anything_changes(shared: Cluster, ns: str) -> None:
+    def rows(*options: str, code: int) -> dict[str, tuple[str, str, str]]:
+        done = shared.wherry("upgrade", "--check", "-o", "json", *options, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return {row["check"]: (row["result"], row["found"], row["fix"]) for row in json.loads(done.stdout)}
+
+    assert rows(code=1)["snapshot"][0] == "error"
+    saved = shared.wherry("snapshot", "save", "--name", "before-upgrade").stdout.split(":")[0]
+    web(shared, ns, 1)
+    shared.kubectl("create", "poddisruptionbudget", "web", "-n", ns, "--selector=app=web", "--min-available=1")
+
+    def budget() -> bool:
+        status = shared.get("poddisruptionbudget", "web", "-n", ns)["status"]
+        return bool(status.get("expectedPods")) and status["disruptionsAllowed"] == 0
+
+    eventually(budget, "the budget allows nothing")
+    found = rows(code=0)
+    assert found["version"][0] == found["nodes"][0] == found["members"][0] == found["snapshot"][0] == "ok"
+    assert "v1.36" in found["members"][1] and saved in found["snapshot"][1]
+    assert found["disruption budgets"][:2] == ("warning", f"allow no eviction: {ns}/web")
+    assert found["deprecated APIs"][0] == "ok"
+    assert rows("--to", "v1.38.0", code=1)["version"][2] == "upgrade to v1.37 first: one minor version at a time"
+    shared.wherry("snapshot", "delete", Path(saved).name)
+    text = shared.wherry("upgrade", "--check", check=False).stdout
+    assert re.search(r"^error +snapshot +there is none +`wherry snapshot save --name before-upgrade`$", text, re.M)
+
+
 def test_up_fails_with_the_reason_if_the_agent_does_not_start(shared: Cluster) -> None:
     state = shared.prefix / "var/lib/kubelet/cpu_manager_state"
     shared.wherry("down")

@@ -24,13 +24,14 @@ from control.storage.sqlite import SqliteStore
 from control.storage.store import Store
 from tests.support.etcd import etcd, needs_etcd, open_etcd
 from wherry import settings as saved
-from wherry import snapshot, storage
+from wherry import snapshot, snapshot_files, storage
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.main import app
 from wherry.settings import Settings
 
 KEY = "/registry/configmaps/default/c"
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ async def test_databases_are_opened_in_folders_of_the_cluster_alone(
         await wherry(installed, "snapshot", "restore", str(folder / "a.db"), "--yes")
     paths = {path.removeprefix("file:") for path in OPENED}
     assert paths and all(path.startswith(installed.prefix) for path in paths)
-    assert list((Path(installed.prefix) / "var/lib/wherry/snapshots").iterdir()) == []
+    assert list((Path(installed.prefix) / "var/lib/wherry").glob(".snapshot-*")) == []
 
 
 async def test_a_snapshot_is_saved_on_another_filesystem_and_never_over_a_file(
@@ -195,6 +196,47 @@ async def test_a_snapshot_is_saved_on_another_filesystem_and_never_over_a_file(
     refused = await wherry(installed, "snapshot", "save", str(tmp_path / "none" / "d.db"), code=1)
     assert "d.db cannot be written: there is no folder" in str(refused.exception)
     assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "c.db").exists()
+
+
+async def test_a_snapshot_that_is_killed_leaves_no_half_file_and_its_working_folder_is_removed(
+    installed: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await SqliteStore.open(control_config(installed).database)
+    for index in range(40):
+        await store.create(f"{KEY}{index}", os.urandom(1 << 20))
+    await store.close()
+    state, folder = installed.layout.state, installed.snapshot_options.folder
+    argv = [sys.executable, "-P", "-m", "wherry.scheduled_snapshot", installed.prefix]
+    environment = {**os.environ, "PYTHONPATH": ROOT}
+    process = await asyncio.create_subprocess_exec(*argv, env=environment, stdout=asyncio.subprocess.DEVNULL)
+    async with asyncio.timeout(60):
+        while not list(state.glob(".snapshot-*/*.partial")) and process.returncode is None:
+            await asyncio.sleep(0.001)
+    process.kill()
+    await process.wait()
+    assert [path.name for path in folder.iterdir()] == [] and list(state.glob(".snapshot-*"))
+    await wherry(installed, "snapshot", "save")
+    assert list(state.glob(".snapshot-*"))  # it is too young to be one that nobody uses
+    monkeypatch.setattr(snapshot_files, "UNLOCKED_SECONDS", -1.0)
+    await wherry(installed, "snapshot", "save", "--name", "other")
+    assert not list(state.glob(".snapshot-*")) and len(list(folder.iterdir())) == 2
+
+
+async def test_a_damaged_file_is_shown_and_hides_no_other(installed: Settings) -> None:
+    store = await SqliteStore.open(control_config(installed).database)
+    await put(store, 2)
+    await store.close()
+    await wherry(installed, "snapshot", "save", "--name", "good")
+    (installed.snapshot_options.folder / "bad.db").write_bytes(b"not a database at all, " * 100)
+    shown = (await wherry(installed, "snapshot", "list", "-o", "wide")).stdout
+    assert re.search(r"^bad\.db +\S+ +damaged +- .*is no snapshot, or a damaged one", shown, re.M)
+    assert re.search(r"^good-\S+\.db +\S+ +2 +2 ", shown, re.M)
+    refused = await wherry(installed, "snapshot", "restore", "none.db", "--yes", code=1)
+    assert "there is no snapshot none.db in " in str(refused.exception)
+    for wrong in ("../x.db", ".hidden.db", "x"):
+        refused = await wherry(installed, "snapshot", "delete", wrong, code=1)
+        assert "is no name of a snapshot" in str(refused.exception)
+    assert "deleted /" in (await wherry(installed, "snapshot", "delete", "bad.db")).stdout
 
 
 @needs_etcd

@@ -12,10 +12,10 @@ from email.utils import format_datetime
 from itertools import takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from control.controllers.cronjob.schedule import Schedule, parse
 from control.controllers.ownership import controller_reference
 from kube.api import batch_v1, core_v1, meta_v1
 from kube.clock import after, parse_time
+from kube.cron import Schedule, parse
 from kube.object_names import name_of, namespace_of
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"

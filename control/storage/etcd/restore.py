@@ -9,6 +9,7 @@ while etcd has no keys of this cluster (mapping.py).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from control.storage import archive, compactor
@@ -34,7 +35,13 @@ MAX_CONCURRENT_WRITES = 64
 """Maximum number of concurrent writes."""
 
 
-async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> int:
+Count = Callable[[int, int], None]
+"""Called with the numbers of keys that are written and of all keys."""
+
+
+async def restore(
+    store: EtcdStore, snapshot: Path, *, empty: bool = False, count: Count = lambda written, keys: None
+) -> int:
     """Make etcd's keys equal to those of a snapshot and return the new revision; no API server may use it meanwhile.
 
     `empty` rejects an etcd that has keys of this cluster. Raises Corrupt, Unavailable.
@@ -53,7 +60,7 @@ async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> i
             )
         await _set_offset(store, seen + REVISION_BUMP)
         store = EtcdStore(store.cluster, EtcdMapping(store.mapping.prefix, seen + REVISION_BUMP), store.clock)
-    await _write(store, {item.key: item for item in present}, entries)
+    await _write(store, {item.key: item for item in present}, entries, count)
     return await store.current_revision()
 
 
@@ -84,17 +91,21 @@ async def _set_offset(store: EtcdStore, offset: int) -> None:
         raise Unavailable(f"etcd's {key.decode()} was set by somebody else meanwhile")
 
 
-async def _write(store: EtcdStore, present: dict[str, Item], entries: list[Entry]) -> None:
+async def _write(store: EtcdStore, present: dict[str, Item], entries: list[Entry], count: Count) -> None:
     """Write keys that differ and delete keys that the snapshot does not have."""
     limit = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
+    written = 0
 
     async def put(entry: Entry) -> None:
+        nonlocal written
         async with limit:
             there = present.get(entry.key)
             if there is None:
                 await store.create(entry.key, entry.value, entry.ttl)
             elif there.value != entry.value or entry.ttl:
                 await store.update(entry.key, entry.value, there.revision, entry.ttl)
+        written += 1
+        count(written, len(entries))
 
     async def delete(key: str) -> None:
         async with limit:

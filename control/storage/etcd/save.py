@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +12,8 @@ from control.storage.store import Item, Page, Unavailable
 
 FOLDER = "/registry/"
 PAGE = 1000
+ROW = 100
+"""Bytes of a row besides key and value, with its entries in the indexes."""
 
 
 class Source(Protocol):
@@ -21,9 +24,13 @@ class Source(Protocol):
     async def lifetimes(self, prefix: str) -> dict[str, int]: ...
 
 
-async def save(store: Source, path: Path) -> None:
-    """Write the current keys of this cluster to a new file; raises Unavailable if it cannot be written."""
+async def save(store: Source, path: Path, check: Callable[[int], None] = lambda size: None) -> None:
+    """Write the current keys of this cluster to a new file; raises Unavailable if it cannot be written.
+
+    `check` gets the approximate size of the file before it is written, and may raise.
+    """
     items, revision = await list_all(store)
+    check(sum(len(item.value) + len(item.key) + ROW for item in items))
     lifetimes = await store.lifetimes(FOLDER)
     try:
         await asyncio.to_thread(archive.write, path, items, revision, lifetimes)

@@ -6,11 +6,10 @@ import base64
 import json
 from collections.abc import Callable
 
-from control.controllers.cronjob import schedule as cron
 from control.registry import checks
 from control.registry.batch.schedule import schedule_problem
 from control.storage.listing import decode_token, parse_revision
-from kube import duration, names, quantity, selectors
+from kube import cron, duration, names, quantity, selectors
 from kube.clock import parse_time
 from tests.support.cost_cases.inputs import HEAD, OBJECT, cases, each, fill
 

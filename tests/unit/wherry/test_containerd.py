@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tomllib
 from pathlib import Path
@@ -77,9 +78,9 @@ async def test_the_built_in_sandbox_image_replaces_another_of_its_name(
     }[listed]
     imported: list[str] = []
 
-    async def run(argv: list[str], **_: object) -> Result:
+    async def run(argv: list[str], stdin: int = -1, **_: object) -> Result:
         if "import" in argv:
-            imported.append(argv[-1])
+            imported.append(os.readlink(f"/proc/self/fd/{stdin}"))
         return Result(0, f"REF TYPE DIGEST SIZE PLATFORMS LABELS \n{row}\n", "")
 
     monkeypatch.setattr(containerd, "run", run)

@@ -12,6 +12,7 @@ import pytest
 from kube.process import CommandError, Result
 from wherry import containerd, image_commands, images
 from wherry.errors import WherryError
+from wherry.progress import Progress
 
 NAME = "docker.io/library/app:1"
 LIST = f"REF TYPE DIGEST SIZE PLATFORMS LABELS\n{NAME} type sha256:aa 1.0 MiB linux/amd64 -\n"
@@ -92,14 +93,15 @@ def test_only_what_is_named_as_an_archive_is_loaded_as_one(
 ) -> None:
     found = list[str]()
 
-    async def load_archive(settings: Any, path: Path) -> list[str]:
+    async def load_archive(settings: Any, path: Path, progress: Progress) -> list[str]:
         found.append("archive")
         return []
 
-    async def load_from_docker(settings: Any, image: str) -> list[str]:
+    async def load_from_docker(settings: Any, image: str, progress: Progress) -> list[str]:
         found.append("image")
         raise WherryError("no image")
 
+    monkeypatch.setattr(containerd, "require_archive", lambda archive: None)
     monkeypatch.setattr(containerd, "load_archive", load_archive)
     monkeypatch.setattr(containerd, "load_from_docker", load_from_docker)
     monkeypatch.chdir(tmp_path)

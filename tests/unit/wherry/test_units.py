@@ -1,12 +1,14 @@
 """The systemd units: their contents, their rendering for a machine, and file permissions."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from agent.shutdown.logind import DROP_IN_HEAD
 from wherry import supervisor, units
+from wherry.errors import WherryError
 from wherry.security import gather
 from wherry.settings import Settings
 
@@ -151,3 +153,26 @@ def test_the_security_checks_read_the_unit_that_systemd_reads(tmp_path: Path, mo
     assert files() == tuple(packaged / name for name in names)
     (etc / names[1]).touch()  # it overrides the package's
     assert files() == (packaged / names[0], etc / names[1])
+
+
+def test_another_folder_of_snapshots_is_writable_for_the_control_plane_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "backup"
+    folder.mkdir()
+    monkeypatch.setattr(units, "FOLDER", tmp_path / "units")
+    monkeypatch.setattr(units, "_HIDDEN", ("/home",))
+    account = pwd.getpwuid(os.getuid())
+    monkeypatch.setattr(units, "_account", lambda: account)
+    drop_in = tmp_path / "units/wherry-control.service.d/20-snapshots.conf"
+    units._allow_snapshot_folder(Settings(snapshot_folder=str(folder)))
+    assert drop_in.read_text() == f"[Service]\nReadWritePaths=-{folder}\n"
+    units._allow_snapshot_folder(Settings())
+    assert not drop_in.exists()
+    with pytest.raises(WherryError, match="does not see this folder"):
+        units._allow_snapshot_folder(Settings(snapshot_folder="/home/backup"))
+    os.chown(folder, os.getuid() + 1, -1)
+    with pytest.raises(WherryError, match=f"`chown wherry {folder}`"):
+        units._allow_snapshot_folder(Settings(snapshot_folder=str(folder)))
+    assert not drop_in.exists()
+    assert settings_of("control")["StateDirectory"] == ["wherry/control wherry/snapshots"]

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from control.controllers.cronjob.plan import job_name, job_of, plan
-from control.controllers.cronjob.schedule import parse
 from kube.api import batch_v1, core_v1, meta_v1
 from kube.clock import format_time, parse_time
+from kube.cron import parse
 
 
 def at(text: str) -> datetime:

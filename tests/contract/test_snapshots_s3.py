@@ -1,0 +1,203 @@
+"""Snapshots in S3: saved, listed, restored, deleted and pruned by the commands, over HTTPS with checked signatures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from control.storage.sqlite import SqliteStore
+from tests.contract.test_snapshots import content, put, wherry
+from tests.support.s3 import REGION, Bucket, s3_service
+from wherry import s3_requests, scheduled_snapshot, snapshot_schedule
+from wherry.control_settings import control_config
+from wherry.errors import WherryError
+from wherry.s3 import S3
+from wherry.settings import Settings
+
+
+@pytest.fixture
+async def bucket(tmp_path: Path) -> AsyncIterator[Bucket]:
+    async with s3_service(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def settings(bucket: Bucket, tmp_path: Path) -> Settings:
+    """An installation whose snapshots are copied to the bucket, with a database of three keys."""
+    found = Settings(
+        prefix=str(tmp_path / "machine"),
+        node_name="n1",
+        node_ip="192.0.2.1",
+        runtime_endpoint="unix:///x",
+        snapshot_retention=2,
+        snapshot_s3_bucket="backups",
+        snapshot_s3_endpoint=f"https://127.0.0.1:{bucket.port}",
+        snapshot_s3_region=REGION,
+        snapshot_s3_folder="a cluster/(1)".replace(" ", "-"),
+        snapshot_s3_credentials=str(tmp_path / "credentials"),
+        snapshot_s3_ca=str(tmp_path / "s3-ca.crt"),
+        snapshot_s3_timeout=20,
+    )
+    found.save()
+    database = control_config(found).database
+    database.parent.mkdir(parents=True)
+    store = await SqliteStore.open(database)
+    await put(store, 3)
+    await store.close()
+    return found
+
+
+def read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def remove(path: str) -> None:
+    Path(path).unlink()
+
+
+def mode(path: str) -> int:
+    return Path(path).stat().st_mode & 0o777
+
+
+async def test_a_snapshot_is_copied_listed_restored_from_the_bucket_and_deleted(
+    settings: Settings, bucket: Bucket
+) -> None:
+    made = await wherry(settings, "snapshot", "save", "--name", "before-upgrade")
+    path = Path(made.stdout.split(":")[0])
+    url = f"s3://backups/a-cluster/(1)/{path.name}"
+    assert f"copied to {url}" in made.stdout and path.name.startswith("before-upgrade-")
+    ((key, (body, metadata)),) = bucket.objects.items()
+    assert key == f"a-cluster/(1)/{path.name}" and body == read(str(path))
+    assert metadata["x-amz-meta-keys"] == "3"
+    rows = json.loads((await wherry(settings, "snapshot", "list", "-o", "json")).stdout)
+    assert [(row["path"], row["keys"], row["size"]) for row in rows] == [(str(path), 3, len(body)), (url, 3, len(body))]
+    assert rows[0]["revision"] == rows[1]["revision"] and rows[0]["taken"] == rows[1]["taken"]
+    store = await SqliteStore.open(control_config(settings).database)
+    before = await content(store)
+    remove(str(path))
+    for what in (path.name, url):
+        await store.create("/registry/configmaps/default/later", b"x")
+        await store.close()
+        assert "restored" in (await wherry(settings, "snapshot", "restore", what, "--yes")).stdout
+        store = await SqliteStore.open(control_config(settings).database)
+        assert await content(store) == before
+    await store.close()
+    missing = await wherry(settings, "snapshot", "restore", "none.db", "--yes", code=1)
+    assert "there is no snapshot none.db" in str(missing.exception)
+    refused = await wherry(settings, "snapshot", "delete", path.name, "none.db", code=1)
+    assert "there is no snapshot none.db" in str(refused.exception) and bucket.objects
+    assert f"deleted {url}" in (await wherry(settings, "snapshot", "delete", path.name)).stdout
+    assert not bucket.objects
+
+
+async def test_retention_keeps_the_newest_of_this_machine_and_all_of_others(settings: Settings, bucket: Bucket) -> None:
+    folder = settings.snapshot_options.folder
+    folder.mkdir(parents=True)
+    old = [f"scheduled-n1-2026010{day}-000000.db" for day in range(1, 5)]
+    others = ["scheduled-n2-20260101-000000.db", "scheduled-n1-mine.db", "mine.db", "scheduled-n1-x-20260101-000000.db"]
+    half = folder / f"{old[0]}.partial"
+    half.write_bytes(b"x")
+    os.utime(half, (0, 0))
+    for name in (*old, *others):
+        (folder / name).write_bytes(b"x")
+        bucket.objects[f"{settings.snapshot_options.prefix}{name}"] = (b"x", {})
+    bucket.objects["elsewhere/scheduled-n1-20260101-000000.db"] = (b"x", {})
+    taken = await scheduled_snapshot.take(settings)
+    assert not taken.problem and taken.url.endswith(Path(taken.path).name) and taken.keys == 3
+    kept = {*others, old[-1], Path(taken.path).name}
+    assert {path.name for path in folder.iterdir()} == kept
+    assert {key.removeprefix(settings.snapshot_options.prefix) for key in bucket.objects} == kept | {
+        "elsewhere/scheduled-n1-20260101-000000.db"
+    }
+    assert len(taken.deleted) == 6
+    assert (await wherry(settings, "snapshot", "prune", "--keep", "0")).stdout.count("deleted") == 4
+    assert {path.name for path in folder.iterdir()} == {*others}
+
+
+async def test_a_bucket_that_fails_loses_no_snapshot_and_no_older_copy(
+    settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_requests, "FIRST_PAUSE", 0.0)
+    bucket.failures = [503, 503]
+    assert "copied to" in (await wherry(settings, "snapshot", "save", "--name", "a")).stdout  # the third attempt
+    bucket.failures = [503] * 3
+    failed = await wherry(settings, "snapshot", "save", "--name", "b", code=1)
+    assert "the snapshot is complete, and was not copied to S3: PUT https://127.0.0.1:" in str(failed.exception)
+    assert "503 InternalError: refused: InternalError" in str(failed.exception)
+    assert len(list(settings.snapshot_options.folder.glob("b-*.db"))) == 1
+    bucket.objects[f"{settings.snapshot_options.prefix}scheduled-n1-20260101-000000.db"] = (b"x", {})
+    bucket.failures = [503] * 3
+    taken = await scheduled_snapshot.take(msgspec.structs.replace(settings, snapshot_retention=1))
+    assert taken.path and not taken.url and "503" in taken.problem
+    assert len(bucket.objects) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"snapshot_s3_region": "us-east-1"}, "AuthorizationHeaderMalformed"),
+        ({"snapshot_s3_bucket": "others"}, "404 NoSuchBucket"),
+        ({"snapshot_s3_ca": ""}, "--snapshot-s3-ca names the CA of the service"),
+    ],
+)
+async def test_what_a_service_refuses_is_reported_without_the_secret(
+    settings: Settings, changes: dict[str, str], message: str
+) -> None:
+    msgspec.structs.replace(settings, **changes).save()  # type: ignore[arg-type]
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert message in str(failed.exception) and "secret" not in str(failed.exception)
+
+
+async def test_a_certificate_that_is_not_verified_needs_the_option(settings: Settings) -> None:
+    msgspec.structs.replace(settings, snapshot_s3_ca="", snapshot_s3_insecure=True).save()
+    assert (await wherry(settings, "snapshot", "list")).stdout.startswith("NAME")
+
+
+async def test_a_wrong_secret_is_refused_and_a_damaged_object_is_not_restored(
+    settings: Settings, bucket: Bucket, tmp_path: Path
+) -> None:
+    await wherry(settings, "snapshot", "save", "--name", "a")
+    ((key, (body, metadata)),) = bucket.objects.items()
+    bucket.objects[key] = (body[:-1] + b"x", metadata)
+    failed = await wherry(settings, "snapshot", "restore", f"s3://backups/{key}", "--yes", code=1)
+    assert "is damaged: its SHA-256 is not the one that was stored with it" in str(failed.exception)
+    credentials = tmp_path / "credentials"
+    credentials.write_text(credentials.read_text().replace("signs", "other"))
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert "403 SignatureDoesNotMatch" in str(failed.exception)
+    credentials.write_text("aws_access_key_id = %x\n[default\nsecret")
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert "write `aws_access_key_id = ID`" in str(failed.exception)
+    credentials.chmod(0o644)
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert "other accounts may read it: `chmod 600" in str(failed.exception)
+
+
+async def test_the_scheduled_process_prints_its_result(settings: Settings, tmp_path: Path) -> None:
+    taken = await snapshot_schedule.take(settings)
+    assert not taken.problem and mode(taken.path) == 0o600 and taken.url and taken.revision > 0
+    (tmp_path / "credentials").unlink()
+    taken = await snapshot_schedule.take(settings)
+    assert read(taken.path) and "credentials cannot be read" in taken.problem
+    remove(str(control_config(settings).database))
+    taken = await snapshot_schedule.take(settings)
+    assert not taken.path and "there is no database" in taken.problem
+
+
+async def test_names_are_escaped(settings: Settings, bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    async with S3.open(settings.snapshot_options) as s3:
+        for name in ("a b+c.db", "ü~*'()!.db", "100%.db"):
+            await s3.put(name, tmp_path / "a", {})
+            await s3.get(name, tmp_path / "copy")
+            assert (tmp_path / "copy").read_bytes() == b"content"
+            (tmp_path / "copy").unlink()
+        assert len(await s3.listed()) == 3
+        with pytest.raises(WherryError, match="404 NoSuchKey"):
+            await s3.get("none.db", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()

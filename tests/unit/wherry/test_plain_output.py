@@ -1,0 +1,104 @@
+"""Texts of others in the output of commands: printed as they are, whatever they contain."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from wherry import check, daemons, main, progress, reset
+from wherry.check import Finding
+from wherry.errors import WherryError
+from wherry.progress import PlainConsole, step
+from wherry.settings import Settings
+
+BRACKETS = "running [/usr/sbin/iptables -t nat -X CNI-DN-1 --wait]: exit status 4 [bold]x[/] :warning:"
+CONTROL = "a\x1b]0;title\x07b\x1b[31m\rc\u202ed\udcff"
+ESCAPED = r"a\x1b]0;title\x07b\x1b[31m\rc\u202ed\udcff"
+
+
+@pytest.fixture(params=[False, True], ids=["pipe", "terminal"])
+def printed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    file = io.StringIO()
+    console = PlainConsole(file=file, width=500, force_terminal=request.param, color_system=None)
+    for module in (progress, reset, check, main):
+        for name in ("console", "errors"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, console)
+    return file
+
+
+@pytest.mark.parametrize(("text", "shown"), [(BRACKETS, BRACKETS), (CONTROL, ESCAPED), ("a\nb", "a\nb")])
+def test_texts_are_printed_as_they_are_without_what_commands_the_terminal(
+    printed: io.StringIO, text: str, shown: str
+) -> None:
+    progress.console.print(text, soft_wrap=True)
+    progress.console.print(text, style="red", soft_wrap=True)
+    progress.console.print(progress.styled((text, "yellow"), ":", text), soft_wrap=True)
+    assert printed.getvalue() == f"{shown}\n{shown}\n{shown}:{shown}\n"
+
+
+@pytest.mark.parametrize("text", [BRACKETS, CONTROL])
+def test_a_step_may_have_any_name(printed: io.StringIO, text: str) -> None:
+    with step(text):
+        pass
+    with pytest.raises(KeyError), step(text):
+        raise KeyError
+    assert f"✗ {text if text is BRACKETS else ESCAPED}" in printed.getvalue()
+
+
+async def test_a_reset_goes_on_after_an_error_of_the_runtime_with_brackets(
+    printed: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done: list[str] = []
+
+    async def refuse(settings: Settings) -> None:
+        raise WherryError(f"pods cannot be removed: {BRACKETS}")
+
+    async def stop(settings: Settings) -> None: ...
+
+    async def clean(settings: Settings) -> None:
+        done.append("network")
+
+    monkeypatch.setattr(daemons, "stop", stop)
+    monkeypatch.setattr(reset, "remove_pods", refuse)
+    monkeypatch.setattr(reset, "_end_processes", lambda settings: done.append("processes"))
+    monkeypatch.setattr(reset, "_clean_network", clean)
+    monkeypatch.setattr(reset, "_unmount", lambda settings: None)
+    monkeypatch.setattr(reset, "_remove_cgroups", stop)
+    monkeypatch.setattr(reset, "_remove_files", lambda settings, keep_data: done.append("files"))
+    await reset.reset(Settings(prefix=str(tmp_path)))
+    assert done == ["processes", "network", "files"]
+    assert BRACKETS in printed.getvalue()
+
+
+def test_findings_may_contain_brackets(printed: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Finding("error", BRACKETS, BRACKETS)]
+    monkeypatch.setattr(check, "findings", lambda settings, running: found)
+    with pytest.raises(WherryError):
+        check.require(Settings(), running=False)
+    assert printed.getvalue() == f"  {BRACKETS}: {BRACKETS}\n"
+
+
+def test_errors_that_end_a_command_are_escaped(printed: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise WherryError(f"node has the addresses {CONTROL}")
+
+    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["wherry", "join"])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert printed.getvalue() == f"wherry: node has the addresses {ESCAPED}\n"
+
+
+def test_no_other_console_and_no_markup_is_used() -> None:
+    for file in Path(progress.__file__).parent.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        for each in ast.walk(tree):
+            name = getattr(each, "attr", getattr(each, "id", ""))
+            assert name not in ("Console", "from_markup") or file.name == "progress.py", file
+            assert not (isinstance(each, ast.keyword) and each.arg == "markup") or file.name == "progress.py", file
+            assert not (isinstance(each, ast.Constant) and isinstance(each.value, str) and "[/]" in each.value), file

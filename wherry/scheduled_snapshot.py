@@ -1,0 +1,59 @@
+"""Takes one scheduled snapshot, copies it to S3, deletes surplus ones, and prints the result as JSON.
+
+python -P -m wherry.scheduled_snapshot PREFIX      (see wherry.snapshot_schedule)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import msgspec
+
+from wherry import progress, settings, snapshot, snapshot_catalog
+from wherry.errors import WherryError
+from wherry.settings import Settings
+from wherry.snapshot_schedule import Taken
+
+NICE = 10
+"""Everything else on the machine comes first."""
+
+
+async def take(saved: Settings) -> Taken:
+    """Return the result; a problem after the file was written is part of it."""
+    made = await snapshot.save(saved, scheduled=True)
+    summary, problem, deleted = made.summary, made.problem, list[str]()
+    kept = saved.snapshot_options.retention
+    try:
+        deleted = await snapshot_catalog.prune(saved, kept, in_bucket=not problem)
+    except (WherryError, OSError) as error:
+        problem = problem or f"surplus snapshots are not removed: {error}"
+    return Taken(
+        path=str(summary.path),
+        size=summary.size,
+        keys=summary.keys,
+        revision=summary.revision,
+        url=made.url,
+        deleted=deleted,
+        problem=problem,
+    )
+
+
+def main(prefix: str) -> int:
+    os.nice(NICE)
+    os.umask(0o077)
+    progress.errors.quiet = True
+    try:
+        saved = settings.load(prefix)
+        if saved is None:
+            raise WherryError(f"there are no settings below {prefix}")
+        result = asyncio.run(take(saved))
+    except (WherryError, OSError) as error:
+        result = Taken(problem=str(error))
+    print(msgspec.json.encode(result).decode())
+    return 0 if result.path else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
