@@ -109,7 +109,7 @@ def has_bin_dirs() -> bool:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603 - no shell
     except (OSError, subprocess.TimeoutExpired):
         return False
-    found = re.search(r"\bv?(\d+)\.(\d+)\.\d+", done.stdout)
+    found = re.search(r"\bv?([0-9]+)\.([0-9]+)\.[0-9]+", done.stdout)
     return found is not None and (int(found[1]), int(found[2])) >= BIN_DIRS
 
 

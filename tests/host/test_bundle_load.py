@@ -44,7 +44,8 @@ def package(folder: Path, name: str, version: str, depends: str = "") -> Path:
 def bundled(folder: Path, *packages: Path) -> tuple[Path, str]:
     path = folder / "test.bundle"
     path.unlink(missing_ok=True)
-    return path, bundle.write(path, [(f"packages/{each.name}", each) for each in packages], "1")
+    with path.open("wb") as file:
+        return path, bundle.write(file, [(f"packages/{each.name}", each) for each in packages], "1")
 
 
 def load(machine: CopiedMachine, path: Path, *options: str) -> subprocess.CompletedProcess[str]:
