@@ -248,8 +248,10 @@ def test_without_the_guard_everything_arrives(site: Site) -> None:
         async with running(off, populated()):
             await until(lambda: not ready_file(site), "the table is removed")
             zero = "00:00:00:00:00:00"
-            # ICMP that belongs to no connection that the node tracks is dropped as invalid in any case.
-            everything = set(frames(zero, zero, "fe80::1", "fe80::2")) - {"redirect-ipv4", "router-advert-ipv4"}
+            # ICMP that belongs to no connection that the node tracks is dropped as invalid in any case. Connection tracking
+            # does not reassemble packets whose first fragment lacks headers (RFC 8200); with IPv4 alone it sees none of IPv6.
+            dropped = {"redirect-ipv4", "router-advert-ipv4", "dhcpv6-in-second-fragment"}
+            everything = set(frames(zero, zero, "fe80::1", "fe80::2")) - dropped
             assert await asyncio.to_thread(arrived, site) == everything
 
     prepare(site)
