@@ -3,6 +3,9 @@
 A status may be larger than a message (16 MiB), while the request that created the container was not: containerd adds the groups
 that the image's /etc/group has for its user. What cannot be read must not keep others from being read, nor a pod from being
 ended: what the runtime's list has of it is used (upstream leaves such a pod alone, pleg/generic.go).
+
+Many pods may be read at a time, as when a namespace is deleted, and a status of 16 MiB takes four times as much while it is
+decoded. So statuses are received one at a time, round robin over namespaces, or pods if only those are known.
 """
 
 from __future__ import annotations
@@ -11,16 +14,24 @@ import logging
 from dataclasses import replace
 
 from agent import runtime_messages
-from agent.runtime_records import ContainerRecord, SandboxRecord
-from cri.errors import CRIError, DeadlineExceededError, MessageTooLargeError, NotFoundError, UnavailableError
+from agent.runtime_records import POD_NAMESPACE, ContainerRecord, SandboxRecord
+from cri.errors import (
+    CRIError,
+    DeadlineExceededError,
+    IncompleteAnswerError,
+    MessageTooLargeError,
+    NotFoundError,
+    UnavailableError,
+)
 from cri.messages import Container, PodSandbox
 from cri.runtime_service import RuntimeService
+from kube.serving.fair_queue import Slots
 
 log = logging.getLogger(__name__)
 
 _NO_MESSAGE = "INTERNAL"
 """gRPC's code for a message that cannot be encoded or decoded, as one with text that is no UTF-8."""
-_NO_ANSWER = (DeadlineExceededError, UnavailableError)
+_NO_ANSWER = (DeadlineExceededError, UnavailableError, IncompleteAnswerError)
 """Errors that are not about one container."""
 
 
@@ -29,13 +40,16 @@ class RecordReads:
 
     def __init__(self, runtime: RuntimeService) -> None:
         self._runtime = runtime
+        self._turns = Slots(1)
 
-    async def container(self, container_id: str, sandbox_id: str) -> ContainerRecord | None:
+    async def container(self, container_id: str, sandbox_id: str, namespace: str = "") -> ContainerRecord | None:
         """Read a container; None if it is gone. Raise CRIError, but not for a status that makes no message."""
         try:
-            status = await self._runtime.container_status(container_id)
+            status = await self._runtime.container_status(container_id, turn=self._turns.slot(namespace or sandbox_id))
         except NotFoundError:
             return None
+        except IncompleteAnswerError:
+            raise
         except CRIError as error:
             if not isinstance(error, MessageTooLargeError) and error.code != _NO_MESSAGE:
                 raise
@@ -57,7 +71,7 @@ class RecordReads:
         Raise CRIError if the runtime does not answer.
         """
         try:
-            return await self.container(listed.id, listed.pod_sandbox_id)
+            return await self.container(listed.id, listed.pod_sandbox_id, listed.labels.get(POD_NAMESPACE, ""))
         except _NO_ANSWER:
             raise
         except CRIError as error:

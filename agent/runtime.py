@@ -127,7 +127,8 @@ class Runtime:
             if known is not None:
                 known_sandboxes.append(known)
         for listed in containers:
-            record = await self.container(listed.id, listed.pod_sandbox_id)
+            namespace = listed.labels.get(runtime_records.POD_NAMESPACE, "")
+            record = await self._reads.container(listed.id, listed.pod_sandbox_id, namespace)
             if record is not None:
                 known_containers.append(record)
         return PodRuntime.of(known_sandboxes, known_containers)

@@ -109,7 +109,7 @@ class Channel:
                         await call.read()  # the status
                 except TimeoutError:
                     message = f"the runtime began to answer and did not finish within {TURN_SECONDS:g} s"
-                    raise errors.CRIError(message, code="INTERNAL") from None
+                    raise errors.IncompleteAnswerError(message, code="INTERNAL") from None
             finally:
                 call.cancel()
             return result

@@ -1,7 +1,8 @@
 """Client of the container runtime: the two CRI services and the event stream.
 
 The image service may have another socket (imageServiceEndpoint); by default both services share one channel. The output of
-commands has a channel of its own, so that it delays no other calls and waits in the runtime until it is its turn.
+commands and the statuses of containers have a channel of their own, so that they delay no other calls and wait in the runtime
+until it is their turn.
 """
 
 from collections.abc import AsyncIterator

@@ -62,6 +62,10 @@ class MessageTooLargeError(CRIError):
     """A list of the runtime is larger than a gRPC message may be, on its side or ours."""
 
 
+class IncompleteAnswerError(CRIError):
+    """The runtime began to answer, and the answer did not come in time."""
+
+
 _TOO_LARGE = "larger than max"
 """Part of gRPC's message for it, in Go and here; RESOURCE_EXHAUSTED has other meanings, too."""
 

@@ -44,7 +44,7 @@ class RuntimeService:
     """Pod sandboxes and containers of one runtime; `request_timeout` is in seconds."""
 
     def __init__(self, channel: Channel, request_timeout: float = 120.0, commands: Channel | None = None) -> None:
-        """`commands`: another channel for the output of commands."""
+        """`commands`: another channel for the output of commands and for other messages that are received in turn."""
         self._channel = channel
         self._commands = commands or channel
         self._timeout = request_timeout
@@ -141,10 +141,20 @@ class RuntimeService:
         with contextlib.suppress(errors.NotFoundError):
             await self._call("RemoveContainer", request, api.RemoveContainerResponse)
 
-    async def container_status(self, container_id: str) -> ContainerStatus:
-        """Read one container. Raise NotFoundError."""
-        request = api.ContainerStatusRequest(container_id=container_id)
-        return (await self._call("ContainerStatus", request, api.ContainerStatusResponse)).status
+    async def container_status(
+        self, container_id: str, *, turn: AbstractAsyncContextManager[object] | None = None
+    ) -> ContainerStatus:
+        """Read one container. Raise NotFoundError.
+
+        With `turn` the status is received inside of it: it has all mounts, and the groups of the user, up to 16 MiB.
+        """
+        request, answer = api.ContainerStatusRequest(container_id=container_id), api.ContainerStatusResponse
+        if turn is None:
+            return (await self._call("ContainerStatus", request, answer)).status
+        path = "/runtime.v1.RuntimeService/ContainerStatus"
+        return await self._commands.unary_in_turn(
+            path, request, answer, self._timeout, turn, lambda received: received.status
+        )
 
     async def container_info(self, container_id: str) -> dict[str, str]:
         """Read what the runtime adds in verbose mode: JSON texts by key. Raise NotFoundError."""

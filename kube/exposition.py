@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from kube.serialize import readable
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -65,4 +67,4 @@ def _bound(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES)
+    return readable(text).translate(_ESCAPES)

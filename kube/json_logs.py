@@ -36,7 +36,15 @@ class JsonFormatter(logging.Formatter):
             error = record.exc_info[1]
             line["err"] = shortened(str(error or "")) or type(error).__name__
             line["stacktrace"] = shortened(self.formatException(record.exc_info))
-        return msgspec.json.encode(line).decode()
+        try:
+            return msgspec.json.encode(line).decode()
+        except UnicodeEncodeError:
+            return msgspec.json.encode({key: _encodable(value) for key, value in line.items()}).decode()
+
+
+def _encodable(value: object) -> object:
+    """Return a text as the lines for people show it: Python reads bytes of file names that are no UTF-8 as no Unicode."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _source(path: str) -> str:

@@ -72,6 +72,12 @@ def _as_file(data: bytes) -> Iterator[str]:
         os.unlink(path)
 
 
+def yaml_problem(error: yaml.YAMLError) -> str:
+    """Return an error of YAML without the text of the file, which may be a token or a key; errors are logged."""
+    mark = getattr(error, "problem_mark", None)
+    return f"invalid YAML in line {mark.line + 1}" if mark is not None else "invalid YAML"
+
+
 def load(path: str | Path, context: str = "") -> Access:
     """Read a kubeconfig and return the access of a context (its current one by default)."""
     path = Path(path)
@@ -79,7 +85,9 @@ def load(path: str | Path, context: str = "") -> Access:
         document = yaml.safe_load(path.read_text()) or {}
     except FileNotFoundError as error:
         raise KubeconfigError(f"{path}: no such file") from error
-    except (OSError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
+        raise KubeconfigError(f"{path}: cannot be read: {yaml_problem(error)}") from None
+    except (OSError, UnicodeDecodeError) as error:
         raise KubeconfigError(f"{path}: cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise KubeconfigError(f"{path}: not a kubeconfig")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -132,6 +133,13 @@ async def _serve(settings: config.ProxyConfig) -> None:
     await (main.run if settings.services else without_services.run)(settings)
 
 
+def _write(path: Path, text: str) -> None:
+    """Write a file; a link is followed in /dev alone, because the folder may be one that other accounts may write."""
+    link = 0 if path.is_relative_to("/dev") else os.O_NOFOLLOW
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | link, 0o644), "w") as file:
+        file.write(text)
+
+
 def cli(argv: list[str] | None = None) -> int:
     """Run the command; 0 after an orderly end, 1 for a configuration that cannot be used."""
     arguments = parser().parse_args(argv)
@@ -140,7 +148,7 @@ def cli(argv: list[str] | None = None) -> int:
         settings = configuration(arguments)
         logs.configure(settings.log_format, everything=arguments.verbose or settings.verbosity >= 4)
         if arguments.write_config_to:
-            Path(arguments.write_config_to).write_text(configuration_file.dump(settings))
+            _write(Path(arguments.write_config_to), configuration_file.dump(settings))
         elif arguments.init_only:
             sysctl.apply_conntrack(settings.conntrack)
         elif arguments.cleanup:

@@ -17,6 +17,7 @@ from netproxy.podnet import kernel_routes, network
 from netproxy.podnet.dns_guard import DNSGuard
 from netproxy.podnet.loopback_guard import LoopbackGuard
 from netproxy.podnet.masquerade import PodMasquerade
+from netproxy.podnet.outside_guard import OutsideGuard
 from netproxy.podnet.source_guard import SourceGuard
 from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.ruleset import TABLE as POLICY_TABLE
@@ -47,6 +48,7 @@ async def _remove_pod_rules(pods: PodNetworkConfig) -> None:
         SourceGuard(Path(pods.cni_results_dir), pods.bridge),
         DNSGuard((), pods.bridge),
         LoopbackGuard(pods.bridge),
+        OutsideGuard(pods.bridge),
     )
     await remove_all(guards)
 

@@ -27,6 +27,7 @@ from netproxy.podnet.dns_guard import DNSGuard
 from netproxy.podnet.loopback_guard import LoopbackGuard
 from netproxy.podnet.masquerade import PodMasquerade
 from netproxy.podnet.network import PodNetwork
+from netproxy.podnet.outside_guard import OutsideGuard
 from netproxy.podnet.pod_flows import PodFlows
 from netproxy.podnet.pod_ranges import PodRanges
 from netproxy.podnet.route_controller import RouteController
@@ -58,6 +59,7 @@ class PodSubsystem:
     masquerade: list[PodMasquerade]
     dns_guard: DNSGuard | None
     loopback_guard: LoopbackGuard | None
+    outside_guard: OutsideGuard | None
     stale: list[Remover] = field(default_factory=list)
     """Removers of an earlier process' tables."""
 
@@ -66,15 +68,20 @@ class PodSubsystem:
             await self.dns_guard.verify()
         if self.loopback_guard is not None:
             await self.loopback_guard.verify()
+        # The Node is not known yet, and the pods of an earlier process run meanwhile.
+        ranges = await asyncio.to_thread(cni.configured_ranges, self.cni_conf_dir)
+        if self.outside_guard is not None:
+            await self.outside_guard.set_node_ranges(ranges)
         if self.source_guard is not None:
-            # The Node is not known yet, and the connections of pods that no result names go on meanwhile.
-            self.source_guard.set_node_ranges(await asyncio.to_thread(cni.configured_ranges, self.cni_conf_dir))
+            self.source_guard.set_node_ranges(ranges)
         if self.network is not None:
             await self.network.prepare()
 
     async def configure(self, node: core_v1.Node) -> None:
         """Let pods start, once what guards them is in force."""
         pod_cidrs = network.pod_cidrs_of(node)
+        if self.outside_guard is not None:
+            await self.outside_guard.set_node_ranges(pod_cidrs)
         for each in self.masquerade:
             await each.set(of_family(pod_cidrs, each.family))
         if self.source_guard is not None:
@@ -111,6 +118,12 @@ class PodSubsystem:
                 "verify the guard of loopback addresses",
                 partial(repeat, self.loopback_guard.verify, CHECK_PERIOD, clock, failure),
             )
+        if self.outside_guard is not None:
+            failure = "pods' addresses cannot be guarded yet"
+            yield Task(
+                "verify the guard of pods' addresses",
+                partial(repeat, self.outside_guard.verify, CHECK_PERIOD, clock, failure),
+            )
         for each in self.masquerade:
             failure = "pods' addresses cannot be translated yet"
             yield Task("verify masquerading", partial(repeat, each.verify, CHECK_PERIOD, clock, failure))
@@ -125,12 +138,13 @@ def build(
     loaded libnftables, `own_proxy` whether our proxy in this process serves them.
     """
     settings, nft = config.pod_network, shutil.which("nft") is not None
-    policy = addresses = guard = dns_guard = loopback_guard = None
+    policy = addresses = guard = dns_guard = loopback_guard = outside_guard = None
     stale: list[Remover] = []
     if nft:
         policy, addresses = _policies(config, api, clock, stale, ipvs=ipvs)
         dns_guard = _dns_guard(config, stale, ipvs=ipvs)
         loopback_guard = _if_enabled(LoopbackGuard(settings.bridge), stale, enabled=settings.enabled)
+        outside_guard = _if_enabled(OutsideGuard(settings.bridge), stale, enabled=settings.enabled)
         to = source_guard.writer(in_process=nftables)
         source = SourceGuard(Path(settings.cni_results_dir), settings.bridge, to=to, clock=clock)
         guard = _if_enabled(source, stale, enabled=settings.enabled and settings.source_guard)
@@ -153,6 +167,7 @@ def build(
         masquerade,
         dns_guard,
         loopback_guard,
+        outside_guard,
         stale,
     )
 
@@ -212,6 +227,7 @@ def _log_unguarded(settings: PodNetworkConfig) -> None:
         log.error("network policies are not enforced: %s", NO_NFT)
     log.error("cluster DNS answers machines of the node's network: %s", NO_NFT)
     log.error("pods can reach the node's loopback addresses: %s", NO_NFT)
+    log.error("machines of the node's network can send with addresses of pods: %s", NO_NFT)
     if settings.source_guard:
         log.error("pods can send from any address: %s", NO_NFT)
 

@@ -12,6 +12,7 @@ import sys
 from kube.process import CommandError
 from wherry import daemons, settings, units
 from wherry.errors import WherryError
+from wherry.progress import errors
 from wherry.settings import Settings
 
 
@@ -34,7 +35,7 @@ def main(prefix: str = "/") -> int:
         saved = settings.load(prefix)
         restarted = asyncio.run(restart_running(saved)) if saved is not None else []
     except (WherryError, CommandError, OSError) as error:
-        print(f"wherry: {error}", file=sys.stderr)
+        errors.print(f"wherry: {error}", soft_wrap=True)
         return 1
     if restarted:
         print(f"wherry: restarted {', '.join(restarted)}; wherry up updates the cluster's roles and configuration")

@@ -52,8 +52,11 @@ class Manifest:
     digest: str
 
 
-def write(target: Path, sources: Sequence[tuple[str, Path]], version: str) -> str:
-    """Write a new bundle of files (path in the bundle, file) and return the SHA-256 of its SHA256SUMS; raises WherryError."""
+def write(target: IO[bytes], sources: Sequence[tuple[str, Path | IO[bytes]]], version: str) -> str:
+    """Write a bundle of files (path in the bundle, file) and return the SHA-256 of its SHA256SUMS; raises WherryError.
+
+    A file that is open stays open.
+    """
     for path, _ in sources:
         if not _PATH.fullmatch(path):
             raise WherryError(f"{path} is no name in a bundle: rename the file to letters, digits and ._+~-")
@@ -68,18 +71,18 @@ def write(target: Path, sources: Sequence[tuple[str, Path]], version: str) -> st
     }
     manifest = (json.dumps(content, indent=1) + "\n").encode()
     sums = _sums(manifest, members)
-    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in ((MANIFEST, manifest), (SUMS, sums)):
             tar.addfile(_entry(name, len(data)), io.BytesIO(data))
         for member, (_, source) in zip(members, sources, strict=True):
-            with source.open("rb") as file:
+            with _read(source) as file:
                 reader = _Hashing(file)
                 try:
                     tar.addfile(_entry(member.path, member.size), reader)  # type: ignore[arg-type]
                 except OSError as error:
-                    raise WherryError(f"{source} cannot be written to the bundle: {error}") from error
+                    raise WherryError(f"{member.path} cannot be written to the bundle: {error}") from error
             if reader.digest() != member.sha256:
-                raise WherryError(f"{source} changed while it was read: run the command again")
+                raise WherryError(f"{member.path} changed while it was read: run the command again")
     return hashlib.sha256(sums).hexdigest()
 
 
@@ -205,9 +208,20 @@ def _copy(source: IO[bytes] | None, target: IO[bytes] | None) -> str:
     return digest.hexdigest()
 
 
-def _member(path: str, source: Path) -> Member:
-    try:
+@contextmanager
+def _read(source: Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    """Open a file, or read one that is open from its beginning."""
+    if isinstance(source, Path):
         with source.open("rb") as file:
+            yield file
+    else:
+        source.seek(0)
+        yield source
+
+
+def _member(path: str, source: Path | IO[bytes]) -> Member:
+    try:
+        with _read(source) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise WherryError(f"{source} is not a regular file")
             return Member(path, os.fstat(file.fileno()).st_size, _copy(file, None))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
 from wherry import options
 from wherry.errors import WherryError
 from wherry.membership import installed, root
-from wherry.progress import console, errors, position_in, size_of, step
+from wherry.progress import console, errors, position_in, step
 
 bundle_app = typer.Typer(no_args_is_help=True, help="Bundle packages and images for airgap.")
 
@@ -40,24 +41,25 @@ def bundle_create(
     Prints the SHA-256 of the file's SHA256SUMS, which stands for all of it, for `wherry bundle load`.
     """
     from wherry import VERSION, bundle, images, snapshot_files
+    from wherry.new_files import new_file
 
     if not files and not image:
         raise WherryError("name packages, archives of images or images (--image)")
-    sources = [(_place(file), file) for file in files or ()]
+    sources: list[tuple[str, Path | IO[bytes]]] = [(_place(file), file) for file in files or ()]
     snapshot_files.require_new(path)
-    with _reported(path), snapshot_files.private_folder(path.absolute().parent) as folder:
+    # The saved images take their space where the bundle takes it, and have no name there.
+    with _reported(path), tempfile.TemporaryFile(dir=path.absolute().parent) as saved:
         if image:
             root()
-            saved = folder / "saved.tar"
-            with step("save images", to=errors) as progress:
-                asyncio.run(images.save(installed(prefix), saved, image, progress))
+            with step("save images", to=errors) as progress, position_in(saved.fileno(), progress):
+                asyncio.run(images.export(installed(prefix), saved, image))
             sources.append((f"{bundle.IMAGES}/saved.tar", saved))
-        made = folder / "bundle"
-        made.touch(mode=0o600)  # images may be private
-        with step("write the bundle", to=errors) as progress, size_of(made, progress):
-            progress.total = sum(source.stat().st_size for _, source in sources)
-            digest = bundle.write(made, sources, VERSION)
-            snapshot_files.publish(made, path)
+        with (
+            step("write the bundle", to=errors) as progress,
+            new_file(path) as file,
+            position_in(file.fileno(), progress),
+        ):
+            digest = bundle.write(file, sources, VERSION)
     print(digest)
 
 
@@ -117,7 +119,7 @@ def _install(files: Sequence[Path]) -> None:
         with step("install packages"):
             found = asyncio.run(bundle_packages.install(files))
         for name in found:
-            console.print(f"installed {name}", markup=False, soft_wrap=True)
+            console.print(f"installed {name}", soft_wrap=True)
 
 
 def _load_images(prefix: str, archives: Sequence[Path]) -> None:
@@ -127,7 +129,7 @@ def _load_images(prefix: str, archives: Sequence[Path]) -> None:
         with step(f"load {archive.name}") as progress:
             names = asyncio.run(containerd.load_archive(installed(prefix), archive, progress))
         for name in names:
-            console.print(name, markup=False, soft_wrap=True)
+            console.print(name, soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from kube.clock import SYSTEM
 from wherry import allocator, cni_plugins, firewall, other_network
 from wherry.errors import WherryError
 from wherry.finding import Finding
-from wherry.progress import errors
+from wherry.progress import errors, styled
 from wherry.settings import Settings
 
 MIN_DISK_BYTES = 2 << 30
@@ -47,7 +47,7 @@ def require_network(settings: Settings) -> None:
 def _require(found: Iterable[Finding]) -> None:
     bad = [f for f in found if f.level != "ok"]
     for finding in bad:
-        errors.print(f"  [yellow]{finding.what}[/]: {finding.fix}")
+        errors.print(styled("  ", (finding.what, "yellow"), f": {finding.fix}"))
     if any(f.level == "error" for f in bad):
         raise WherryError("this machine lacks what is named above; nothing was started")
 

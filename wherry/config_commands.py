@@ -55,7 +55,7 @@ def config_validate(
     settings = wanted.merge(before, found, {}, options_of(up))
     with found.located():
         complete(settings, settings.node_ip or addresses.own_address() or "192.0.2.1")
-    console.print(f"{path} is valid", markup=False, soft_wrap=True)
+    console.print(f"{path} is valid", soft_wrap=True)
 
 
 def _known() -> dict[str, Option]:

@@ -52,7 +52,7 @@ def image_load(
             hint = f". For the archive of this name: ./{what}" if Path(what).is_file() else ""
             raise WherryError(f"{error}{hint}") from error
     for name in names:
-        console.print(name, markup=False, soft_wrap=True)
+        console.print(name, soft_wrap=True)
 
 
 @image_app.command("list")
@@ -86,7 +86,7 @@ def image_remove(names: Images, prefix: options.Prefix = "/") -> None:
 
     root()
     for name in asyncio.run(images.remove(installed(prefix), names)):
-        console.print(f"removed {name}", markup=False, soft_wrap=True)
+        console.print(f"removed {name}", soft_wrap=True)
 
 
 @image_app.command("prune")
@@ -102,8 +102,8 @@ def image_prune(prefix: options.Prefix = "/", *, yes: options.Yes = False) -> No
         return
     if not yes:
         for image in unused:
-            console.print(f"{image.name}  {image.size}", markup=False, soft_wrap=True)
+            console.print(f"{image.name}  {image.size}", soft_wrap=True)
         if not typer.confirm(f"Remove {len(unused)} images?"):
             raise typer.Exit(1)
     for name in asyncio.run(images.remove(settings, [image.name for image in unused])):
-        console.print(f"removed {name}", markup=False, soft_wrap=True)
+        console.print(f"removed {name}", soft_wrap=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from kube.process import run
 from wherry import pause
 from wherry.containerd import ctr
 from wherry.errors import WherryError
+from wherry.new_files import new_file
 from wherry.output import Column
 from wherry.progress import Progress, position_in
 from wherry.settings import Settings
@@ -107,35 +107,11 @@ async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
 
 async def save(settings: Settings, path: Path, names: Sequence[str], progress: Progress | None = None) -> None:
     """Write images to a new archive with mode 0600; raises WherryError if one is not there, or the file is."""
+    with new_file(path) as file, position_in(file.fileno(), progress or Progress("")):
+        await export(settings, file, names)
+
+
+async def export(settings: Settings, file: IO[bytes], names: Sequence[str]) -> None:
+    """Write images to an open file as an archive; raises WherryError if one is not there."""
     _check_present(await listed(settings), names)
-    with _new_file(path) as descriptor, position_in(descriptor, progress or Progress("")):
-        await run([*ctr(settings), "images", "export", "-", *names], timeout=SECONDS, stdout=descriptor)
-
-
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[int]:
-    """Create a file, which is removed if the block fails; raises WherryError.
-
-    Its folder may be one that others may write: no link is followed, and nothing is removed in another folder.
-    """
-    try:
-        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise WherryError(f"{path} cannot be written: {error.strerror}") from error
-    try:
-        try:
-            made = os.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        except FileExistsError as error:
-            raise WherryError(f"{path} exists: name another file") from error
-        except OSError as error:
-            raise WherryError(f"{path} cannot be written: {error.strerror}") from error
-        try:
-            yield made
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(path.name, dir_fd=folder)
-            raise
-        finally:
-            os.close(made)
-    finally:
-        os.close(folder)
+    await run([*ctr(settings), "images", "export", "-", *names], timeout=SECONDS, stdout=file.fileno())

@@ -243,4 +243,4 @@ def _as_joining(token: Token) -> Any:
 async def _show_logs(settings: Settings) -> None:
     """Print the agent's last words before they are removed."""
     for line in await daemons.last_lines(settings, "agent", 5):
-        errors.print(f"  agent: {line}", markup=False)
+        errors.print(f"  agent: {line}")

@@ -18,7 +18,7 @@ from wherry.config_commands import config_app
 from wherry.errors import WherryError
 from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
-from wherry.progress import console, errors
+from wherry.progress import console, errors, styled
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
@@ -118,7 +118,7 @@ def check(
     for finding in checks.findings(settings, running=running):
         worst |= finding.level == "error"
         fix = f" → {finding.fix}" if finding.fix else ""
-        console.print(f"[{colours[finding.level]}]{finding.level:8}[/]{finding.what}{fix}")
+        console.print(styled((f"{finding.level:8}", colours[finding.level]), f"{finding.what}{fix}"))
     if worst:
         raise typer.Exit(1)
 
@@ -133,7 +133,7 @@ def _check_security(settings: Settings, output: str) -> None:
     else:
         colours = {"PASS": "green", "FAIL": "red", "WARN": "yellow", "N/A": "dim"}
         for verdict, line in report.lines(results):
-            console.print(line, style=colours.get(verdict), markup=False, soft_wrap=True)
+            console.print(line, style=colours.get(verdict), soft_wrap=True)
     if any(found.verdict == "FAIL" for _, found in results):
         raise typer.Exit(1)
 
@@ -210,7 +210,7 @@ def main() -> None:
     try:
         app()
     except (WherryError, CommandError, StatusError) as error:
-        errors.print(f"wherry: {error}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"wherry: {error}", style="red", soft_wrap=True)
         sys.exit(1)
 
 

@@ -158,7 +158,7 @@ def create(
     line = tokens.join_command(settings, made) if print_join_command or for_control_plane else str(made)
     if for_control_plane:
         line += f" --control-plane --certificate-key {key}"
-    console.print(line, markup=False, soft_wrap=True)
+    console.print(line, soft_wrap=True)
 
 
 @token_app.command("list")
@@ -193,4 +193,4 @@ def delete(
             return await tokens.delete(client, text)
 
     for text in token:
-        console.print(f'bootstrap token "{asyncio.run(work(text))}" deleted', markup=False)
+        console.print(f'bootstrap token "{asyncio.run(work(text))}" deleted')

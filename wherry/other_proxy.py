@@ -19,5 +19,5 @@ def describe(settings: Settings) -> None:
         console.print("\nServices are served by no proxy of Wherry's, but by what you install.")
     if settings.proxy == "upstream":
         console.print("\nServices are served once your kube-proxy runs on this machine, as in:\n")
-        console.print(f"  kube-proxy --config={settings.layout.proxy_configuration}", markup=False, soft_wrap=True)
-        console.print(f"\nIts kubeconfig is {settings.layout.netproxy_kubeconfig}.", markup=False, soft_wrap=True)
+        console.print(f"  kube-proxy --config={settings.layout.proxy_configuration}", soft_wrap=True)
+        console.print(f"\nIts kubeconfig is {settings.layout.netproxy_kubeconfig}.", soft_wrap=True)

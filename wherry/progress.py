@@ -1,4 +1,7 @@
-"""Steps of a command: shown while they run, and one line about each when it ends, with its duration, amount and rate.
+"""Output for the person at the terminal: texts as they are, and the steps of a command with duration, amount and rate.
+
+Texts contain what others wrote: errors of the runtime and of servers, names of images, log lines. In markup a bracket of such a
+text would be a style, or an error that ends the command half-way; a control character would command the terminal.
 
 On a terminal a step is one line that is redrawn eight times a second by a thread, and is never wider than the terminal. In a
 pipe or a log nothing is redrawn: a step that lasts adds a line every half minute, so that a log shows what runs.
@@ -12,22 +15,46 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from kube.log_lines import escaped
 from wherry.output import size
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
 REDRAWN_A_SECOND = 8
 LINE_SECONDS = 30.0
 """Seconds between two lines about a step that runs, where nothing can be redrawn."""
 LEAST_WIDTH = 12
 """Characters of a step's name that a narrow terminal shows before its amount is cut."""
 BYTES = "bytes"
+
+
+class PlainConsole(Console):
+    """A console that prints strings without markup and emoji codes, and escapes what cannot be printed except line breaks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(plain(text), **options)
+
+
+console = PlainConsole()
+errors = PlainConsole(stderr=True)
+
+
+def plain(text: str) -> str:
+    """Escape what cannot be printed except line breaks."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """Return a text of parts, each a string or (string, style)."""
+    return Text.assemble(*(plain(part) if isinstance(part, str) else (plain(part[0]), part[1]) for part in parts))
 
 
 class Progress:
@@ -77,7 +104,7 @@ class _Line:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         mark, width = self._spinner.render(console.get_time()), max(1, options.max_width - 1)
         amount = self._progress.amount()
-        what = Text(self._progress.what)
+        what = styled(self._progress.what)
         # The name is cut before the amount is.
         what.truncate(max(LEAST_WIDTH, width - 4 - len(amount)), overflow="ellipsis")
         text = Text.assemble(mark if isinstance(mark, Text) else "", " ", what)
@@ -89,12 +116,12 @@ class _Line:
 
 
 @contextlib.contextmanager
-def step(what: str, unit: str = BYTES, *, to: Console = console) -> Iterator[Progress]:
+def step(what: str, unit: str = BYTES, *, to: Console | None = None) -> Iterator[Progress]:
     """Show a step while it runs and leave one line about it; work that the block counts is shown with its rate.
 
     Commands whose output is data show their steps on standard error.
     """
-    progress = Progress(what, unit)
+    progress, to = Progress(what, unit), to or console
     try:
         with _live(progress, to) if to.is_terminal else _lines(progress, to):
             yield progress
@@ -165,5 +192,5 @@ def _repeated(work: Callable[[], None], seconds: float, name: str) -> Iterator[N
 
 
 def _print(to: Console, mark: str, style: str, progress: Progress, rest: str) -> None:
-    to.print(Text.assemble((mark, style), f" {progress.what}", (rest, "dim")), soft_wrap=True)
+    to.print(styled((mark, style), f" {progress.what}", (rest, "dim")), soft_wrap=True)
     to.file.flush()

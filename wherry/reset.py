@@ -20,7 +20,7 @@ from kube.process import CommandError
 from wherry import cni_plugins, daemons, home_files, host_port_rules, registries, units
 from wherry.errors import WherryError
 from wherry.layout import Layout
-from wherry.progress import errors, step
+from wherry.progress import errors, step, styled
 from wherry.settings import Settings
 
 SANDBOXES_AT_ONCE = 4
@@ -38,7 +38,7 @@ async def reset(settings: Settings, *, keep_data: bool = False) -> None:
             await remove_pods(settings)
     except WherryError as error:
         # Going on by force leaves less behind than stopping half-way.
-        errors.print(f"  [yellow]{error}[/]: their processes are killed")
+        errors.print(styled("  ", (str(error), "yellow"), ": their processes are killed"))
     if settings.own_containerd:
         _end_processes(settings)
     with step("take rules, routes and links away"):

@@ -9,7 +9,6 @@ descriptor.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -19,10 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from control.storage.snapshot import sync
 from wherry.errors import WherryError
+from wherry.new_files import MODE, link_or_copy
 
-MODE = 0o600
 PARTIAL = ".partial"
 """End of the names of files that are being copied to another file system."""
 WORKING = ".snapshot-"
@@ -107,41 +105,4 @@ def publish(file: Path, path: Path) -> None:
 
     Raises WherryError if something exists there, OSError.
     """
-    try:
-        try:
-            os.link(file, path, follow_symlinks=False)
-        except FileExistsError:
-            raise
-        except OSError:  # another filesystem, or one without hard links
-            _copy_out(file, path)
-    except FileExistsError as error:
-        raise WherryError(f"{error.filename2 or error.filename} exists: remove it or name another file") from error
-    sync(path.parent)
-
-
-def _rename(partial: Path, path: Path) -> None:
-    """Give a file its name; raises FileExistsError if another one has it by now."""
-    try:
-        os.link(partial, path, follow_symlinks=False)
-        partial.unlink()
-    except FileExistsError:
-        raise
-    except OSError:  # a filesystem without hard links
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        os.rename(partial, path)
-
-
-def _copy_out(file: Path, path: Path) -> None:
-    partial = path.with_name(path.name + PARTIAL)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
-    try:
-        with open(descriptor, "wb") as target, open(file, "rb") as source:
-            shutil.copyfileobj(source, target, 1 << 20)
-            target.flush()
-            os.fsync(target.fileno())
-        _rename(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
+    link_or_copy(file, path)

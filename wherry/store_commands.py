@@ -43,7 +43,7 @@ def snapshot_save(
     found = made.summary
     console.print(f"{found.path}: {found.keys} keys at revision {found.revision}, {found.size} bytes", soft_wrap=True)
     if made.url:
-        console.print(f"copied to {made.url}", soft_wrap=True, markup=False)
+        console.print(f"copied to {made.url}", soft_wrap=True)
     if made.problem:
         raise WherryError(f"the snapshot is complete, and was not copied to S3: {made.problem}")
 
@@ -123,7 +123,7 @@ def snapshot_prune(
 
 def _print_deleted(paths: list[str]) -> None:
     for path in paths:
-        console.print(f"deleted {path}", markup=False, soft_wrap=True)
+        console.print(f"deleted {path}", soft_wrap=True)
 
 
 @store_app.command("migrate")

@@ -59,7 +59,7 @@ async def up(wanted: Settings) -> Settings:
     other_network.describe(settings)
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
-        console.print(f"  {tokens.join_command(settings, token)}", markup=False, soft_wrap=True)
+        console.print(f"  {tokens.join_command(settings, token)}", soft_wrap=True)
     else:
         console.print("\nwherry token create --print-join-command prints the line that adds another machine.")
     return settings
@@ -120,5 +120,4 @@ def offer_kubeconfig(settings: Settings) -> None:
   curl "http://$(kubectl get service web -o jsonpath='{{.spec.clusterIP}}')"
 
 wherry status shows what runs, wherry down stops it, wherry reset removes it.""",
-        markup=False,
     )

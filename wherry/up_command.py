@@ -91,7 +91,7 @@ def up(
     if before is None or not before.joined:
         file.require(known, "wherry up")
     if before is not None and before.configured and not file.exists:
-        console.print(f"there is no {file.path}: the options that it had stay in force", markup=False, soft_wrap=True)
+        console.print(f"there is no {file.path}: the options that it had stay in force", soft_wrap=True)
     settings = wanted.merge(before or Settings(prefix=prefix), file, flags, known, unset or ())
     with file.located(wanted.names(flags, known)):
         if before is not None and settings.store != before.store:

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from agent.claims import checkpoint
 from agent.claims.checkpoint import ClaimInfo
 from agent.claims.drivers import DRADrivers
+from agent.claims.health import ClaimHealth
+from agent.claims.pod_claims import PodClaims, names_of
 from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import DynamicResourceError
-from agent.node.extended_resources import is_extended
 from kube.api import core_v1, resource_v1
 from kube.client import Client
 from kube.errors import StatusError
 from kube.locks import Locks
-from kube.pod_claims import ClaimError, check_owner, claim_name, is_reserved_for, made_claims
+from kube.pod_claims import ClaimError, check_owner, is_reserved_for
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +45,23 @@ class ClaimManager:
         """The UIDs of the pods that have claims here."""
         return {uid for claim in self._claims.values() for uid in claim.pods}
 
-    def drivers_of(self, uid: str) -> tuple[str, ...]:
-        """Return the drivers of a pod's claims."""
-        return tuple(
-            sorted({driver for claim in self._claims.values() if uid in claim.pods for driver in claim.drivers})
-        )
+    def drivers_of(self, uids: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Return the drivers of pods' claims, by UID."""
+        found = {uid: set[str]() for uid in uids}
+        for claim in self._claims.values():
+            for uid in claim.pods & found.keys():
+                found[uid].update(claim.drivers)
+        return {uid: tuple(sorted(drivers)) for uid, drivers in found.items()}
 
     async def prepare(self, pod: core_v1.Pod) -> None:
         """Have all claims of a pod made ready. Raise DynamicResourceError."""
         if not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:
             return
         try:
-            names = _names(pod)
-            async with self._locked((pod.metadata.namespace or "", name) for name, _ in names):
+            names = names_of(pod)
+            async with self._locked((pod.metadata.namespace or "", name) for name in names):
                 # First all that can go wrong without anything having been done: a pod that fails here can be deleted at once.
-                await self._prepare(pod, [await self._read(pod, name, owned=owned) for name, owned in names])
+                await self._prepare(pod, [await self._read(pod, name, owned=owned) for name, owned in names.items()])
         except (ClaimError, DynamicResourceError) as error:
             raise DynamicResourceError(f"prepare dynamic resources: {error}") from error
 
@@ -128,28 +131,18 @@ class ClaimManager:
             ),
         )
 
-    def devices(self, pod: core_v1.Pod, container: core_v1.Container) -> list[tuple[ClaimInfo, set[str]]]:
+    def of_pod(self, pod: core_v1.Pod, containers: Iterable[core_v1.Container]) -> PodClaims:
+        """Return which claims these containers of a pod use, for `devices`."""
+        return PodClaims(pod, containers)
+
+    def devices(self, pod_claims: PodClaims, container: core_v1.Container) -> list[tuple[ClaimInfo, set[str]]]:
         """Return a container's claims with the requests of each that are for it; "" is all. Raise DynamicResourceError."""
-        wanted: dict[str, set[str]] = {}
-        for used in container.resources.claims if container.resources else ():
-            wanted.setdefault(used.name, set()).add(used.request or "")
-        by_name: dict[str, set[str]] = {}
-        made = made_claims(pod)
-        for entry in pod.spec.resource_claims:
-            if entry.name in wanted:
-                name, _ = _claim_name(pod, entry, made)
-                if name is not None:
-                    by_name.setdefault(name, set()).update(wanted[entry.name])
-        extended = pod.status.extended_resource_claim_status
-        for mapping in extended.request_mappings if extended else ():
-            if extended is not None and mapping.container_name == container.name and is_extended(mapping.resource_name):
-                by_name.setdefault(extended.resource_claim_name, set()).add(mapping.request_name)
         found = []
-        for name, requests in by_name.items():
-            claim = self._claims.get((pod.metadata.namespace or "", name))
+        for name, requests in pod_claims.used_by(container).items():
+            claim = self._claims.get((pod_claims.namespace, name))
             if claim is None:
                 raise DynamicResourceError(
-                    f"unable to get claim info for ResourceClaim {name} in namespace {pod.metadata.namespace}"
+                    f"unable to get claim info for ResourceClaim {name} in namespace {pod_claims.namespace}"
                 )
             found.append((claim, requests))
         return found
@@ -158,7 +151,7 @@ class ClaimManager:
         """Return the CDI names of what a container's claims made ready for it. Raise DynamicResourceError."""
         names = [
             name
-            for claim, requests in self.devices(pod, container)
+            for claim, requests in self.devices(PodClaims(pod, [container]), container)
             for devices in claim.drivers.values()
             for device in devices
             if "" in requests or not device.requests or requests & _bases(device.requests)
@@ -166,31 +159,9 @@ class ClaimManager:
         ]
         return list(dict.fromkeys(names))
 
-    def health(self, pod: core_v1.Pod, container: core_v1.Container, now: float) -> list[core_v1.ResourceStatus]:
-        """Return the health of a container's claimed devices for its status."""
-        found, made = [], made_claims(pod)
-        entries = {entry.name: entry for entry in pod.spec.resource_claims}
-        for used in container.resources.claims if container.resources else ():
-            entry = entries.get(used.name)
-            try:
-                name = _claim_name(pod, entry, made)[0] if entry else None
-            except DynamicResourceError:
-                continue
-            claim = self._claims.get((pod.metadata.namespace or "", name or ""))
-            if claim is None:
-                continue
-            health_by_device: dict[str, core_v1.ResourceHealth] = {}
-            for driver, device in ((d, device) for d, devices in sorted(claim.drivers.items()) for device in devices):
-                if used.request and device.requests and used.request.partition("/")[0] not in device.requests:
-                    continue
-                status, message = self._drivers.health.of(driver, device.pool, device.device, now)
-                key = device.cdi[0] if device.cdi else f"{driver}/{device.pool}/{device.device}"
-                health = core_v1.ResourceHealth(resource_id=key, health=status, message=message or None)
-                health_by_device.setdefault(key, health)
-            if health_by_device:
-                what = f"claim:{used.name}" + (f"/{used.request}" if used.request else "")
-                found.append(core_v1.ResourceStatus(name=what, resources=list(health_by_device.values())))
-        return found
+    def health(self, pod: core_v1.Pod, now: float) -> ClaimHealth:
+        """Return the health of a pod's claimed devices for its main containers' statuses."""
+        return ClaimHealth(self._claims, self._drivers.health, PodClaims(pod, pod.spec.containers), now)
 
     async def unprepare(self, uid: str) -> None:
         """Release a pod's claims that no other pod here uses. Raise DynamicResourceError."""
@@ -228,26 +199,6 @@ def _has(claim: ClaimInfo, allocated: frozenset[tuple[str, str, str]]) -> bool:
     """Return whether what is here of a claim is what it is allocated now: other pods may have got what it had before."""
     made = {(name, device.pool, device.device) for name, devices in claim.drivers.items() for device in devices}
     return made <= allocated and claim.allocated in (None, allocated)
-
-
-def _claim_name(
-    pod: core_v1.Pod, entry: core_v1.PodResourceClaim, made: Mapping[str, str | None]
-) -> tuple[str | None, bool]:
-    try:
-        return claim_name(pod, entry, made)
-    except ClaimError as error:
-        raise DynamicResourceError(str(error)) from error
-
-
-def _names(pod: core_v1.Pod) -> list[tuple[str, bool]]:
-    """Return the names of the pod's claims, and whether the pod must own them. Raise DynamicResourceError."""
-    made = made_claims(pod)
-    named = [_claim_name(pod, entry, made) for entry in pod.spec.resource_claims]
-    found = [(name, owned) for name, owned in named if name is not None]
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        found.append((extended.resource_claim_name, True))
-    return found
 
 
 def _bases(requests: Iterable[str]) -> set[str]:

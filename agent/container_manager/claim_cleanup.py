@@ -26,8 +26,9 @@ async def run(managers: ContainerManager, clock: Clock, views: Callable[[], Sequ
             claims = managers.claims
             if claims is not None:
                 gone: dict[tuple[str, ...], list[str]] = {}
-                for uid in sorted(claims.owners - _uids(views())):
-                    gone.setdefault(claims.drivers_of(uid), []).append(uid)
+                uids = sorted(claims.owners - _uids(views()))
+                for uid, drivers in claims.drivers_of(uids).items():
+                    gone.setdefault(drivers, []).append(uid)
                 for drivers, uids in gone.items():
                     tasks.begin(f"claims of {', '.join(drivers)}", partial(_unprepare_gone, managers, uids, views))
             await clock.sleep(SWEEP_SECONDS)

@@ -17,14 +17,15 @@ def report(
     devices: DeviceManager, claims: ClaimManager | None, pod: core_v1.Pod, status: core_v1.PodStatus, now: float
 ) -> None:
     """Put allocatedResourcesStatus into the main containers' statuses; `now` in epoch seconds."""
+    claimed = claims.health(pod, now) if claims is not None else None
     containers = {container.name: container for container in pod.spec.containers}
     for index, shown in enumerate(status.container_statuses):
         container = containers.get(shown.name)
         if container is None:
             continue
         found = _of_plugins(devices, pod.metadata.uid or "", shown.name)
-        if claims is not None:
-            found += claims.health(pod, container, now)
+        if claimed is not None:
+            found += claimed.of(container)
         if found:
             status.container_statuses[index] = msgspec.structs.replace(shown, allocated_resources_status=found)
 

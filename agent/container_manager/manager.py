@@ -112,6 +112,8 @@ class ContainerManager:
         except AdmissionError as error:
             if running:
                 log.warning("pod %s/%s runs and is kept: %s", pod.metadata.namespace, pod.metadata.name, error)
+                for part in (self.cpu, self.memory, self.devices):
+                    await part.checkpoint.try_save_marked()  # what some of its containers were given
                 return None
             await self._release(pod.metadata.uid or "")
             return rejection(error.reason, error.text)

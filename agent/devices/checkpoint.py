@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from agent.managers import state_files
+from agent.managers.list_checksum import ListChecksum
 from agent.managers.state_files import StateError
 
 log = logging.getLogger(__name__)
@@ -54,15 +55,19 @@ class _File(msgspec.Struct, rename="pascal"):
     checksum: int = 0
 
 
-def save(folder: Path, allocations: Iterable[Allocation], registered: Mapping[str, Iterable[str]]) -> None:
-    """Write everything. Raise OSError."""
-    entries = [
-        _Entry(a.uid, a.container, a.resource, {k: list(v) for k, v in a.by_node.items()}, _base64(a.response))
-        for a in allocations
-    ]
-    data = _Data(entries, {resource: sorted(ids) for resource, ids in registered.items()})
-    content = msgspec.to_builtins(_File(data, _checksum(data)), str_keys=True)
-    state_files.write(folder / FILE, content)
+class CheckpointFile:
+    """The file, as it is written again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._sum = ListChecksum[Allocation](f"{_HEAD}[".encode(), b" ", lambda a: _printed(_entry(a)).encode())
+
+    def save(self, allocations: Sequence[Allocation], registered: Mapping[str, Iterable[str]]) -> None:
+        """Write everything. Raise OSError."""
+        devices: dict[str, list[str] | None] = {resource: sorted(ids) for resource, ids in registered.items()}
+        total = self._sum.of(allocations, f"]{_tail(devices)}".encode())
+        file = _File(_Data([_entry(allocation) for allocation in allocations], devices), total)
+        state_files.write(self._path, msgspec.to_builtins(file, str_keys=True))
 
 
 def load(folder: Path) -> tuple[list[Allocation], dict[str, list[str]]] | None:
@@ -95,17 +100,22 @@ def _allocation(entry: _Entry) -> Allocation:
     return Allocation(entry.pod_uid, entry.container_name, entry.resource_name, by_node, response)
 
 
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+def _entry(a: Allocation) -> _Entry:
+    response = base64.b64encode(a.response).decode()
+    return _Entry(a.uid, a.container, a.resource, {node: list(ids) for node, ids in a.by_node.items()}, response)
+
+
+_HEAD = "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
 
 
 def _checksum(data: _Data) -> int:
-    go, entries = state_files, data.pod_device_entries
-    printed = None if entries is None else [_printed(entry) for entry in entries]
-    return go.checksum(
-        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){go.go_list(printed)} "
-        f"RegisteredDevices:(map[string][]string){_printed_lists(data.registered_devices)}}}"
-    )
+    entries = data.pod_device_entries
+    printed = state_files.go_list(None if entries is None else [_printed(entry) for entry in entries])
+    return state_files.checksum(_HEAD + printed + _tail(data.registered_devices))
+
+
+def _tail(registered: Mapping[str, Sequence[str] | None] | None) -> str:
+    return f" RegisteredDevices:(map[string][]string){_printed_lists(registered)}}}"
 
 
 def _printed(entry: _Entry) -> str:

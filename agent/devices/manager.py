@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cgroups import qos
 from agent.devices import checkpoint
+from agent.devices.allocations import Allocations
 from agent.devices.checkpoint import Allocation
 from agent.devices.pool import Pool
 from agent.managers.checkpoint_writer import CheckpointWriter
@@ -44,18 +46,17 @@ class DeviceManager:
         self._plugins: dict[str, Plugin] = {}
         self._gone_at: dict[str, float] = {}
         """Time at which the plugin of a resource disconnected, by the monotonic clock."""
-        self._allocations: dict[tuple[str, str, str], Allocation] = {}
         self._reusable: dict[str, dict[str, set[str]]] = {}
         self.removed: set[str] = set()
         """Resources that were the node's and are no longer."""
         found = checkpoint.restore(folder)
         self.without_checkpoint = found is None
         """There was no checkpoint: the extended resources of the Node object are not this node's."""
-        for allocation in found[0] if found else ():
-            self._allocations[(allocation.uid, allocation.container, allocation.resource)] = allocation
+        self._allocations = Allocations(found[0] if found else ())
         for resource in found[1] if found else ():
             self._pools[resource] = Pool(resource)
             self._gone_at[resource] = clock.monotonic()
+        self._file = checkpoint.CheckpointFile(folder)
         self.checkpoint = CheckpointWriter(checkpoint.FILE, self._prepared)
 
     # -- plugins ------------------------------------------------------------------------------------------------------
@@ -110,24 +111,26 @@ class DeviceManager:
         limits = qos.limits(container.resources)
         if not any("/" in name for name in limits):  # most containers
             return {}
-        known = {resource for _, _, resource in self._allocations} | self._pools.keys()
-        return {name: amount for name in sorted(limits) if name in known and (amount := value(limits[name]))}
+        known = (name for name in sorted(limits) if name in self._pools or self._allocations.has(name))
+        return {name: amount for name in known if (amount := value(limits[name]))}
 
     def _own(self, uid: str, container: str, resource: str) -> list[str]:
-        found = self._allocations.get((uid, container, resource))
-        return found.ids if found else []
+        return self._allocations.ids(uid, container, resource)
 
     def _free(self, resource: str) -> set[str]:
-        taken = {name for a in self._allocations.values() if a.resource == resource for name in a.ids}
-        return self._pools[resource].healthy - taken
+        taken = self._allocations.taken(resource)
+        return {name for name in self._pools[resource].healthy if name not in taken}
 
     # -- hints --------------------------------------------------------------------------------------------------------
     def pod_hints(self, pod: core_v1.Pod) -> Hints:
         """Return hints for the whole pod's devices."""
         uid, containers = pod.metadata.uid or "", (*pod.spec.init_containers, *pod.spec.containers)
-        names = {name for container in containers for name in self.wanted(container)}
-        own = {r: {i for c in containers for i in self._own(uid, c.name, r)} for r in names}
-        return {name: self._hints(name, sorted(own[name]), qos.pod_request(pod, name), set()) for name in names}
+        own: dict[str, set[str]] = {}
+        for container in containers:
+            for name in self.wanted(container):
+                own.setdefault(name, set()).update(self._own(uid, container.name, name))
+        requests = qos.pod_requests(pod) if own else {}
+        return {name: self._hints(name, sorted(ids), requests.get(name, 0), set()) for name, ids in own.items()}
 
     def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
         """Return hints for a container's devices."""
@@ -169,61 +172,56 @@ class DeviceManager:
         if pool is None or plugin is None:
             raise AdmissionError(f"cannot allocate unregistered device {resource}")
         taken = sorted(reusable)[:need]
-        free = self._free(resource)
+        free = self._free(resource) if len(taken) < need else set[str]()
         pool.check(need - len(taken), free)
         try:
-            ids = await self._choose(pool, plugin, need, taken, free, hint)
+            ids = await self._choose(pool, plugin, need, taken, free, hint) if len(taken) < need else taken
             response = await plugin.allocate(ids)
         except CRIError as error:
             raise AdmissionError(error.grpc_text()) from error
-        self._allocations[(uid, container, resource)] = Allocation(
-            uid, container, resource, pool.by_node(ids), response
-        )
-        try:
-            await self.checkpoint.save()
-        except OSError as error:
-            # The next agent would give the devices to another container.
-            raise AdmissionError(f'failed to write checkpoint file "{checkpoint.FILE}": {error}') from error
+        self._allocations.add(Allocation(uid, container, resource, pool.by_node(ids), response))
+        self.checkpoint.mark()
         return ids
+
+    async def save(self) -> None:
+        """Write what was allocated. Raise AdmissionError: the next agent would give the devices to another container."""
+        try:
+            await self.checkpoint.save_marked()
+        except OSError as error:
+            raise AdmissionError(f'failed to write checkpoint file "{checkpoint.FILE}": {error}') from error
 
     async def _choose(
         self, pool: Pool, plugin: Plugin, need: int, taken: list[str], free: set[str], hint: Hint
     ) -> list[str]:
         """Pick devices: those that the affinity names, within them those that the plugin prefers. Raise CRIError."""
         aligned, others = pool.sort_by_affinity(free - set(taken), hint.affinity)
-        missing = need - len(taken)
-        if missing <= 0:
-            return taken
-        if missing >= len(aligned):
+        if need - len(taken) >= len(aligned):
             taken = taken + aligned
             source = others
         else:
             source = aligned
         if plugin.options.preferences and len(taken) < need:
             preferred = await plugin.prefer(sorted({*source, *taken}), taken, need)
-            source = [name for name in preferred if name in source] + source
-        for name in source:
-            if len(taken) < need and name not in taken:
-                taken = [*taken, name]
-        return sorted(taken)
+            known = set(source)
+            source = [name for name in preferred if name in known] + source
+        chosen = dict.fromkeys([*taken, *source])  # each once, in this order
+        return sorted(islice(chosen, need))
 
     async def release(self, uid: str) -> None:
         """Take back a pod's devices."""
         self._reusable.pop(uid, None)
-        mine = [key for key in self._allocations if key[0] == uid]
-        for key in mine:
-            del self._allocations[key]
-        if mine:
-            await self.checkpoint.try_save()
+        if self._allocations.remove(uid):
+            self.checkpoint.mark()
+            await self.checkpoint.try_save_marked()
 
     def _prepared(self) -> Callable[[], None]:
         registered = {name: sorted(pool.devices) for name, pool in self._pools.items()}
-        return partial(checkpoint.save, self.folder, list(self._allocations.values()), registered)
+        return partial(self._file.save, list(self._allocations), registered)
 
     # -- what others ask ----------------------------------------------------------------------------------------------
     def of(self, uid: str, container: str) -> list[Allocation]:
         """Return what a container has."""
-        return [a for key, a in sorted(self._allocations.items()) if key[:2] == (uid, container)]
+        return self._allocations.of(uid, container)
 
     def plugin(self, resource: str) -> Plugin | None:
         """Return the plugin of a resource."""
@@ -243,4 +241,4 @@ class DeviceManager:
     @property
     def owners(self) -> set[str]:
         """The UIDs of the pods that have something."""
-        return {uid for uid, _, _ in self._allocations}
+        return self._allocations.owners

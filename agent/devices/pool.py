@@ -51,7 +51,7 @@ class Pool:
 
     def check(self, need: int, free: Collection[str]) -> None:
         """Raise AdmissionError if this number of devices is not available."""
-        if not self.healthy:
+        if not any(device.healthy for device in self.devices.values()):
             raise AdmissionError(f"no healthy devices present; cannot allocate unhealthy devices {self.resource}")
         if len(free) < need:
             raise AdmissionError(
@@ -64,13 +64,11 @@ class Pool:
         if affinity is None or not self.placed:
             return [], free
         nodes = self.by_node(free)
-        aligned: list[str] = []
-        wanted = [node for node in nodes_of(affinity) if node in nodes]
-        for node in sorted(wanted, key=lambda n: (len(nodes[n]), n)):
-            aligned += [name for name in nodes[node] if name not in aligned]
+        wanted = sorted((node for node in nodes_of(affinity) if node in nodes), key=lambda n: (len(nodes[n]), n))
+        aligned = dict.fromkeys(name for node in wanted for name in nodes[node])
         unaligned = [name for name in free if name not in aligned and self.devices[name].nodes]
         anywhere = [name for name in free if not self.devices[name].nodes]
-        return aligned, unaligned + anywhere
+        return list(aligned), unaligned + anywhere
 
     def hints(self, nodes: Sequence[int], free: Collection[str], must: Collection[str], need: int) -> list[Hint]:
         """Return the sets of NUMA nodes that can provide so many devices, always including `must`."""

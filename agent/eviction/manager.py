@@ -113,7 +113,11 @@ class Eviction:
         used = await self._used()
         resource, parts = RESOURCES[one.signal], self._images.parts(one.signal)
         views = [(uid, view) for uid, view in self._pods.by_uid().items() if not view.released]
-        ranked = rank([usage_of(view, used.get(uid), resource, parts) for uid, view in views])
+        usages = []
+        for uid, view in views:
+            usages.append(usage_of(view, used.get(uid), resource, parts))
+            await asyncio.sleep(0)  # a pod may have thousands of volumes
+        ranked = rank(usages)
         if not ranked:
             log.warning("%s is low and no pod can be evicted", one.signal)
             return ()
@@ -149,11 +153,11 @@ class Eviction:
 
     async def _end_pods_over_their_limits(self) -> Collection[str]:
         """Evict pods that exceed their own disk limits; return their UIDs."""
-        watched = {
-            uid: view
-            for uid, view in self._pods.by_uid().items()
-            if local_storage.limited(view.pod) and not view.released and not view.shortened
-        }
+        watched = {}
+        for uid, view in self._pods.by_uid().items():
+            if not view.released and not view.shortened and local_storage.limited(view.pod):
+                watched[uid] = view
+            await asyncio.sleep(0)  # a pod may have thousands of volumes
         if not watched:
             return ()
         ended = []
@@ -161,6 +165,7 @@ class Eviction:
         for uid, view in watched.items():
             use = used.get(uid)
             found = local_storage.excess(view.pod, use) if use is not None else None
+            await asyncio.sleep(0)
             if found is not None:
                 end, signal = found
                 self._pods.evict(uid, end, AT_ONCE_SECONDS)

@@ -46,8 +46,12 @@ class UnlistedImage:
 
 
 def beside_names(image: Image) -> int:
-    """Return the bytes of an image in the list without its names."""
-    return image.ByteSize() - sum(len(name.encode()) for name in (*image.repo_tags, *image.repo_digests))
+    """Return the bytes of an image in the list without its names and what encodes them: a tenant may add thousands of names."""
+    rest = Image()
+    rest.CopyFrom(image)
+    rest.ClearField("repo_tags")
+    rest.ClearField("repo_digests")
+    return rest.ByteSize()
 
 
 def surplus(images: Iterable[Image], last_used: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -84,8 +88,13 @@ def surplus_names(images: Sequence[Image], specified: Iterable[str]) -> list[str
                 if size <= share:
                     break
                 found.append(name)
-                size -= len(name)
+                size -= _encoded(name)
     return found
+
+
+def _encoded(name: str) -> int:
+    """Return the bytes of a name in the list: with 25 bytes of text it has two more."""
+    return Image(repo_tags=[name]).ByteSize()
 
 
 def _share(sizes: Iterable[int]) -> int:

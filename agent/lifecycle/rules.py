@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent.lifecycle.actions import Kind
+from agent.lifecycle import container_index
+from agent.lifecycle.container_index import Named
 from agent.runtime_records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
 from kube.clock import MOST_SECONDS, parse_time
@@ -17,30 +18,9 @@ def policy_of(pod: core_v1.Pod, container: core_v1.Container | core_v1.Ephemeral
     """Return the restart policy that holds for a container: its own, or the pod's."""
     policy = container.restart_policy or pod.spec.restart_policy or "Always"
     if container.restart_policy is None and policy == "Always":
-        if _is_init(pod.spec, container):
+        if id(container) in container_index.of(pod).init:
             return "OnFailure"  # an init container that has succeeded stays done
     return policy
-
-
-Named = tuple[core_v1.Container | core_v1.EphemeralContainer, Kind]
-_last: tuple[core_v1.PodSpec | None, dict[str, Named], frozenset[int]] = (None, {}, frozenset())
-"""Cache of the last spec: its containers by name and its init containers, which one decision looks up many times."""
-
-
-def _containers_of(spec: core_v1.PodSpec) -> tuple[dict[str, Named], frozenset[int]]:
-    global _last
-    known, named, init = _last
-    if known is not spec:
-        named = {c.name: (c, Kind.EPHEMERAL) for c in reversed(spec.ephemeral_containers)}
-        named.update((c.name, (c, Kind.INIT)) for c in reversed(spec.init_containers))
-        named.update((c.name, (c, Kind.MAIN)) for c in reversed(spec.containers))  # the first of a name is meant
-        init = frozenset(map(id, spec.init_containers))
-        _last = spec, named, init
-    return named, init
-
-
-def _is_init(spec: core_v1.PodSpec, container: core_v1.Container | core_v1.EphemeralContainer) -> bool:
-    return id(container) in _containers_of(spec)[1]
 
 
 def restarts(pod: core_v1.Pod, container: core_v1.Container, record: ContainerRecord) -> bool:
@@ -152,7 +132,7 @@ def deadline_at(pod: core_v1.Pod) -> float | None:
 
 def find_container(pod: core_v1.Pod, name: str) -> Named | None:
     """Look a container up by name in all the pod's lists."""
-    return _containers_of(pod.spec)[0].get(name)
+    return container_index.of(pod).named.get(name)
 
 
 def termination_waves(pod: core_v1.Pod, runtime: PodRuntime) -> list[list[ContainerRecord]]:

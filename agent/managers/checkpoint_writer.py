@@ -21,8 +21,26 @@ class CheckpointWriter:
         self._turn = asyncio.Lock()
         self._unsaved = False
         """The state has changed since the last write that succeeded began."""
+        self._marked = False
+        """The state has changed since the last `save_marked` or `try_save_marked`."""
         self._logged = ""
         self._writes: set[asyncio.Task[None]] = set()
+
+    def mark(self) -> None:
+        """Note one of several changes, which are written together."""
+        self._marked = self._unsaved = True
+
+    async def save_marked(self) -> None:
+        """Write the state if there are such changes. Raise OSError: `retry` writes it then."""
+        if self._marked:
+            self._marked = False
+            await self.save()
+
+    async def try_save_marked(self) -> None:
+        """Write the state if there are such changes; if that fails, log the error."""
+        if self._marked:
+            self._marked = False
+            await self.try_save()
 
     async def save(self) -> None:
         """Write the state, or a newer one. Raise OSError: `retry` writes it then."""

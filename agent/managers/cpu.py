@@ -159,11 +159,15 @@ class CpuManager:
             self._state.assign(uid, container.name, taken)
             self._state.shared -= taken
             self._changed()
-            await self.checkpoint.try_save()
+            self.checkpoint.mark()
         if reused:
             self._reusable[uid] = self._reusable.get(uid, frozenset()) | taken
         elif uid in self._reusable:
             self._reusable[uid] -= taken
+
+    async def save(self) -> None:
+        """Write what was given; without it the next agent gives the processors anew."""
+        await self.checkpoint.try_save_marked()
 
     def _check_cores(self, need: int, reusable: CPUSet) -> None:
         threads = self._machine.threads_per_core
@@ -197,7 +201,8 @@ class CpuManager:
         if given:
             self._state.shared |= frozenset().union(*given.values()) - self._strictly_reserved()
             self._changed()
-            await self.checkpoint.try_save()
+            self.checkpoint.mark()
+            await self.checkpoint.try_save_marked()
 
     def _strictly_reserved(self) -> CPUSet:
         return self.reserved if self._options.get(STRICT) else frozenset()

@@ -18,6 +18,7 @@ from agent.managers.errors import AdmissionError
 from agent.managers.hardware import MEMORY, Hardware
 from agent.managers.hints import Hint, Hints, mask_of, masks, nodes_of
 from agent.managers.memory_state import Block, MemoryState, NUMANodeState, Table
+from agent.managers.reusable_memory import NOTHING, ReusableMemory
 from agent.managers.state_files import StateError
 from kube.api import core_v1
 from kube.quantity import value
@@ -33,8 +34,8 @@ class MemoryManager:
         """Load the state file below `root`. Raise StateError."""
         self._machine, self._root, self.policy = machine, root, policy
         self._reserved = reserved
-        self._reusable: dict[str, dict[int, dict[str, int]]] = {}
-        """Bytes that ended init containers leave to the next containers: by pod, nodes (a mask) and kind."""
+        self._reusable: dict[str, ReusableMemory] = {}
+        """By pod UID."""
         fresh = MemoryState(policy_name=policy)
         if policy == "Static":
             fresh.machine_state = self._empty()
@@ -100,7 +101,8 @@ class MemoryManager:
 
     def _pod_wanted(self, pod: core_v1.Pod) -> dict[str, int]:
         kinds = {kind for c in (*pod.spec.init_containers, *pod.spec.containers) for kind in self.wanted(pod, c)}
-        return {kind: qos.pod_request(pod, kind) for kind in kinds}
+        requests = qos.pod_requests(pod) if kinds else {}
+        return {kind: requests.get(kind, 0) for kind in kinds}
 
     def nodes(self, uid: str, container: str) -> tuple[int, ...]:
         """Return the nodes from which a container was allocated memory."""
@@ -127,7 +129,7 @@ class MemoryManager:
         own = self._state.entries.get(pod.metadata.uid or "")
         if not wanted or own:
             return {} if not own else _own_hints([b for blocks in own.values() for b in blocks])
-        return self._hints(wanted, {})
+        return self._hints(wanted, NOTHING)
 
     def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
         """Return hints for a container's memory."""
@@ -136,15 +138,15 @@ class MemoryManager:
             return {}
         if own := self.blocks(uid, container.name):
             return _own_hints(own)
-        return self._hints(wanted, self._reusable.get(uid, {}))
+        return self._hints(wanted, self._reusable.get(uid, NOTHING))
 
-    def _hints(self, wanted: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]) -> dict[str, list[Hint]]:
+    def _hints(self, wanted: Mapping[str, int], reusable: ReusableMemory) -> dict[str, list[Hint]]:
         found, least = [], len(self._machine.nodes)
         for mask in masks(self._machine.node_ids):
             if not self._fits(mask, wanted, "allocatable", {}) or not self._groups_allow(mask, several=True):
                 continue
             least = min(least, mask.bit_count())
-            if self._groups_allow(mask) and self._fits(mask, wanted, "free", reusable.get(mask, {})):
+            if self._groups_allow(mask) and self._fits(mask, wanted, "free", reusable.on(mask)):
                 found.append(mask)
         return {kind: [Hint(mask, mask.bit_count() == least) for mask in found] for kind in wanted}
 
@@ -171,23 +173,24 @@ class MemoryManager:
         wanted, uid = self.wanted(pod, container), pod.metadata.uid or ""
         if not wanted or self.blocks(uid, container.name):
             return
-        affinity = self._satisfying(hint.affinity, wanted, self._reusable.get(uid, {}))
+        reusable = self._reusable.get(uid, NOTHING)
+        affinity = self._satisfying(hint.affinity, wanted, reusable)
+        if reused:
+            reusable = self._reusable.setdefault(uid, ReusableMemory())
         nodes = list(nodes_of(affinity))
-        reusable = self._reusable.setdefault(uid, {}).setdefault(affinity, {})
         blocks = [Block(numa_affinity=nodes, type=kind, size=wanted[kind]) for kind in sorted(wanted)]
         for block in blocks:
-            again = min(reusable.get(block.type, 0), block.size)
-            if reused:
-                # Of what this one has, all is there again for the next.
-                reusable[block.type] = max(reusable.get(block.type, 0), block.size)
-            else:
-                reusable[block.type] = reusable.get(block.type, 0) - again
-            # What is used again is written on the later container alone.
-            self._shrink(uid, block, again)
+            again = reusable.take(affinity, block.type, block.size)
             self._move(block, block.size - again)
+            if reused:
+                reusable.leave(affinity, block)
         self._state.entries.setdefault(uid, {})[container.name] = blocks
         self._assign(blocks)
-        await self.checkpoint.try_save()
+        self.checkpoint.mark()
+
+    async def save(self) -> None:
+        """Write what was given; without it the next agent allocates the memory anew."""
+        await self.checkpoint.try_save_marked()
 
     def _assign(self, blocks: Sequence[Block]) -> None:
         """Count the blocks of a container at their nodes, which become a group if they are several."""
@@ -197,9 +200,7 @@ class MemoryManager:
                 state.number_of_assignments += 1
                 state.cells = list(block.numa_affinity)
 
-    def _satisfying(
-        self, affinity: int | None, wanted: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]
-    ) -> int:
+    def _satisfying(self, affinity: int | None, wanted: Mapping[str, int], reusable: ReusableMemory) -> int:
         """Return nodes with enough free memory: the affinity, or the smallest set that contains it."""
         usable_hints = next(iter(self._hints(wanted, reusable).values()), [])
         usable = [
@@ -213,14 +214,6 @@ class MemoryManager:
             )
         best = min(usable, key=lambda h: (not h.preferred, (h.affinity or 0).bit_count(), h.affinity))
         return best.affinity or 0
-
-    def _shrink(self, uid: str, reusing: Block, amount: int) -> None:
-        """Take bytes that a block uses again from earlier blocks of the pod on the same nodes."""
-        for blocks in self._state.entries.get(uid, {}).values():
-            for block in blocks:
-                if (block.type, block.numa_affinity) == (reusing.type, reusing.numa_affinity) and amount:
-                    part = min(block.size, amount)
-                    block.size, amount = block.size - part, amount - part
 
     def _move(self, block: Block, amount: int) -> None:
         """Take bytes from the free memory of a block's nodes, in their order; give them back where negative."""
@@ -243,7 +236,8 @@ class MemoryManager:
                     state.number_of_assignments = max(state.number_of_assignments - 1, 0)
                     if not state.number_of_assignments:
                         state.cells = [node]
-        await self.checkpoint.try_save()
+        self.checkpoint.mark()
+        await self.checkpoint.try_save_marked()
 
     @property
     def owners(self) -> set[str]:

@@ -6,6 +6,7 @@ not admit the merged hint, the pod fails (pkg/kubelet/cm/topologymanager/scope*.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -25,10 +26,13 @@ class Provider(Protocol):
         """Return hints for all resources of a container."""
 
     async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint, *, reused: bool) -> None:
-        """Give a container what it requests. Raise AdmissionError.
+        """Give a container what it requests; `save` is called after the last one. Raise AdmissionError.
 
         `reused`: it is there again for the containers after it, as that of an init container which is no sidecar.
         """
+
+    async def save(self) -> None:
+        """Write what was given since the last call. Raise AdmissionError if the pod must not run without it."""
 
 
 class TopologyManager:
@@ -38,7 +42,7 @@ class TopologyManager:
         self._merger, self._scope, self._providers = merger, scope, providers
 
     async def admit(self, pod: core_v1.Pod) -> None:
-        """Have everything given that the pod's containers request. Raise AdmissionError."""
+        """Have everything given that the pod's containers request, and then written, once for all. Raise AdmissionError."""
         whole: Hint | None = None
         if self._scope == "pod" and self._merger.policy != "none":
             whole = self._accept(*self._merger.merge(p.pod_hints(pod) for p in self._providers))
@@ -53,6 +57,9 @@ class TopologyManager:
                     hint = self._accept(*self._merger.merge(provider_hints))
             for provider in self._providers:
                 await provider.allocate(pod, container, hint, reused=reused)
+            await asyncio.sleep(0)
+        for provider in self._providers:
+            await provider.save()
 
     def _accept(self, hint: Hint, admitted: bool) -> Hint:  # noqa: FBT001 - called with a tuple
         if not admitted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agent.container_manager.manager import ContainerManager
 from agent.devices.pool import ANYWHERE
 from agent.lifecycle import is_sidecar
@@ -10,14 +12,18 @@ from agent.managers.memory_state import Block
 from agent.podresources import messages as m
 from kube.api import core_v1
 
+if TYPE_CHECKING:
+    from agent.claims.pod_claims import PodClaims
+
 
 def of_pod(managers: ContainerManager, pod: core_v1.Pod) -> m.PodResources:
     """Return what a pod's sidecars and main containers have."""
     containers = [*filter(is_sidecar, pod.spec.init_containers), *pod.spec.containers]
+    pod_claims = managers.claims.of_pod(pod, containers) if managers.claims is not None else None
     return m.PodResources(
         name=pod.metadata.name or "",
         namespace=pod.metadata.namespace or "",
-        containers=[_container(managers, pod, container) for container in containers],
+        containers=[_container(managers, pod, container, pod_claims) for container in containers],
     )
 
 
@@ -34,7 +40,9 @@ def allocatable(managers: ContainerManager) -> m.AllocatableResourcesResponse:
     )
 
 
-def _container(managers: ContainerManager, pod: core_v1.Pod, container: core_v1.Container) -> m.ContainerResources:
+def _container(
+    managers: ContainerManager, pod: core_v1.Pod, container: core_v1.Container, pod_claims: PodClaims | None
+) -> m.ContainerResources:
     uid, name = pod.metadata.uid or "", container.name
     devices = [
         m.ContainerDevices(resource_name=found.resource, device_ids=ids, topology=_topology([node]))
@@ -46,15 +54,17 @@ def _container(managers: ContainerManager, pod: core_v1.Pod, container: core_v1.
         devices=devices,
         cpu_ids=sorted(managers.cpu.exclusive(uid, name)),
         memory=[_memory(block) for block in managers.memory.blocks(uid, name)],
-        dynamic_resources=_claims(managers, pod, container),
+        dynamic_resources=_claims(managers, container, pod_claims),
     )
 
 
-def _claims(managers: ContainerManager, pod: core_v1.Pod, container: core_v1.Container) -> list[m.DynamicResource]:
-    if managers.claims is None:
+def _claims(
+    managers: ContainerManager, container: core_v1.Container, pod_claims: PodClaims | None
+) -> list[m.DynamicResource]:
+    if managers.claims is None or pod_claims is None:
         return []
     try:
-        found = managers.claims.devices(pod, container)
+        found = managers.claims.devices(pod_claims, container)
     except DynamicResourceError:
         return []  # not made ready yet
     return [

@@ -33,8 +33,10 @@ class PodResourcesServer:
     async def _list(self, data: bytes, context: Any) -> bytes:
         from agent.podresources import messages, report  # with the first question only
 
-        pods = [view.pod for view in self._views() if view.pod.status.phase not in _ENDED]
-        answer = messages.ListPodResourcesResponse(pod_resources=[report.of_pod(self._managers, pod) for pod in pods])
+        answer = messages.ListPodResourcesResponse()
+        for pod in [view.pod for view in self._views() if view.pod.status.phase not in _ENDED]:
+            answer.pod_resources.append(report.of_pod(self._managers, pod))
+            await asyncio.sleep(0)  # large pods of all namespaces would be one long step
         return answer.SerializeToString()
 
     async def _get(self, data: bytes, context: Any) -> bytes:

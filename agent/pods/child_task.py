@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
+from agent import step_shares
 from agent.pods.state import PodState
 from agent.pods.wakeup import WakeUp
 from cri.errors import CRIError
 from kube.cancellation import AwaitedCancelled
 from kube.clock import Clock
-from kube.step_limit import Limit, Shares, StepTooLong, limited
+from kube.step_limit import Limit, StepTooLong, limited
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +25,7 @@ RUNTIME_SECONDS = 0.5
 UNEXPECTED_SECONDS = 5.0
 """Delay of the next try after an unexpected error."""
 
-STEP_SECONDS = 3.0
-"""CPU time for which work on a pod may hold the event loop at once."""
-SHARE, PAUSE = 0.2, 60.0
-"""Part of all time that long steps for one namespace's pods may take; seconds until the next one after one was stopped."""
-_shares = Shares("pods", STEP_SECONDS, SHARE, PAUSE)
+_shares = step_shares.shares
 
 
 class ChildTask:
@@ -85,5 +82,5 @@ class ChildTask:
             self._state.runtime_uncertain |= child.cancelled()
         delay = RUNTIME_SECONDS if isinstance(error, CRIError) else UNEXPECTED_SECONDS
         if isinstance(error, StepTooLong):
-            delay = PAUSE
+            delay = step_shares.PAUSE
         self._wakeup.request_sync_at(self._clock.monotonic() + delay)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 
 import msgspec
 
+from agent import step_shares
 from agent.interfaces import PodView, ProbeOutcome
 from agent.lifecycle import find_container
 from agent.pods.allocation import as_actuated, size_of
@@ -98,6 +100,17 @@ class PodReporter:
 
     def publish(self) -> None:
         """Report the pod's status where it changed."""
+        began = time.thread_time()
+        try:
+            self._publish()
+        finally:
+            self._deps.writer.rate.charge(self._namespace, time.thread_time() - began)
+
+    @property
+    def _namespace(self) -> str:
+        return self._state.pod.metadata.namespace or ""
+
+    def _publish(self) -> None:
         self.cancel_late()
         status = self.status()
         if self._paused:
@@ -116,17 +129,29 @@ class PodReporter:
         """Report what is new while a sync is under way; of a pod that starts, the sync's end will report more."""
         last = self.last_status
         if last is not None and any(status.state and status.state.running for status in last.container_statuses):
-            self.publish()
+            self.publish_soon()
         else:
             self.publish_late()
+
+    def publish_soon(self) -> None:
+        """Report the status now, or later if those of the namespace's pods have taken much time."""
+        if self._deps.writer.rate.delay(self._namespace):
+            self.publish_late()
+        else:
+            self.publish()
 
     def publish_late(self) -> None:
         """Report the status only if the step that follows takes long: soon there will be more to report."""
         if self._late is None:
-            self._late = asyncio.create_task(self._wait_and_publish(), name=f"late status of pod {self._state.uid}")
+            self._late = asyncio.create_task(self._late_status(), name=f"late status of pod {self._state.uid}")
+
+    async def _late_status(self) -> None:
+        await step_shares.charged(self._wait_and_publish(), self._namespace)
 
     async def _wait_and_publish(self) -> None:
         await self._deps.clock.sleep(LATE_SECONDS)
+        while delay := self._deps.writer.rate.delay(self._namespace):  # other pods' statuses may come first
+            await self._deps.clock.sleep(delay)
         self._late = None
         self.publish()
 

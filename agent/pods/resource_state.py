@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from itertools import takewhile
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 
 from agent.kubelet_configuration import ConfigError
 from agent.managers import state_files
+from agent.managers.list_checksum import ListChecksum
 from agent.managers.state_files import StateError
 from agent.pods.allocation import Size
 from kube.api import core_v1
@@ -53,7 +53,7 @@ class ResourceState:
         self._pods = _load(path)
         self._parts = {uid: _part(uid, pod) for uid, pod in self._pods.items()}
         """By pod UID: what the file has of a pod. Changed pods move to the end."""
-        self._sum = _Sum()
+        self._sum = ListChecksum[bytes](_PRINTED + _HEAD, b",", bytes)
         self._changed = False
         self._writing: asyncio.Task[None] | None = None
 
@@ -102,25 +102,7 @@ class ResourceState:
 
     def _replace(self, parts: list[bytes]) -> None:
         data = (_HEAD + b",".join(parts) + _TAIL).decode()
-        state_files.write(self._path, {"data": data, "checksum": self._sum.of(parts)})
-
-
-class _Sum:
-    """The checksum of a file that changes little, and mostly at its end."""
-
-    def __init__(self) -> None:
-        self._known: list[tuple[bytes, int]] = []
-        """The parts of the last file, with the checksum up to each one's end."""
-
-    def of(self, parts: Sequence[bytes]) -> int:
-        """Return the checksum of a file of these parts. The same object counts as the same part."""
-        same = sum(1 for _ in takewhile(lambda pair: pair[0][0] is pair[1], zip(self._known, parts, strict=False)))
-        del self._known[same:]
-        value = self._known[-1][1] if self._known else state_files.checksum(_PRINTED + _HEAD)
-        for part in parts[same:]:
-            value = state_files.checksum(b"," + part if self._known else part, value)
-            self._known.append((part, value))
-        return state_files.checksum(_TAIL, value)
+        state_files.write(self._path, {"data": data, "checksum": self._sum.of(parts, _TAIL)})
 
 
 class PodResourceStates:

@@ -109,7 +109,8 @@ def parse(text: str, path: Path, node_name: str, seen: str) -> core_v1.Pod:
         raise ManifestError("a name and a container are required")
     _refuse_references(pod)
     metadata = pod.metadata
-    digest = hashlib.md5(f"host:{node_name}file:{path}{text}".encode(), usedforsecurity=False).hexdigest()
+    source = f"host:{node_name}file:{path}{text}".encode(errors="surrogateescape")
+    digest = hashlib.md5(source, usedforsecurity=False).hexdigest()
     metadata.uid = metadata.uid or digest
     metadata.name = f"{metadata.name}-{node_name}"
     metadata.namespace = metadata.namespace or "default"

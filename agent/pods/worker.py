@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.lifecycle import End
+from agent.lifecycle import End, container_index
 from agent.lifecycle.resize import PendingResize
 from agent.pods.child_task import ChildTask
 from agent.pods.context import PodContext
@@ -151,6 +151,7 @@ class PodWorker:
         finally:
             self._wakeup.cancel_timer()
             self.reporter.cancel_late()
+            container_index.forget(state.uid)
             await self._child.cancel()
             deps.prober.stop(state.uid)
             deps.references.forget(state.uid)
@@ -174,4 +175,4 @@ class PodWorker:
         """Report what is new of containers that have not stopped yet, such as their readiness."""
         if self._wakeup.sync_requested and any(record.running for record in self.state.runtime.containers):
             self._wakeup.sync_requested = False
-            self.reporter.publish()
+            self.reporter.publish_soon()

@@ -16,11 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from agent.interfaces import Pods
 from agent.server import log_files, log_request
+from agent.server.container_states import ContainerStates
 from agent.server.log_threads import LogThreads
 from agent.server.protocol import allow_slow_reading
 from agent.server.session_slots import SessionSlots, TooManySessions
-from cri.errors import CRIError
-from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock
 from kube.serialize import readable
@@ -31,7 +30,8 @@ class ContainerLogs:
     """The logs of this node's containers, below `logs_dir`."""
 
     def __init__(self, pods: Pods, runtime: RuntimeService, logs_dir: Path, clock: Clock) -> None:
-        self._pods, self._runtime, self._logs_dir, self._clock = pods, runtime, logs_dir, clock
+        self._pods, self._logs_dir, self._clock = pods, logs_dir, clock
+        self._states = ContainerStates(runtime)
         self._session_yield, self._threads = SessionYield(), LogThreads()
         self.slots = SessionSlots.of_logs()
 
@@ -47,11 +47,7 @@ class ContainerLogs:
             return PlainTextResponse(str(error), error.status)
 
         async def running() -> bool:
-            try:
-                status = await self._runtime.container_status(record.id)
-            except CRIError:
-                return False
-            return bool(status.state == ContainerState.CONTAINER_RUNNING)
+            return await self._states.running(path["namespace"], record.id)
 
         in_thread = self._threads.of(path["namespace"])
         pieces = log_files.read(self._logs_dir, Path(record.log_path), options, running, self._session_yield, in_thread)

@@ -27,6 +27,7 @@ from agent.server.log_query import LogQuery, QueryError
 from agent.server.open_file import OpenFile
 from agent.server.protocol import allow_slow_reading
 from agent.symlinks import resolve
+from kube.serialize import readable
 
 _CHUNK = 256 << 10
 _SNIFFED = 512
@@ -101,7 +102,7 @@ def look_up(folder: Path, path: str) -> _Found:
 
 
 def _listing(entries: tuple[str, ...]) -> str:
-    lines = [f'<a href="{quote(name)}">{html.escape(name)}</a>' for name in entries]
+    lines = [f'<a href="{quote(os.fsencode(name))}">{html.escape(readable(name))}</a>' for name in entries]
     head = '<!doctype html>\n<meta name="viewport" content="width=device-width">\n<pre>\n'
     return head + "".join(f"{line}\n" for line in lines) + "</pre>\n"
 

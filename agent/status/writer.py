@@ -18,8 +18,10 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
+from agent import step_shares
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.status.patch import difference
+from agent.status.rate import StatusRate
 from agent.status.record import StatusRecord, revision_of
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
@@ -48,6 +50,7 @@ class StatusWriter:
     def __init__(self, client: Client, *, clock: Clock = SYSTEM, metrics: KubeletMetrics | None = None) -> None:
         self._client, self._clock, self._metrics = client, clock, metrics or KubeletMetrics()
         self._pods: dict[str, StatusRecord] = {}
+        self.rate = StatusRate(clock)
         self._statuses, self._deletions = asyncio.Semaphore(STATUSES), asyncio.Semaphore(DELETIONS)
 
     def set(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
@@ -72,7 +75,8 @@ class StatusWriter:
         entry.wanted = status
         if entry.task is None:
             entry.idle.clear()
-            entry.task = asyncio.create_task(self._send(uid, entry), name=f"status of {entry.namespace}/{entry.name}")
+            name = f"status of {entry.namespace}/{entry.name}"
+            entry.task = asyncio.create_task(self._send_charged(uid, entry), name=name)
 
     def _take_in(self, uid: str, entry: StatusRecord) -> None:
         """Compare with what the API has: what somebody else has written is overwritten now, or when it is time."""
@@ -103,6 +107,9 @@ class StatusWriter:
             for name, state in _terminated(now, part).items():
                 if name not in ended:
                     self._metrics.terminated_containers.inc(kind, str(state.exit_code), state.reason or "")
+
+    async def _send_charged(self, uid: str, entry: StatusRecord) -> None:
+        await step_shares.charged(self._send(uid, entry), entry.namespace)
 
     async def _send(self, uid: str, entry: StatusRecord) -> None:
         delay = FIRST_RETRY

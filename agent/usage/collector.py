@@ -83,6 +83,7 @@ class Collector:
             view = views.get(stats.attributes.id)
             if view is not None:
                 pods.append(self._pod(view, stats, disks[view.pod.metadata.uid or ""], rates))
+                await asyncio.sleep(0)  # a pod may have thousands of containers
         node = await self._node(rates)
         self._cpu = rates
         return Snapshot(node, tuple(pods))

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from agent.cgroups.tree import Cgroups
 from agent.interfaces import Pods, PodView
@@ -20,7 +19,7 @@ from agent.usage.cgroup_details import device_name
 from agent.usage.collector import Collector
 from agent.usage.model import Snapshot
 from agent.usage.operations import Operations
-from agent.usage.summary import summary
+from agent.usage.summary import pieces
 from cri.errors import CRIError
 
 
@@ -50,9 +49,9 @@ class UsageEndpoints:
         self._pods = pods
         self._node_name = node_name
 
-    async def summary(self, *, only_cpu_and_memory: bool = False) -> Mapping[str, Any]:
-        """Return /stats/summary. Raise CRIError when the runtime does not answer."""
-        return summary(await self._collector.snapshot(), only_cpu_and_memory=only_cpu_and_memory)
+    async def summary(self, *, only_cpu_and_memory: bool = False) -> Iterator[bytes]:
+        """Return the pieces of /stats/summary. Raise CRIError when the runtime does not answer."""
+        return pieces(await self._collector.snapshot(), only_cpu_and_memory=only_cpu_and_memory)
 
     def texts(self) -> Mapping[str, Callable[[], Awaitable[str]]]:
         """Return the Prometheus texts by path."""

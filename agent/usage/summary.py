@@ -1,19 +1,40 @@
-"""The summary API's answer (kubelet stats/v1alpha1), from a snapshot."""
+"""The summary API's answer (kubelet stats/v1alpha1), from a snapshot, as pieces of JSON.
+
+A pod may have thousands of volumes, and the answer of a node a hundred megabytes: it is encoded while it is sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PodUse, Snapshot
 from kube.clock import format_time
 
+PIECE_BYTES = 32 << 10
+"""Bytes of a piece, less an entry: 200 volumes."""
 
-def summary(snapshot: Snapshot, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
-    """Write a snapshot as /stats/summary shows it."""
-    node = _node(snapshot.node, short=only_cpu_and_memory)
-    return {"node": node, "pods": [_pod(pod, snapshot.node, short=only_cpu_and_memory) for pod in snapshot.pods]}
+
+def pieces(snapshot: Snapshot, *, only_cpu_and_memory: bool = False) -> Iterator[bytes]:
+    """Yield a snapshot as /stats/summary shows it."""
+    piece = bytearray()
+    for part in _parts(snapshot, short=only_cpu_and_memory):
+        piece += part
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+def _parts(snapshot: Snapshot, *, short: bool) -> Iterator[bytes]:
+    yield b'{"node":' + _encoded(_node(snapshot.node, short=short)) + b',"pods":['
+    for number, pod in enumerate(snapshot.pods):
+        if number:
+            yield b","
+        yield from _pod(pod, snapshot.node, short=short)
+    yield b"]}"
 
 
 def _node(node: NodeUse, *, short: bool) -> dict[str, Any]:
@@ -37,12 +58,10 @@ def _node(node: NodeUse, *, short: bool) -> dict[str, Any]:
     return shown
 
 
-def _pod(pod: PodUse, node: NodeUse, *, short: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-        "startTime": _time(pod.started_at) if pod.started_at else None,
-        "containers": [_container(container, node, short=short) for container in pod.containers],
-    }
+def _pod(pod: PodUse, node: NodeUse, *, short: bool) -> Iterator[bytes]:
+    shown: dict[str, Any] = {"podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}}
+    if pod.started_at:
+        shown["startTime"] = _time(pod.started_at)
     if pod.cpu is not None:
         shown["cpu"] = _cpu(pod.cpu)
     if pod.memory is not None:
@@ -50,16 +69,32 @@ def _pod(pod: PodUse, node: NodeUse, *, short: bool) -> dict[str, Any]:
     if not short:
         if pod.interfaces:
             shown["network"] = _network(pod.cpu.time if pod.cpu else node.cpu.time, pod.interfaces)
-        shown["volume"] = [{"name": name, **_filesystem(use)} for name, use in pod.volumes]
-        for use in pod.persistent:
-            claim = {"pvcRef": {"name": use.claim[1], "namespace": use.claim[0]}} if use.claim is not None else {}
-            shown["volume"].append({"name": use.name, **_filesystem(use.filesystem), **claim})
         used, inodes = pod.files
         used += sum(c.rootfs_used + c.logs_used for c in pod.containers) + sum(own.used for _, own in pod.volumes)
         inodes += sum(c.rootfs_inodes for c in pod.containers) + sum(own.inodes_used for _, own in pod.volumes)
         shown["ephemeral-storage"] = _filesystem(node.filesystem) | {"usedBytes": used, "inodesUsed": inodes}
         shown["process_stats"] = {"process_count": pod.processes}
-    return {key: value for key, value in shown.items() if value is not None}
+    yield _encoded(shown).removesuffix(b"}")
+    yield from _list("containers", (_container(container, node, short=short) for container in pod.containers))
+    if not short:
+        yield from _list("volume", _volumes(pod))
+    yield b"}"
+
+
+def _list(name: str, items: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """Yield a further field of an object, which is a list."""
+    yield b',"%s":[' % name.encode()
+    for number, item in enumerate(items):
+        yield (b"," if number else b"") + _encoded(item)
+    yield b"]"
+
+
+def _volumes(pod: PodUse) -> Iterator[dict[str, Any]]:
+    for name, use in pod.volumes:
+        yield {"name": name, **_filesystem(use)}
+    for own in pod.persistent:
+        claim = {"pvcRef": {"name": own.claim[1], "namespace": own.claim[0]}} if own.claim is not None else {}
+        yield {"name": own.name, **_filesystem(own.filesystem), **claim}
 
 
 def _container(container: ContainerUse, node: NodeUse, *, short: bool) -> dict[str, Any]:
@@ -125,3 +160,7 @@ def _network(time: float, interfaces: Sequence[Interface]) -> dict[str, Any]:
 
 def _time(seconds: float) -> str:
     return format_time(datetime.fromtimestamp(seconds, UTC))
+
+
+def _encoded(shown: dict[str, Any]) -> bytes:
+    return json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -95,6 +95,8 @@ class VolumeManager:
         """Set up every volume that a container uses; return them by name, and when to call again. Raise MountsFailed."""
         used = used_volumes(pod)
         volumes = [volume for volume in pod.spec.volumes if volume.name in used]
+        if problem := mount_budget.too_many(len(volumes)):
+            raise MountsFailed([MountError(volumes[0].name, problem)])
         mounted_volumes = [name for name in mount_budget.of_volumes(pod) if name in used]
         if problem := self._mount_budget.take(pod, len(mounted_volumes)):
             raise MountsFailed([MountError(mounted_volumes[0], problem)])

@@ -1,4 +1,4 @@
-"""Limits of the mounts of a pod, and of a namespace's pods together on this node.
+"""Limits of the volumes and mounts of a pod, and of the mounts of a namespace's pods together on this node.
 
 The kernel limits the mounts of the node (fs.mount-max, 100 000), and whoever reads its list of mounts reads them all. A pod may
 have thousands of subPath mounts in an object of a megabyte, so a few pods would leave no volume of anybody else mountable. Only
@@ -16,6 +16,8 @@ from kube.api import core_v1
 
 MOST = 1024
 """Mounts of a pod."""
+MOST_VOLUMES = 4096
+"""Volumes of a pod that its containers use, also those that are no mounts: the agent measures each of them periodically."""
 PART = 4
 """One part of so many of the kernel's limit is for a namespace."""
 _KERNEL, _KERNELS_DEFAULT = Path("/proc/sys/fs/mount-max"), 100_000
@@ -49,6 +51,11 @@ def _is_mount(volume: core_v1.Volume) -> bool:
     if volume.empty_dir is not None:
         return bool(volume.empty_dir.medium)
     return not any(source is not None for source in (volume.config_map, volume.host_path, volume.image))
+
+
+def too_many(volumes: int) -> str:
+    """Return why a pod cannot have so many volumes, "" if it can."""
+    return f"the pod has {volumes} volumes, {MOST_VOLUMES} are allowed" if volumes > MOST_VOLUMES else ""
 
 
 class MountBudget:

@@ -45,7 +45,7 @@ class OwnerReferencesPermissionEnforcement(Plugin):
     async def _check_finalizers(self, a: Attributes, owner: Object) -> None:
         """Raise 403 if a user may not set the finalizers of an owner."""
         version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
-        found = self._lookup.resource_of(version, kind)
+        found = await self._lookup.resource_of(version, kind)
         if found is None:
             why = f"cannot find RESTMapping for APIVersion {version} Kind {kind}"
             raise refuse(a, f"cannot set blockOwnerDeletion in this case because {why}")

@@ -47,7 +47,7 @@ class PolicyParameters(Plugin):
             await self._binding(attributes, ref, policy)
 
     async def _policy(self, attributes: Attributes, kind: Object) -> None:
-        user, (group, version, plural) = attributes.user, self._resource(kind)
+        user, (group, version, plural) = attributes.user, await self._resource(kind)
         if not await allowed(self._authorizer, AuthzAttributes(user, "get", group, version, plural, "", "*", "*")):
             what = f"kind={kind.get('kind', '')}, apiVersion={kind.get('apiVersion', '')}"
             why = f'user {user.name} must have "get" permission on all objects of the referenced paramKind ({what})'
@@ -56,7 +56,7 @@ class PolicyParameters(Plugin):
     async def _binding(self, attributes: Attributes, ref: Object, name: str) -> None:
         user, verb = attributes.user, "get" if ref.get("name") else "list"
         policy = await find(self._lookup, _POLICY_OF[attributes.resource.target], "", name)
-        group, version, plural = self._resource(_spec(policy).get("paramKind"))
+        group, version, plural = await self._resource(_spec(policy).get("paramKind"))
         asked = AuthzAttributes(
             user, verb, group, version, plural, "", ref.get("namespace") or "", ref.get("name") or ""
         )
@@ -71,13 +71,13 @@ class PolicyParameters(Plugin):
             )
         raise _refused(attributes, "spec.paramRef", why)
 
-    def _resource(self, kind: Object | None) -> tuple[str, str, str]:
+    async def _resource(self, kind: Object | None) -> tuple[str, str, str]:
         """Return the group, version and plural name of a kind; "*" for each that is unknown."""
         api_version = (kind or {}).get("apiVersion") or ""
         group, _, version = api_version.rpartition("/")
         if kind is None or not version or "/" in group:
             return "*", "*", "*"
-        found = self._lookup.resource_of(api_version, kind.get("kind") or "")
+        found = await self._lookup.resource_of(api_version, kind.get("kind") or "")
         return group, version, "*" if found is None else found.plural
 
 

@@ -19,7 +19,9 @@ from control.aggregation import availability, registrations, stored
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.checks import Checks
 from control.aggregation.remote import FrontProxy, Remote
+from control.pacing import TimeSlice
 from control.registry import controller_support, deletion
+from control.registry.apiextensions.definition_index import DefinitionIndex
 from control.registry.context import SERVER, Context
 from control.registry.deletion_plan import DeleteOptions
 from control.registry.registry import Registry
@@ -62,6 +64,7 @@ class APIServiceController:
         self._changed = asyncio.Event()
         self._built_in = registrations.built_in(resource_metrics=resource_metrics)
         self._own = registrations.places(resource_metrics=resource_metrics)
+        self._definitions = DefinitionIndex(registry.cached(DEFINITIONS))
         self._checks = Checks(self._check_one, registry.clock)
 
     async def run(self) -> None:
@@ -112,10 +115,14 @@ class APIServiceController:
                 await self.registry.clock.sleep(1)
                 self._changed.set()
 
-    def _services(self) -> dict[str, Object]:
+    async def _services(self) -> dict[str, Object]:
         """Return the APIServices, and no objects that only stand in their folder."""
-        found = controller_support.stored(self.registry, SERVICES)
-        return {name: obj for name, obj in found.items() if stored.readable(obj)}
+        found, time_slice = dict[str, Object](), TimeSlice()
+        for entry in self.registry.cached(SERVICES).list().entries:
+            await time_slice.step(entry.undecoded)
+            if stored.readable(entry.obj):
+                found[entry.obj["metadata"]["name"]] = entry.obj
+        return found
 
     # -- the local ones -------------------------------------------------------------------------------------------
     def _missing(self, wanted: Iterable[Object]) -> list[Awaitable[None]]:
@@ -124,11 +131,12 @@ class APIServiceController:
 
     async def _register(self) -> bool:
         """Write and remove the APIServices of definitions; returns whether all of them could be."""
-        wanted = registrations.custom(controller_support.stored(self.registry, DEFINITIONS).values(), self._own)
+        await self._definitions.refresh()
+        wanted = registrations.custom(self._definitions.every(), self._own)
         kept = {obj["metadata"]["name"] for obj in (*self._built_in, *wanted)}
         surplus = [
             deletion.delete(self.registry, Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
-            for name, obj in self._services().items()
+            for name, obj in (await self._services()).items()
             if registrations.is_surplus(obj, kept)
         ]
         return await _each([*self._missing(wanted), *surplus])
@@ -140,7 +148,7 @@ class APIServiceController:
     async def _say_local(self) -> bool:
         return await _each(
             self._say(obj, availability.LOCAL)
-            for obj in self._services().values()
+            for obj in (await self._services()).values()
             if not (obj.get("spec") or {}).get("service") and not _says(obj, availability.LOCAL)
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from control.registry.apiextensions.stored import servable
+from control.registry.apiextensions.stored import Definition
 from control.resource_metrics.objects import RESOURCES as METRICS
 from kube.json_object import Object
 from kube.resources import RESOURCES
@@ -83,16 +83,15 @@ def is_surplus(obj: Object, kept: Collection[str]) -> bool:
     return managed == ALWAYS or (managed == ON_START and of_metrics)
 
 
-def custom(definitions: Iterable[Object], own: Collection[tuple[str, str]]) -> list[Object]:
+def custom(definitions: Iterable[Definition], own: Collection[tuple[str, str]]) -> list[Object]:
     """Return the APIServices of the group versions that established definitions serve and are not the server's own."""
     found: dict[tuple[str, str], None] = {}
-    for definition in filter(servable, definitions):
-        spec = definition["spec"]
-        conditions = (definition.get("status") or {}).get("conditions") or ()
-        if any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
-            for version in spec["versions"]:
-                if version.get("served") and (spec["group"], version["name"]) not in own:
-                    found[spec["group"], version["name"]] = None
+    for definition in definitions:
+        if definition.servable and definition.holds("Established"):
+            group = definition.spec.group
+            for version in definition.spec.versions:
+                if version.served and (group, version.name) not in own:
+                    found[group, version.name] = None
     return [_local(group, version, CUSTOM_GROUP, CUSTOM_VERSION, ALWAYS) for group, version in found]
 
 

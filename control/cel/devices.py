@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from control import inline
 from control.cel import functions
 from control.cel.errors import CompileError, Issue, no_overload
 from control.cel.frame import Frame
@@ -25,8 +24,6 @@ COST_LIMIT = 1_000_000
 """Cost limit of one selector on one device (CELSelectorExpressionMaxCost)."""
 MAX_LENGTH = 10 * 1024
 """Bytes of a selector at most."""
-COMPILING = 40
-"""Units of cost for a character of a selector that is compiled: at most 20 µs."""
 _MOST, _LONGEST = 32, 64
 """Attributes and capacities of a device together; characters of an attribute's value."""
 
@@ -75,7 +72,6 @@ def compile_selector(expression: str) -> Program:
 
     Raises TooMuchHere if that costs too much on the event loop.
     """
-    inline.spent(COMPILING * len(expression))
     program = compile(expression, _DECLARATIONS)
     if program.result.kind not in ("bool", "dyn"):
         text = f"must evaluate to bool or the unknown type, not {program.result}"

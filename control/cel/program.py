@@ -28,6 +28,8 @@ PER_CALL_LIMIT = 1_000_000
 _FUNCTIONS: dict[str, Callable[..., Any]] = (
     functions.FUNCTIONS | conversions.FUNCTIONS | times.FUNCTIONS | libraries.FUNCTIONS | kubernetes.FUNCTIONS
 )
+COMPILING = 40
+"""Units of cost for a character of an expression that is compiled: at most 20 µs."""
 UNKNOWN_COST = 1 << 63
 
 
@@ -97,7 +99,11 @@ class Program:
 
 
 def compile(expression: str, declarations: Declarations) -> Program:
-    """Compile an expression; raises CompileError with everything that is wrong with it."""
+    """Compile an expression; raises CompileError with everything that is wrong with it.
+
+    Raises TooMuchHere if the work that this belongs to may cost less than that on the event loop.
+    """
+    inline.spent(COMPILING * len(expression))
     signatures = STANDARD
     if declarations.signatures:
         signatures = {**STANDARD}

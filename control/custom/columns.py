@@ -45,9 +45,10 @@ class Columns:
     def row(self, obj: Object, now: datetime) -> list[Any]:
         """Return the cells of an object, None if it has nothing to show."""
         cells: list[Any] = [obj.get("metadata", {}).get("name", "")]
+        room = jsonpath.Room()
         for path, kind in self._asked:
             try:
-                found = jsonpath.find(path, obj)
+                found = jsonpath.find(path, obj, room)
             except jsonpath.PathError:
                 found = []
             cells.append(_CELLS.get(kind, _nothing)(found[0], now) if found else None)

@@ -9,28 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from contextlib import aclosing
 
+import msgspec
+
+from control import offload
 from control.custom.approval import approval_condition
 from control.custom.definitions import DEFINITIONS, Definitions, holds
+from control.pacing import TimeSlice
 from control.registry import deletion, updating
 from control.registry.apiextensions import naming
 from control.registry.apiextensions.cleanup_finalizer import FINALIZER
+from control.registry.apiextensions.definition_index import DefinitionIndex
 from control.registry.apiextensions.stored import readable, servable
 from control.registry.context import SERVER, Context
 from control.registry.deletion_plan import DeleteOptions
 from control.registry.registry import Registry
 from control.registry.served import ServedResource
+from control.storage.entry import Entry
 from control.storage.list_watch import list_and_watch
 from kube.errors import StatusError
 from kube.json_object import Object
+from kube.step_limit import Limit, Shares, limited
 
 log = logging.getLogger(__name__)
 MANAGER = "kube-apiserver"
 RETRY = 0.5
 """Seconds between looks at objects that hold back their definition's deletion by finalizers of their own."""
+PAUSES = 4
+"""The pause between two looks is so many times as long as a look at all of the objects, RETRY_FAILED at most."""
 RETRY_FAILED = 5.0
+STEP_SECONDS, SHARE, PAUSE = 3.0, 0.5, 60.0
+_shares = Shares("definitions", STEP_SECONDS, SHARE, PAUSE)
 
 
 class DefinitionController:
@@ -38,7 +48,10 @@ class DefinitionController:
 
     def __init__(self, registry: Registry, definitions: Definitions) -> None:
         self.registry, self.definitions = registry, definitions
+        self._index = DefinitionIndex(registry.cached(DEFINITIONS))
         self._cleaning: dict[str, asyncio.Task[None]] = {}
+        self._unserved: dict[str, tuple[int, ServedResource | None]] = {}
+        """Stored versions that are not served, of definitions that are being deleted, with the revisions of those."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -46,7 +59,9 @@ class DefinitionController:
         try:
             async with aclosing(list_and_watch(self.registry.cache, cached)) as updates:
                 async for update in updates:
+                    time_slice = TimeSlice()
                     for watch_event in update.watch_events:
+                        await time_slice.step(len(watch_event.entry.data))
                         if update.is_list:
                             await self.look(watch_event.entry.obj["metadata"]["name"])
                         else:
@@ -61,24 +76,19 @@ class DefinitionController:
             # Asking for it makes the server forget what it served.
             plural, _, group = definition["metadata"]["name"].partition(".")
             self.definitions.find(group, "", plural)
-            for other in self._of_group(group):
-                if not holds(other, "NamesAccepted"):
-                    await self.look(other["metadata"]["name"])
+            await self._index.refresh()
+            for other in self._index.of_group(group):
+                if not other.holds("NamesAccepted"):
+                    await self.look(other.name)
         else:
             await self.look(definition["metadata"]["name"])
 
     async def look(self, name: str) -> None:
         """Bring one definition's status up to date, or its deletion on its way; one that cannot be read is left alone."""
         try:
-            await self._reconcile_definition(name)
+            await limited(self._reconcile_definition(name), Limit(_shares, name))
         except Exception:
             log.exception("reconciling definition %s failed", name)
-
-    def _of_group(self, group: str) -> Iterator[Object]:
-        """Give the definitions of a group, and no objects that only stand in their folder."""
-        for entry in self.registry.cached(DEFINITIONS).list().entries:
-            if entry.key.endswith(f".{group}") and readable(entry.obj) and entry.obj["spec"]["group"] == group:
-                yield entry.obj
 
     async def _reconcile_definition(self, name: str) -> None:
         entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
@@ -94,11 +104,11 @@ class DefinitionController:
             if FINALIZER in (definition["metadata"].get("finalizers") or ()) and name not in self._cleaning:
                 task = asyncio.create_task(self._clean(name), name=f"deleting all {name}")
                 self._cleaning[name] = task
-                task.add_done_callback(lambda _: self._cleaning.pop(name, None))
+                task.add_done_callback(lambda _: self._cleaned(name))
             return
-        others = [other for other in self._of_group(definition["spec"]["group"]) if other["metadata"]["name"] != name]
+        await self._index.refresh()
         now = self.registry.clock.now()
-        status = naming.plan(definition, others, now)
+        status = naming.plan(definition, *self._index.taken(definition["spec"]["group"], name), now)
         approved = approval_condition(definition)
         if approved is not None:
             naming.set_condition(status, approved, now)
@@ -125,6 +135,10 @@ class DefinitionController:
             if not (error.conflict or error.not_found):
                 log.error("the status of definition %s cannot be written: %s", name, error)
 
+    def _cleaned(self, name: str) -> None:
+        self._cleaning.pop(name, None)
+        self._unserved.pop(name, None)
+
     # -- deletion -------------------------------------------------------------------------------------------------
     async def _clean(self, name: str) -> None:
         """Delete all objects of a definition, then let it go; what fails is retried."""
@@ -132,9 +146,12 @@ class DefinitionController:
             try:
                 message = "CustomResource deletion is in progress"
                 await self._condition(name, "True", "InstanceDeletionInProgress", message)
-                while (left := await self._delete_objects(name)) > 0:
+                began, marked = self.registry.clock.monotonic(), dict[str, int]()
+                while (left := await limited(self._delete_objects(name, marked), Limit(_shares, name))) > 0:
                     log.info("definition %s waits for %d objects", name, left)
-                    await asyncio.sleep(RETRY)
+                    taken = self.registry.clock.monotonic() - began
+                    await asyncio.sleep(min(max(RETRY, PAUSES * taken), RETRY_FAILED))
+                    began = self.registry.clock.monotonic()
                 await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
                 return
             except Exception as error:
@@ -143,19 +160,28 @@ class DefinitionController:
                 log.error("the objects of definition %s cannot be deleted: %r", name, error)
             await asyncio.sleep(RETRY_FAILED)
 
-    async def _delete_objects(self, name: str) -> int:
-        """Request all objects' deletion and return how many are still there."""
+    async def _delete_objects(self, name: str, marked: dict[str, int]) -> int:
+        """Request all objects' deletion and return how many are still there.
+
+        `marked` are the revisions of those that were seen to be marked for deletion: they are not decoded again.
+        """
         entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
         if entry is None:
             return 0
-        resource = self._resource(entry.obj)
+        resource = await self._resource(name, entry)
         if resource is None:
             return 0
         await self.definitions.ready(resource)
         await self.registry.cache.wait_current()
+        time_slice = TimeSlice()
         for found in self.registry.cached(resource).list().entries:
-            metadata = found.obj["metadata"]
+            known = marked.get(found.key) == found.revision
+            await time_slice.step(0 if known else len(found.data))
+            if known:
+                continue
+            metadata = found.parts()["metadata"]
             if metadata.get("deletionTimestamp"):
+                marked[found.key] = found.revision
                 continue
             try:
                 namespace = metadata.get("namespace", "")
@@ -172,22 +198,29 @@ class DefinitionController:
                     raise
         return len(self.registry.cached(resource))
 
-    def _resource(self, definition: Object) -> ServedResource | None:
+    async def _resource(self, name: str, entry: Entry) -> ServedResource | None:
         """Return the stored version, served or not: to delete an object it need not be converted.
 
         None for a definition whose objects would be those of a built-in resource.
         """
+        definition = entry.obj
         if not servable(definition):
             return None
         spec = definition["spec"]
         storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
-        found = self.definitions.find(spec["group"], storage, spec["names"]["plural"])
+        found = await self.definitions.find_prepared(spec["group"], storage, spec["names"]["plural"])
         if found is not None or not holds(definition, "Established"):
             return found
+        known = self._unserved.get(name)
+        if known is not None and known[0] == entry.revision:
+            return known[1]
         from control.custom.building import build
 
         served = {**definition, "spec": {**spec, "versions": [{**v, "served": True} for v in spec["versions"]]}}
-        return build(served, self.definitions.webhooks).get(storage)
+        size = len(msgspec.json.encode(spec))
+        built = await offload.run(SERVER.name, size, build, served, self.definitions.webhooks)
+        self._unserved[name] = entry.revision, built.get(storage)
+        return built.get(storage)
 
     async def _condition(self, name: str, status: str, reason: str, message: str, *, done: bool = False) -> None:
         now = self.registry.clock.now()

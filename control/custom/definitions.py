@@ -2,7 +2,8 @@
 
 Nothing has to be installed when a definition comes, and with several servers on one store each sees it as soon as its cache
 does. What a definition means is compiled when its first request comes, and again when its spec has changed; then the
-watches on its objects end, as upstream's do. Nothing is served of a definition in a group version that the server itself
+watches on its objects end, as upstream's do. Large ones are compiled outside the event loop (`prepare`), and their rules when
+they are first needed (control/schemas/rules.py). Nothing is served of a definition in a group version that the server itself
 serves, as upstream (TestCRDShadowGroup), whose clients would use its kinds for the built-in ones.
 """
 
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from control import offload
 from control.custom.webhooks import Webhooks
 from control.registry.apiextensions.stored import readable, servable
+from control.registry.context import SERVER
 from control.registry.registry import Registry
 from control.registry.served import ServedResource
 from control.storage.entry import Entry
-from kube import errors
+from kube.errors import StatusError
 from kube.json_object import Object
 from kube.resources import RESOURCES, Resource, by_path
 
@@ -62,6 +65,10 @@ class Definitions:
         self._cached = registry.cached(DEFINITIONS)
         self._served: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Lock] = {}
+        self._preparing: dict[str, asyncio.Lock] = {}
+        self._stopped: dict[str, tuple[int, int]] = {}
+        """Definitions during whose compilation a step was stopped for holding the event loop too long: revision and times."""
+        self._prepared = -1
         self._listed: tuple[int, list[ServedResource]] = (-1, [])
 
     # -- looking up -----------------------------------------------------------------------------------------------
@@ -91,37 +98,82 @@ class Definitions:
         """A number that changes when `every` may."""
         return self._cached.changed
 
+    async def prepare(self) -> None:
+        """Compile the definitions that came or changed since the last time, so that neither `every` nor `find` has to."""
+        if self._prepared == (changed := self._cached.changed):
+            return
+        for entry in self._cached.list().entries:
+            name = entry.key.rpartition("/")[2]
+            if not self._is_compiled(name, entry):
+                await self._prepare(name, entry)
+        self._prepared = changed
+
+    async def _prepare(self, name: str, entry: Entry) -> None:
+        """Compile a definition: a large one outside the event loop."""
+        async with self._preparing.setdefault(name, asyncio.Lock()):
+            if not self._is_compiled(name, entry):
+                resources = await self._built(name, entry)
+                if self._cached.get(entry.key) is entry and not self._is_compiled(name, entry):
+                    self._install(name, entry, resources)
+        self._preparing.pop(name, None)
+
     def _compiled(self, name: str, entry: Entry) -> Mapping[str, ServedResource]:
+        if not self._is_compiled(name, entry):
+            self._install(name, entry, self._build(name, entry))
+        return self._served[name].resources
+
+    def _is_compiled(self, name: str, entry: Entry) -> bool:
+        """Return whether what is known of a definition is that of an entry."""
         known = self._served.get(name)
-        if known is not None and known.revision == entry.revision:
-            return known.resources
-        definition = entry.obj
-        made_of = _meaning(definition) if readable(definition) else b""
-        if known is not None:
-            if known.made_of == made_of:
-                known.revision = entry.revision
-                return known.resources
-        served = servable(definition) and holds(definition, "Established")
-        resources = self._built(name, definition) if served else {}
+        if known is None:
+            return False
+        if known.revision != entry.revision:
+            if known.made_of != _meaning(entry.obj):
+                return False
+            known.revision = entry.revision
+        return True
+
+    def _install(self, name: str, entry: Entry, resources: Mapping[str, ServedResource]) -> None:
+        known, definition = self._served.get(name), entry.obj
         if known is not None:
             if resources and known.uid == definition["metadata"].get("uid"):
                 # Requests under way continue with what they have: nothing that exists may be reported as deleted.
                 self.registry.renew(next(iter(resources.values())))
             else:
                 self._forget(name)
-        self._served[name] = Served(entry.revision, definition["metadata"].get("uid", ""), made_of, resources)
-        return resources
+        uid = definition["metadata"].get("uid", "")
+        self._served[name] = Served(entry.revision, uid, _meaning(definition), resources)
+        self._stopped.pop(name, None)
 
-    def _built(self, name: str, definition: Object) -> Mapping[str, ServedResource]:
-        """Compile a definition; one that cannot be (stored by a server that checked less) must not take others down."""
+    async def _built(self, name: str, entry: Entry) -> Mapping[str, ServedResource]:
+        size = max(len(entry.data), offload.YIELD_WEIGHT)
+        try:
+            return await offload.run(SERVER.name, size, self._build, name, entry)
+        except StatusError as error:
+            log.error("definition %s cannot be served: %s", name, error)
+            return {}
+
+    def _build(self, name: str, entry: Entry) -> Mapping[str, ServedResource]:
+        """Compile a definition; one that cannot be (stored by a server that checked less) must not take others down.
+
+        If that is stopped for holding the event loop too long, it is tried once more, where it may have a whole step.
+        """
         # Schemas and rules are compiled by what a server without definitions need not load.
         from control.custom.building import build
 
+        revision, times = self._stopped.get(name, (0, 0))
+        if revision == entry.revision and times > 1:
+            log.error("definition %s cannot be served: it takes too long to compile", name)
+            return {}
+        definition = entry.obj
         try:
-            return build(definition, self.webhooks)
+            return build(definition, self.webhooks) if servable(definition) and holds(definition, "Established") else {}
         except Exception:
             log.exception("definition %s cannot be served", name)
             return {}
+        except BaseException:
+            self._stopped[name] = entry.revision, times + 1 if revision == entry.revision else 1
+            raise
 
     def _forget(self, name: str) -> None:
         for resource in self._served.pop(name).resources.values():
@@ -129,20 +181,28 @@ class Definitions:
 
     async def serve(self, group: str, version: str, plural: str, verb: str) -> ServedResource | None:
         """Return a served version with its objects at hand, None if there is none; raises 405 (see `ready`)."""
-        found = self.find(group, version, plural)
+        found = await self.find_prepared(group, version, plural)
         if found is None and "." in group:
             # Another server may have let it in a moment ago.
             await self.registry.cache.wait_current()
-            found = self.find(group, version, plural)
+            found = await self.find_prepared(group, version, plural)
         if found is not None:
             await self.ready(found, verb)
         return found
+
+    async def find_prepared(self, group: str, version: str, plural: str) -> ServedResource | None:
+        """Return what `find` does, and compile its definition before if necessary."""
+        name = f"{plural}.{group}"
+        entry = self._cached.get(DEFINITIONS.key("", name))
+        if entry is not None and not self._is_compiled(name, entry):
+            await self._prepare(name, entry)
+        return self.find(group, version, plural)
 
     # -- being ready ----------------------------------------------------------------------------------------------
     async def ready(self, resource: Resource, verb: str = "") -> None:
         """Wait until a resource's objects are in the watch cache; raises 405 for a create that comes too late."""
         if verb == "create" and self._terminating(resource):
-            raise errors.StatusError(
+            raise StatusError(
                 405,
                 "MethodNotAllowed",
                 f"{verb} not allowed while custom resource definition is terminating",
@@ -163,7 +223,9 @@ class Definitions:
 
 
 def _meaning(definition: Object) -> bytes:
-    """Return what a definition's compiled form follows from."""
+    """Return what a definition's compiled form follows from, nothing for an object that is none."""
+    if not readable(definition):
+        return b""
     status = definition.get("status") or {}
     parts = [definition["metadata"].get("uid"), definition["spec"], status.get("acceptedNames")]
     return msgspec.json.encode([*parts, holds(definition, "Established")])

@@ -57,7 +57,7 @@ class Lookup(Objects, Protocol):
         """
         ...
 
-    def resource_of(self, api_version: str, kind: str) -> Resource | None:
+    async def resource_of(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource whose objects are of a kind, custom ones too; None if there is none."""
         ...
 

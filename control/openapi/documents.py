@@ -37,12 +37,11 @@ class Documents:
         """Take over which custom resources are served; return the group versions that have none any more."""
         if custom.revision == self._seen:
             return set()
-        self._seen = custom.revision
-        groups: dict[str, list[ServedResource]] = {}
-        for resource in custom.every():
+        seen, groups = custom.revision, dict[str, list[ServedResource]]()
+        for resource in custom.every():  # it may be stopped: nothing has changed yet
             groups.setdefault(resource.root.lstrip("/"), []).append(resource)
         changed = {root for root in groups.keys() | self._custom.keys() if groups.get(root) != self._custom.get(root)}
-        self._custom = groups
+        self._custom, self._seen = groups, seen
         for root in changed:
             self._hashes.pop(root, None)
         return {root for root in changed if root not in groups}

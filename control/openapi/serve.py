@@ -44,6 +44,8 @@ async def answer(
     path: str, request: Request, custom: Definitions | None = None, resources: Sequence[Resource] = EVERYTHING
 ) -> Response:
     """Answer /openapi/v2, /openapi/v3 and /openapi/v3/{api/v1,apis/group/version}; 404 for what is not served."""
+    if custom is not None:
+        await custom.prepare()
     _documents = documents(custom, resources)
     parts = path.strip("/").split("/")
     accept = request.headers.get("accept", "")

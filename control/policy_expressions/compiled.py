@@ -149,11 +149,18 @@ class Prepared:
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Policy]] = {}
 
+    def known(self, source: Object) -> Policy | None:
+        """Return a compiled policy, None if it is to be compiled."""
+        metadata = source["metadata"]
+        known = self._known.get(metadata.get("uid", ""))
+        return known[1] if known is not None and known[0] == metadata.get("generation", 0) else None
+
     def of(self, source: Object) -> Policy:
-        uid, generation = source["metadata"].get("uid", ""), source["metadata"].get("generation", 0)
-        known = self._known.get(uid)
-        if known is None or known[0] != generation:
+        """Return a policy, which is compiled unless it is known; raises TooMuchHere if that costs too much here."""
+        known = self.known(source)
+        if known is None:
+            known = prepare(source)
             if len(self._known) > 4096:
                 self._known.clear()
-            known = self._known[uid] = (generation, prepare(source))
-        return known[1]
+            self._known[source["metadata"].get("uid", "")] = source["metadata"].get("generation", 0), known
+        return known

@@ -15,15 +15,31 @@ from typing import Any
 from kube.bounded_cache import bounded_cache
 from kube.group_patterns import fullmatch
 
-Step = Callable[[Any], Iterator[Any]]
-
-
 MOST_VALUES = 100_000
-"""Values that the steps of a path may find together; each `..` can multiply them."""
+"""Values that the steps of paths in one object may find together; each `..` can multiply them."""
 
 
 class PathError(ValueError):
     """A path that cannot be read."""
+
+
+class Room:
+    """The number of values that may still be found in an object, by the steps of all its paths."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_VALUES
+
+    def take(self, values: int) -> None:
+        """Subtract values that were found; raises PathError for too many."""
+        if values > self.left:
+            self.left = 0
+            raise PathError(f"more than {MOST_VALUES} values to follow")
+        self.left -= values
+
+
+Step = Callable[[Any, Room], Iterator[Any]]
 
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]\s\\{}])++")
@@ -78,14 +94,18 @@ def compiled(path: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def find(path: str, obj: Any) -> list[Any]:
+def find(path: str, obj: Any, room: Room | None = None) -> list[Any]:
     """Return all values that a path leads to; raises PathError for too many."""
-    found, room = [obj], MOST_VALUES
-    for step in compiled(path):
-        found = list(itertools.islice((below for value in found for below in step(value)), room + 1))
-        room -= len(found)
-        if room < 0:
-            raise PathError(f"more than {MOST_VALUES} values to follow")
+    return _follow(compiled(path), obj, room or Room())
+
+
+def _follow(steps: tuple[Step, ...], value: Any, room: Room) -> list[Any]:
+    found = [value]
+    for step in steps:
+        found = list(itertools.islice((below for one in found for below in step(one, room)), room.left + 1))
+        room.take(len(found))
+        if not found:
+            break
     return found
 
 
@@ -103,29 +123,29 @@ def get(names: tuple[str, ...], obj: Any) -> Any:
     return obj
 
 
-def _field(name: str, value: Any) -> Iterator[Any]:
+def _field(name: str, value: Any, room: Room) -> Iterator[Any]:
     if isinstance(value, dict) and name in value:
         yield value[name]
 
 
-def _item(index: int, value: Any) -> Iterator[Any]:
+def _item(index: int, value: Any, room: Room) -> Iterator[Any]:
     if isinstance(value, list) and -len(value) <= index < len(value):
         yield value[index]
 
 
-def _slice(bounds: slice, value: Any) -> Iterator[Any]:
+def _slice(bounds: slice, value: Any, room: Room) -> Iterator[Any]:
     if isinstance(value, list):
         yield from value[bounds]
 
 
-def _children(value: Any) -> Iterator[Any]:
+def _children(value: Any, room: Room | None = None) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list):
         yield from value
 
 
-def _everything(value: Any) -> Iterator[Any]:
+def _everything(value: Any, room: Room) -> Iterator[Any]:
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -133,11 +153,10 @@ def _everything(value: Any) -> Iterator[Any]:
         waiting.extend(reversed(list(_children(value))))
 
 
-def _where(steps: tuple[Step, ...], operator: str, right: Any, value: Any) -> Iterator[Any]:
+def _where(steps: tuple[Step, ...], operator: str, right: Any, value: Any, room: Room) -> Iterator[Any]:
     for item in _children(value):
-        found = [item]
-        for step in steps:
-            found = [below for one in found for below in step(one)]
+        room.take(1)
+        found = _follow(steps, item, room)
         if found and (not operator or _compare(found[0], operator, right)):
             yield item
 

@@ -3,14 +3,19 @@
 The rules are a tree beside the schema's with only the branches that lead to one. A rule that names `oldSelf` is asked where
 there is an old value to compare with; on an update, what a rule finds in a part that did not change is only a warning. All
 rules of an object share a budget (apiextensions-apiserver's schema/cel).
+
+They are compiled when the first object is validated. Whoever writes such an object waits for it, and nobody else: discovery and
+OpenAPI, which everybody reads, need none of them.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
+from control import inline
 from control.cel import BudgetExceeded, CompileError, Declarations, EvaluationError, Program
 from control.cel import compile as compile_cel
 from control.cel.types import Type, optional_of
@@ -25,6 +30,8 @@ from kube.json_object import Object
 
 BUDGET = 10_000_000
 """Cost limit of all rules of one object together (RuntimeCELCostBudget)."""
+RETRY_SECONDS = 300.0
+"""Time for which rules are not compiled again after that was stopped for taking too long."""
 _LONGEST_MESSAGE = 5 * 1024
 
 
@@ -56,24 +63,46 @@ class _Place:
 class Rules:
     """All rules of a version's schema."""
 
-    def __init__(self, root: _Place) -> None:
-        self._root = root
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._root: _Place | None = None
+        self._compiled = False
+        self._stopped_at: float | None = None
+        """Time at which compiling them was stopped for taking too long."""
 
     def check(self, obj: Object, old: Object | None) -> tuple[list[FieldError], list[str]]:
-        """Return (what the rules find wrong, warnings)."""
-        walk = _Walk()
-        walk.visit(self._root, obj, MISSING if old is None else old, "", unchanged=obj == old)
+        """Return (what the rules find wrong, warnings).
+
+        Raises TooMuchHere if the rules are to be compiled elsewhere, and 500 for some minutes after that was stopped.
+        """
+        walk, root = _Walk(), self._ready()
+        if root is not None:
+            walk.visit(root, obj, MISSING if old is None else old, "", unchanged=obj == old)
         return walk.found, walk.warnings
+
+    def _ready(self) -> _Place | None:
+        """Return the compiled rules."""
+        if not self._compiled:
+            if self._stopped_at is not None and time.monotonic() - self._stopped_at < RETRY_SECONDS:
+                raise errors.internal("the validation rules of its definition could not be compiled in time")
+            try:
+                self._root = _place(self._schema, root=True, type_=type_of(self._schema, root=True))
+            except inline.TooMuchHere:
+                raise
+            except BaseException:  # a limit of time (control/time_limit.py, kube/step_limit.py)
+                self._stopped_at = time.monotonic()
+                raise
+            self._compiled = True
+        return self._root
 
 
 def build(schema: Schema) -> Rules | None:
-    """Compile the rules of a whole schema; None if it has none. What does not compile has been refused before."""
-    place = _place(schema, root=True, type_=type_of(schema, root=True))
-    return Rules(place) if place is not None else None
+    """Return the rules of a whole schema; None if it has none. What does not compile has been refused before."""
+    return Rules(schema) if schema.rules or schema.rules_below else None
 
 
 def _place(schema: Schema, *, root: bool, type_: Type | None) -> _Place | None:
-    if type_ is None:
+    if type_ is None or not (schema.rules or schema.rules_below):
         return None
     rules = [r for source in schema.rules if (r := compile_rule(source, type_)) is not None]
     properties = {}

@@ -45,6 +45,7 @@ class Schema:
         "properties",
         "required",
         "rules",
+        "rules_below",
         "source",
         "type",
     )
@@ -85,6 +86,7 @@ class Schema:
         self.limits = {name: source[name] for name in _LIMITS if source.get(name) is not None}
         below = [*self.properties.values(), *(s for s in (self.items, self.additional) if s is not None)]
         self.defaults_below: bool = any(s.default is not MISSING or s.defaults_below for s in below)
+        self.rules_below: bool = any(s.rules or s.rules_below for s in below)
         self.embedded_below: bool = any(s.embedded or s.embedded_below for s in below)
 
     def below(self, key: str) -> Schema | None:

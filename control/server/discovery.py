@@ -92,20 +92,25 @@ class Discovery:
         self._by_version = self._built_in
         self._documents: dict[str, tuple[bytes, str]] = {}
 
+    async def prepare(self) -> None:
+        """Prepare what `by_version` reads."""
+        if self.custom is not None:
+            await self.custom.prepare()
+
     @property
     def by_version(self) -> dict[tuple[str, str], list[Resource]]:
         """All resources by group and version, custom ones behind the built-in ones."""
         if self.custom is not None and self.custom.revision != self._seen:
-            self._seen = self.custom.revision
-            self._documents.clear()
+            seen, custom = self.custom.revision, self.custom.every()  # which may be stopped: nothing has changed yet
             found = {place: list(resources) for place, resources in self._built_in.items()}
             added: dict[tuple[str, str], list[Resource]] = {}
-            for resource in self.custom.every():
+            for resource in custom:
                 place = (resource.group, resource.version)
                 (found if place in found else added).setdefault(place, []).append(resource)
             for place in sorted(added, key=lambda p: (p[0], version_rank(p[1]))):
                 found[place] = added[place]
-            self._by_version = found
+            self._documents.clear()
+            self._by_version, self._seen = found, seen
         return self._by_version
 
     def groups(self) -> dict[str, list[str]]:

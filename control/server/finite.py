@@ -46,6 +46,7 @@ def build(
         path = "/" + root
         top = root.split("/", 1)[0]
         if top in ("api", "apis"):
+            await discovery.prepare()
             return _discovered(discovery, path, request)
         if top == "openapi":
             return await _openapi(path, request, discovery)
@@ -56,6 +57,7 @@ def build(
         if path == "/openid/v1/jwks":
             return Response(msgspec.json.encode(signer.jwks()), media_type="application/jwk-set+json")
         if path == "/":
+            await discovery.prepare()
             return _document({"paths": _paths(health, discovery)})
         raise HTTPException(404)
 

@@ -114,10 +114,11 @@ class Lookup(StoredObjects):
         cached, labels = self.registry.cached(resource), chosen
         return (await cached.choose(folder, lambda entry: labels.matches(entry.labels), 0, "", costly=False)).entries
 
-    def resource_of(self, api_version: str, kind: str) -> Resource | None:
+    async def resource_of(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource whose objects are of a kind, custom ones too; None if there is none."""
         resource = by_kind(api_version, kind)
         if resource is None:
+            await self.custom.prepare()
             found = (r for r in self.custom.every() if (r.api_version, r.kind) == (api_version, kind))
             return next(found, None)
         return resource

@@ -2,6 +2,7 @@
 
 The addresses are local ones of the node (on loopback): pods and the node itself reach them without translation, and
 every node answers its own pods. They are bound one by one, never the wildcard: port 53 of the node belongs to others.
+UDP sockets have no SO_REUSEADDR: with it another account's socket on the same address would get all queries.
 """
 
 from __future__ import annotations
@@ -65,7 +66,6 @@ class DNSServer:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             udp = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             self._sockets.append(udp)
-            udp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             udp.bind((address, self._port))
             self._port = udp.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The order of our nat chains and those of other programs."""
+"""The order of our chains and those of other programs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ BEFORE_DNAT = -101
 The kernel calls the nat chains of all tables, iptables' too, in the order of their priority, and of equal priority the later
 registered first. The first translation of a connection counts. iptables and the CNI plugin portmap have -100 (dstnat).
 """
+
+
+BEFORE_RAW = -310
+"""The priority of chains that judge packets as they came in: before connection tracking, and before raw (-300), where other
+programs exclude packets from it."""
 
 
 def keep_destination(family: int) -> str:

@@ -7,7 +7,7 @@ import shutil
 
 from kube.process import CommandError, run
 from netproxy.netlink import nf_tables_generation
-from netproxy.nft.hooks import BEFORE_DNAT
+from netproxy.nft.hooks import BEFORE_DNAT, BEFORE_RAW
 
 log = logging.getLogger(__name__)
 
@@ -17,10 +17,10 @@ def replacement(table: str, body: str) -> str:
     return f"table {table} {{}}\ndelete table {table}\ntable {table} {{\n{body}}}\n"
 
 
-def chain(hook: str, *rules: str, kind: str = "filter", priority: int = -10) -> str:
-    """Return nft's text for a chain of a hook's packets, which has the hook's name."""
+def chain(hook: str, *rules: str, kind: str = "filter", priority: int = -10, name: str = "") -> str:
+    """Return nft's text for a chain of a hook's packets; it has the hook's name unless another is given."""
     lines = [f"type {kind} hook {hook} priority {priority}; policy accept;", *rules]
-    return f"  chain {hook} {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
+    return f"  chain {name or hook} {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
 
 class StaticTable:
@@ -76,6 +76,6 @@ def _words(text: str) -> list[str]:
     """Reduce to what matters: nft lists with other line ends and blanks than it is given."""
     for mark in ";{},":
         text = text.replace(mark, " ")
-    for name, number in (("filter - 10", -10), ("dstnat - 1", BEFORE_DNAT)):
+    for name, number in (("filter - 10", -10), ("dstnat - 1", BEFORE_DNAT), ("raw - 10", BEFORE_RAW)):
         text = text.replace(f"priority {name} ", f"priority {number} ")
     return sorted(text.split())

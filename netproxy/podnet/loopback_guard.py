@@ -7,6 +7,8 @@ judged as they came in, before connection tracking: replies to the node's own co
 
 from __future__ import annotations
 
+from netproxy.nft import static_table
+from netproxy.nft.hooks import BEFORE_RAW
 from netproxy.nft.static_table import StaticTable
 
 TABLE = "inet wherry-loopback"
@@ -14,13 +16,8 @@ TABLE = "inet wherry-loopback"
 
 def body(bridge: str) -> str:
     """Return nft's text for what is in the table."""
-    return (
-        "  chain prerouting {\n"
-        "    type filter hook prerouting priority -310; policy accept;\n"
-        f'    iifname "{bridge}" ip daddr 127.0.0.0/8 drop\n'
-        f'    iifname "{bridge}" ip6 daddr ::1 drop\n'
-        "  }\n"
-    )
+    rules = (f'iifname "{bridge}" {to} drop' for to in ("ip daddr 127.0.0.0/8", "ip6 daddr ::1"))
+    return static_table.chain("prerouting", *rules, priority=BEFORE_RAW)
 
 
 class LoopbackGuard:

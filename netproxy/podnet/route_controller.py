@@ -129,7 +129,8 @@ class RouteController:
         # The guard comes before the tunnel, and nodes without one keep their pods from the tunnels of others.
         if settings.node_routes != "host-gw":
             known = (address for peer in self._peers.values() for address in peer.addresses)
-            if not await self._guard.set(known, settings.vxlan_port, settings.bridge):
+            behind = [route.cidr for route in wanted.routes] if settings.node_routes == "vxlan" else []
+            if not await self._guard.set(known, settings.vxlan_port, settings.bridge, behind):
                 wanted = node_routes.without_tunnel(wanted)
         self._log_unreachable(wanted)
         if suspect or wanted.tunnel != self._written.tunnel:

@@ -4,34 +4,39 @@ VXLAN carries no proof of its sender: whoever reaches the port could have any pa
 pods, past their network policies. So what comes to the port is dropped unless it is from a node's address to a node's.
 A pod with the port as its host port (the plugin portmap) gets none of it: nothing may translate it.
 What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too.
+In mode vxlan the pods of other nodes are behind the tunnel alone. Packets with their addresses as the source that come by
+another device are dropped, for any machine of the network could send these.
 The table of nf_tables is there wherever the mode allows a tunnel. It is written whole, in one transaction, when it changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from netproxy.nft import static_table
-from netproxy.nft.hooks import BEFORE_DNAT, keep_destination
+from netproxy.nft.hooks import BEFORE_DNAT, BEFORE_RAW, keep_destination
 from netproxy.nft.static_table import StaticTable
+from netproxy.podnet.node_routes import DEVICE
+from netproxy.podnet.outside_guard import foreign
 from netproxy.podnet.peers import Address
 
 TABLE = "inet wherry-tunnel"
 _FAMILIES = ((4, "ip"), (6, "ip6"))
 
 
-def body(nodes: Iterable[Address], port: int, bridge: str) -> str:
-    """Return nft's text for what is in the table."""
+def body(nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = ()) -> str:
+    """Return nft's text for what is in the table; `behind` are ranges of pods whose packets come by the tunnel alone."""
     known = sorted(nodes, key=lambda each: (each.version, int(each)))
     sets = {}
     for family in (4, 6):
         elements = ", ".join(str(each) for each in known if each.version == family)
         sets[family] = f"elements = {{ {elements} }}; " if elements else ""
     to_tunnels = [f"udp dport {port} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
-    foreign = [f"udp dport {port} {ip} saddr != @nodes{f} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
+    strangers = [f"udp dport {port} {ip} saddr != @nodes{f} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
     return (
         f"  set nodes4 {{ type ipv4_addr; {sets[4]}}}\n"
         f"  set nodes6 {{ type ipv6_addr; {sets[6]}}}\n"
+        + _sources(behind, bridge)
         + static_table.chain(
             "prerouting",
             *(
@@ -49,8 +54,20 @@ def body(nodes: Iterable[Address], port: int, bridge: str) -> str:
             "forward", *(f"{what} {to}" for to in to_tunnels for what in (f'iifname "{bridge}"', "ct status dnat"))
         )
         # A packet that IPVS forwards leaves by this hook, from an address that is not the node's.
-        + static_table.chain("output", *(f"ct status dnat {to}" for to in to_tunnels), *foreign)
+        + static_table.chain("output", *(f"ct status dnat {to}" for to in to_tunnels), *strangers)
     )
+
+
+def _sources(behind: Collection[str], bridge: str) -> str:
+    """Return the sets and the chain for packets from pods of other nodes."""
+    if not behind:
+        return ""
+    sets, rules = "", []
+    for family, _ in _FAMILIES:
+        if found := sorted(each for each in behind if (":" in each) == (family == 6)):
+            sets += f"  set pods{family} {{ type ipv{family}_addr; flags interval; elements = {{ {', '.join(found)} }}; }}\n"
+            rules.append(foreign((bridge, DEVICE), f"@pods{family}", family))
+    return sets + static_table.chain("prerouting", *rules, priority=BEFORE_RAW, name="sources")
 
 
 class TunnelGuard(StaticTable):
@@ -59,9 +76,9 @@ class TunnelGuard(StaticTable):
     def __init__(self) -> None:
         super().__init__(TABLE, "the tunnel to other nodes cannot be guarded, and is not used without")
 
-    async def set(self, nodes: Iterable[Address], port: int, bridge: str) -> bool:
+    async def set(self, nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = ()) -> bool:
         """Let these in, but not the pods of `bridge`; return whether the table, or the one before, is in force."""
-        return await self.write(body(nodes, port, bridge))
+        return await self.write(body(nodes, port, bridge, behind))
 
 
 async def remove() -> None:

@@ -8,6 +8,7 @@ Answers of endpoints are forwarded in every mode.
 
 Each direction has a base chain of its own, for `accept` ends only its own: what may leave its sender is still judged for
 its receiver. What the node sends to its pods or gets from them is never judged: kubelet's probes always arrive.
+What a pod sends to itself passes if it comes from the bridge; a packet at hook `output` has no input device.
 
 An address of this node's ranges that no pod is known to have is closed: a pod may have it already, and which policies select
 that pod is known when the pod is. So no pod sends or gets anything before its policies are in force.
@@ -49,14 +50,16 @@ def base_chains(
     established = "ct state established,related accept"
     for direction in DIRECTIONS:
         own = f"{ip} {OWN[direction]}"
+        itself = f"{ip} saddr . {ip} daddr @{ITSELF} accept"
         unknown = [f"{own} {cidr} {own} != @{LOCAL_PODS}" for cidr in pod_ranges]
-        judged: tuple[str, ...] = (f"{ip} saddr . {ip} daddr @{ITSELF} accept", f"{own} vmap @{direction}-pods")
+        judged: tuple[str, ...] = (f"{own} vmap @{direction}-pods",)
         if isolated and direction == INGRESS:
             judged = (*judged, f'oifname "{bridge}" {REACHES_ALL[family]} drop')
-        yield direction, (*neighbours, *(f"{match} drop" for match in unknown), established, *judged)
+        from_bridge = f'iifname "{bridge}" {itself}'
+        yield direction, (*neighbours, *(f"{match} drop" for match in unknown), established, from_bridge, *judged)
         if ipvs:
             foreign = (f"{match} fib saddr type != local drop" for match in unknown)
             yield (
                 f"{IPVS_PREFIX}{direction}",
-                (*neighbours, *foreign, established, "fib saddr type local accept", *judged),
+                (*neighbours, *foreign, established, "fib saddr type local accept", itself, *judged),
             )

@@ -199,6 +199,34 @@ async def test_a_file_that_is_invalid_or_cannot_be_applied_prunes_nothing(site: 
         await eventually(lambda: _is_gone(site, "/api/v1/namespaces/kube-system/configmaps/addon-b"))
 
 
+async def test_no_value_of_a_secret_is_in_the_state_an_event_or_the_log(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others than the readers of the Secret may read these."""
+    value, head = "hunter2", "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\n"
+    caplog.set_level("DEBUG")
+    async with site.controllers():
+        for text, state, message in (
+            (f"stringData: {value}", "Failed", "Secret default/a: "),
+            (f"data:\n  password: {value}!", "Failed", "Secret default/a: "),
+            (f"type: [{value}]", "Failed", "Secret default/a: "),
+            (f"stringData:\n  password: *{value}", "Invalid", "document 1: line 6: "),
+            (f"stringData:\n  {value}: 1\n  {value}: 2", "Invalid", "document 1: line 7: "),
+        ):
+            (site.folder / "a.yaml").write_text(f"{head}{text}\n")
+            await site.state("a", state, message)
+        stored = await site.get("/api/v1/namespaces/kube-system/configmaps/addon-a")
+        await eventually(lambda: _has(site, "AddonFailed"))
+        await eventually(lambda: _has(site, "AddonInvalid"))
+        events = await site.get("/api/v1/namespaces/kube-system/events")
+    assert value not in f"{stored}{events}"
+    assert value not in "".join(record.getMessage() for record in caplog.records if "addon" in record.name)
+
+
+async def _has(site: Site, reason: str) -> bool:
+    return reason in await site.events("a")
+
+
 async def test_objects_that_somebody_changed_or_deleted_are_applied_again(site: Site) -> None:
     site.write("a.yaml", config_map("one"), config_map("two"))
     async with site.controllers():
@@ -251,6 +279,26 @@ async def test_a_restart_prunes_what_left_the_file_meanwhile_and_nothing_else(si
         await site.until("two", lambda found: found is None)
         await site.until("three", lambda found: found is None)
         assert await site.config_map("one") and await site.config_map("copy")
+
+
+async def test_a_parent_that_lists_too_much_is_looked_through_and_corrected(site: Site) -> None:
+    site.write("a.yaml", namespace("shop"), config_map("one", "shop"), config_map("two"))
+    path, patch = "/api/v1/namespaces/kube-system/configmaps/addon-a", {"Content-Type": "application/merge-patch+json"}
+    async with site.controllers():
+        await site.state("a", "Applied")
+    names = ",".join(f"n{number}" for number in range(4000))
+    change = {"metadata": {"annotations": {GROUP_KINDS: names, NAMESPACES: names}}}
+    assert (await site.server.request("PATCH", path, change, headers=patch)).status == 200
+    site.write("a.yaml", namespace("shop"), config_map("two"))
+    async with site.controllers():
+        await site.until("one", lambda found: found is None, "shop")
+
+        async def corrected() -> bool:
+            found = (await site.parent("a"))["metadata"]["annotations"]
+            return bool(found[GROUP_KINDS] == "ConfigMap,Namespace" and found[NAMESPACES] == "default")
+
+        await eventually(corrected)
+        await site.state("a", "Applied")
 
 
 async def test_nothing_is_pruned_while_the_folder_cannot_be_used(site: Site) -> None:

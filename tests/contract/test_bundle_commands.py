@@ -25,7 +25,8 @@ def made(tmp_path: Path) -> tuple[Path, str]:
         file = tmp_path / f"source{number}"
         file.write_bytes(content)
         sources.append((path, file))
-    return tmp_path / "bundle", bundle.write(tmp_path / "bundle", sources, "1.2.3")
+    with (tmp_path / "bundle").open("wb") as written:
+        return tmp_path / "bundle", bundle.write(written, sources, "1.2.3")
 
 
 def change(path: Path, how: Callable[[dict[str, bytes]], Any]) -> None:

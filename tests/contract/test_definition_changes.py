@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from control.custom import building, definition_controller
+from control.custom.definition_controller import DefinitionController
 from tests.support.control import ApiUnderTest
 from tests.support.custom_resources import (
     DEFINITIONS,
@@ -89,6 +92,48 @@ async def test_deleting_a_definition_deletes_its_objects_first(server: ApiUnderT
     assert (await server.request("GET", path)).status == 404
     await install(server, made)
     assert (await server.request("GET", path)).json["items"] == [], "a new definition of that name finds nothing old"
+
+
+async def test_a_version_that_is_not_served_is_compiled_once_for_a_deletion(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, served = version("v1"), version("v2", storage=False)
+    made = definition("Unserved", stored, served, group="unserved.example.com")
+    path = (await install(server, made)).replace("/v1/", "/v2/")
+    held = {**obj("Unserved", "held"), "apiVersion": "unserved.example.com/v2"}
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await post(server, path, held)
+    name = made["metadata"]["name"]
+    current = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
+    current["spec"]["versions"][0]["served"] = False
+    assert (await server.request("PUT", f"{DEFINITIONS}/{name}", current)).status == 200
+    built, looks = 0, list[int]()
+    build, look = building.build, DefinitionController._delete_objects
+
+    def counted(given: Any, webhooks: Any) -> Any:
+        nonlocal built
+        built += 1
+        return build(given, webhooks)
+
+    async def looked(self: DefinitionController, name: str, marked: dict[str, int]) -> int:
+        looks.append(len(marked))
+        return await look(self, name, marked)
+
+    monkeypatch.setattr(building, "build", counted)
+    monkeypatch.setattr(DefinitionController, "_delete_objects", looked)
+    monkeypatch.setattr(definition_controller, "RETRY", 0.01)
+    assert (await server.request("DELETE", f"{DEFINITIONS}/{name}")).status == 200
+    async with asyncio.timeout(90):
+        while len(looks) < 10:
+            await asyncio.sleep(0.01)
+    # For the definition that is served, and the version that is not; again where its status has changed.
+    assert built <= 4
+    assert looks[:2] == [0, 0] and set(looks[2:]) == {1}  # the object is not decoded again
+    body, merge = b'{"metadata":{"finalizers":null}}', {"Content-Type": "application/merge-patch+json"}
+    assert (await server.request("PATCH", f"{path}/held", body, headers=merge)).status == 200
+    async with asyncio.timeout(90):
+        while (await server.request("GET", f"{DEFINITIONS}/{name}")).status != 404:
+            await asyncio.sleep(0.01)
 
 
 async def test_discovery_and_schemas_follow_at_once(server: ApiUnderTest) -> None:

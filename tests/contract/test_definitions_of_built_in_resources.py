@@ -220,7 +220,7 @@ async def test_a_definition_in_a_group_version_of_the_server_is_not_served_besid
         assert not [path for path in kinds["paths"] if "zzzs" in path]
         swagger = (await server.request("GET", "/openapi/v2")).json
         assert not [path for path in swagger["paths"] if "v1/" in path and "zzzs" in path]
-        resource = server.api.resources.lookup.resource_of("networking.k8s.io/v1", "NetworkPolicy")
+        resource = await server.api.resources.lookup.resource_of("networking.k8s.io/v1", "NetworkPolicy")
         assert resource is not None and resource.plural == "networkpolicies"
         async with asyncio.timeout(90):
             while (listed := await names(server, SERVICES)) != services | {"v2.networking.k8s.io"}:

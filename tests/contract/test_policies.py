@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control.cel import Program, Result
+from control.cel import Program, Result, parser, program
 from control.storage import codec
 from kube import bounded_cache
 from kube.json_object import Object
@@ -375,6 +375,45 @@ async def test_expressions_that_cost_much_are_evaluated_beside_the_event_loop(
     answer = await create(server, "x", {f"key-{number}": "v" for number in range(100)})
     assert answer.json["data"]["made"] == "true" if part == "mutations" else answer.status == 422
     assert "large-objects" in threads
+
+
+LONG = " && ".join(["!has(object.data.none)"] * 10)
+
+
+async def test_long_expressions_are_compiled_beside_the_event_loop(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[tuple[str, str]] = []
+    parse = parser.parse
+
+    def parsing(text: str) -> Any:
+        compiled.append((text, threading.current_thread().name.partition("_")[0]))
+        return parse(text)
+
+    monkeypatch.setattr(program, "parse", parsing)
+    variables = [{"name": "v", "expression": f"{LONG} && true"}]
+    conditions = [{"name": "c", "expression": f"{LONG} || true"}]
+    spec: Object = {"variables": variables, "matchConditions": conditions, "validations": [{"expression": LONG}]}
+    await establish(server, spec)
+    assert (await create(server, "x")).status == 201
+    path = f"{path_of(VALIDATING)}/rule"
+    async with asyncio.timeout(30):
+        while not (await server.request("GET", path)).json["status"].get("observedGeneration"):
+            await asyncio.sleep(0.02)
+    hook = {
+        "name": "a.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1"},
+        "rules": [RULE],
+        "matchConditions": [{"name": "c", "expression": f"{LONG} && false"}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    body = {"metadata": {"name": "long"}, "webhooks": [hook]}
+    assert (await server.request("POST", f"{GROUP}/validatingwebhookconfigurations", body)).status == 201
+    assert (await create(server, "y")).status == 201
+    wanted = {LONG, f"{LONG} && true", f"{LONG} || true", f"{LONG} && false"}
+    assert {text for text, _ in compiled} >= wanted
+    assert {thread for text, thread in compiled if text in wanted} == {"large-objects"}
 
 
 @pytest.mark.parametrize(

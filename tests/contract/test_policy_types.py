@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from control import policy_checking
 from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 
@@ -50,6 +51,28 @@ def policy(name: str, validations: list[Object], *rules: Object, **more: Any) ->
         "metadata": {"name": name},
         "spec": {"matchConstraints": {"resourceRules": list(rules)}, "validations": validations, **more},
     }
+
+
+async def test_rules_with_long_lists_are_checked_against_the_kinds_that_exist(server: ApiUnderTest) -> None:
+    lists = {"apiGroups": "g", "apiVersions": "v", "resources": "r"}
+    long = {key: [f"{text}{number}" for number in range(3000)] for key, text in lists.items()}
+    rule = {**DEPLOYMENTS, **{key: [*DEPLOYMENTS[key], *values] for key, values in long.items()}}
+    body = policy("long-lists", [{"expression": "object.nothing == 1"}], rule)
+    assert (await server.request("POST", POLICIES, body)).status == 201
+    (warning,) = await checked(server, "long-lists")
+    assert (
+        warning["warning"].startswith("apps/v1, Kind=Deployment: ERROR")
+        and "undefined field 'nothing'" in warning["warning"]
+    )
+
+
+async def test_a_policy_that_takes_too_long_is_not_checked_again(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_checking, "CHECK_SECONDS", -1)
+    body = policy("slow", [{"expression": "object.nothing == 1"}], DEPLOYMENTS)
+    assert (await server.request("POST", POLICIES, body)).status == 201
+    assert await checked(server, "slow") == []
 
 
 async def test_an_unknown_field_of_a_kind_is_reported_with_its_path(server: ApiUnderTest) -> None:

@@ -64,7 +64,7 @@ class Objects:
             if found["name"] == chosen if isinstance(chosen, str) else chosen.matches(found.get("labels") or {}):
                 yield obj
 
-    def resource_of(self, api_version: str, kind: str) -> resources.Resource | None:
+    async def resource_of(self, api_version: str, kind: str) -> resources.Resource | None:
         return resources.by_kind(api_version, kind)
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:

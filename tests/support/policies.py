@@ -126,7 +126,7 @@ class PolicyTracer:
             (r"ct state established,related", lambda _: packet["state"] in ("established", "related")),
             (r"fib saddr type != local", lambda _: packet["saddr"] not in self._node),
             (r"fib saddr type local", lambda _: packet["saddr"] in self._node),
-            (r'oifname "cni0"', lambda _: True),
+            (r'[io]ifname "cni0"', lambda _: True),  # packets from outside have another device: tests/host
             (r"fib daddr type \{ broadcast, multicast \}", lambda _: _reaches_all(packet["daddr"])),
             (r"ip6 hoplimit 255 icmpv6 type \{[^}]*\}", lambda _: packet["protocol"] == "nd"),
             (r"ip6? saddr \. ip6? daddr @(\S+)", lambda m: self._in(m[1], f"{packet['saddr']} . {packet['daddr']}")),

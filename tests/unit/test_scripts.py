@@ -28,6 +28,15 @@ def unsafe(text: str) -> str | None:
     return None
 
 
+def test_packaging_writes_to_its_output_folder_with_mv_alone() -> None:
+    """The folder may be somebody else's: what opens a file there by its name may follow a link (tests/contract)."""
+    text = (ROOT / "scripts" / "package").read_text()
+    (function,) = re.findall(r"^deliver\(\).*?^}$", text, re.MULTILINE | re.DOTALL)
+    assert [line for line in text.replace(function, "").splitlines() if "$output" in line] == [
+        'output=$(realpath -m "$output")'
+    ]
+
+
 @pytest.mark.parametrize("script", scripts(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_script_runs_modules_of_its_callers_folder(script: Path) -> None:
     """Python puts the current folder, which may be anybody's, before its own modules for -c and -m."""

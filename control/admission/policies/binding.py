@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from control import compiled_selectors
+from control import compiled_selectors, offload
 from control.admission.matching import matching_version, selected
 from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup
@@ -51,7 +51,9 @@ async def policy_matches(
             narrowed = given.get("matchResources") is not None
             if narrowed and await _matched(lookup, binding, "matchResources", attributes, all_without=True) is None:
                 continue
-            policy = prepared.of(source)
+            policy = prepared.known(source)
+            if policy is None:  # compiled outside the event loop if its expressions are long
+                policy = await offload.evaluate(attributes.user.name, 0, prepared.of, source)
             try:
                 async for params in _params(lookup, spec, binding, attributes):
                     yield PolicyMatch(policy, binding, resource, params)
@@ -88,7 +90,7 @@ async def _params(
     if kind is None or ref is None:
         yield None
         return
-    resource = lookup.resource_of(kind.get("apiVersion", ""), kind.get("kind", ""))
+    resource = await lookup.resource_of(kind.get("apiVersion", ""), kind.get("kind", ""))
     if resource is None:
         named = f"'{kind.get('apiVersion', '')}, Kind={kind.get('kind', '')}'"
         raise Misconfigured(f"failed to find resource referenced by paramKind: {named}")

@@ -19,6 +19,7 @@ import yaml
 from control.admission.configuration import of_kind
 from control.auth.fields import ConfigurationError, known
 from kube.json_object import Object
+from kube.kubeconfig import yaml_problem
 from kube.tls_files import FromFiles
 
 GROUP, KIND = "apiserver.config.k8s.io", "WebhookAdmissionConfiguration"
@@ -84,7 +85,9 @@ def load(documents: Iterable[Object]) -> Credentials:
             current = contexts.get(file.get("current-context"), {}).get("user")
             for user in users.values():
                 user.current()
-        except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError) as error:
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"kubeConfigFile: {path}: {yaml_problem(error)}") from None
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise ConfigurationError(f"kubeConfigFile: {path}: {error}") from error
         by_name |= users
         usual = users.get(current, usual)

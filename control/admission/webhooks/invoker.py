@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -19,6 +21,7 @@ from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup
 from control.policy_expressions.conditions import Unclear, met, of_webhook
 from kube import errors
+from kube.json_object import Object
 from kube.owners import owner_of
 
 log = logging.getLogger(__name__)
@@ -37,8 +40,7 @@ class WebhookInvoker:
             return True
         given = await values(self.lookup, self._authorizer, attributes, invocation.resource)
         try:
-            ready = [of_webhook(condition.get("expression") or "") for condition in conditions]
-            return await settled(attributes.user.name, given, lambda: met(ready, given))
+            return await settled(attributes.user.name, given, lambda: _met(conditions, given))
         except Unclear as error:
             if invocation.hook.get("failurePolicy") == "Ignore":
                 return False
@@ -96,3 +98,8 @@ class WebhookInvoker:
         log.warning("%s; the request continues without it", why)
         key = f"failed-open.{phase}.webhook.admission.k8s.io/round_0_index_{invocation.index}"
         attributes.annotations[key] = invocation.name
+
+
+def _met(conditions: Sequence[Object], given: Mapping[str, Any]) -> bool:
+    """Return whether all match conditions hold; raises Unclear."""
+    return met([of_webhook(condition.get("expression") or "") for condition in conditions], given)

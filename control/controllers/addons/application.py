@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from control.controllers.addons import members
+from control.controllers.addons import confidential, members
 from control.controllers.addons.applyset import (
     APPLIED,
     FAILED,
@@ -21,11 +21,12 @@ from control.controllers.addons.applyset import (
     Parent,
     addon_identifier,
 )
-from control.controllers.addons.kinds import Kinds
+from control.controllers.addons.kinds import Kinds, StaleGroup
 from control.controllers.addons.manifest import FIRST, LAST, Manifest, phases
-from control.controllers.addons.members import FIELD_MANAGER, Key, Member, StaleGroup
+from control.controllers.addons.members import FIELD_MANAGER, Key, Member
 from control.controllers.addons.parents import Parents
 from control.controllers.discovery import DiscoveredResource
+from control.controllers.step_counter import REQUEST_STEPS, StepCounter
 from kube import serialize
 from kube.client import APPLY, Client
 from kube.clock import Clock
@@ -54,15 +55,18 @@ class Outcome:
     pruned: list[Key] = field(default_factory=list)
     remaining: int = 0
     """Objects that are still to be deleted, or whose deletion waits for finalizers."""
+    abandoned: Collection[str] | None = None
+    """ApplySets whose objects an addon may take over; None: they were not needed yet."""
+    steps: StepCounter = field(default_factory=StepCounter)
 
 
 class Application:
-    """Applies and removes addons. `may_take` returns whether an addon may take an object of another ApplySet over."""
+    """Applies and removes addons. `abandoned` returns the ApplySets whose objects an addon may take over."""
 
     def __init__(
-        self, client: Client, parents: Parents, clock: Clock, may_take: Callable[[str], Awaitable[bool]]
+        self, client: Client, parents: Parents, clock: Clock, abandoned: Callable[[], Awaitable[Collection[str]]]
     ) -> None:
-        self._client, self._parents, self._clock, self._may_take = client, parents, clock, may_take
+        self._client, self._parents, self._clock, self._abandoned = client, parents, clock, abandoned
         self._kinds = Kinds(client, clock)
         self._known: dict[str, _Known] = {}
 
@@ -135,27 +139,32 @@ class Application:
         member, applied = present.get(key), known.get(key)
         if member is not None and not member.leaving and applied == (member.uid, member.version, manifest.digest):
             return
+        await outcome.steps.count(REQUEST_STEPS)
         try:
             if member is None:
                 member = await members.read(self._client, resource, key.namespace, key.name)
-            if problem := await self._refusal(member, outcome.parent.addon):
+            if problem := await self._refusal(member, outcome):
                 outcome.problems.append(f"{key}: {problem}")
                 return
             uid, version = await self._patch(manifest, resource, key)
         except StatusError as error:
-            outcome.problems.append(f"{key}: {error.message}")
+            outcome.problems.append(f"{key}: {confidential.of_request(key.kind, error)}")
             return
         if applied is not None and applied[2] == manifest.digest and (member is None or member.version != version):
             outcome.reverted.append(key)
         known[key] = uid, version, manifest.digest
 
-    async def _refusal(self, member: Member | None, addon: str) -> str:
+    async def _refusal(self, member: Member | None, outcome: Outcome) -> str:
         """Return the reason why an object is not applied over the one that exists."""
         if member is None:
             return ""
         if member.leaving:
             return "it is being deleted"
-        if member.part_of in ("", addon_identifier(addon)) or await self._may_take(member.part_of):
+        if member.part_of in ("", addon_identifier(outcome.parent.addon)):
+            return ""
+        if outcome.abandoned is None:
+            outcome.abandoned = await self._abandoned()
+        if member.part_of in outcome.abandoned:
             return ""
         return f"it belongs to another ApplySet, {member.part_of}: remove it from one of them"
 
@@ -179,11 +188,13 @@ class Application:
         found = _deletable(surplus)
         for member in sorted(found, key=lambda each: (each.key.kind in FIRST, each.key.kind not in LAST, each.key)):
             if not member.leaving:
+                await outcome.steps.count(REQUEST_STEPS)
                 try:
                     await members.delete(self._client, member)
                     outcome.pruned.append(member.key)
                 except StatusError as error:
-                    outcome.problems.append(f"{member.key} cannot be deleted: {error.message}")
+                    text = confidential.of_request(member.key.kind, error)
+                    outcome.problems.append(f"{member.key} cannot be deleted: {text}")
         outcome.remaining = len(found)
 
     async def _save_state(self, parent: Parent, stored: Parent, state: str, problems: list[str]) -> Parent:

@@ -22,6 +22,10 @@ ID = "applyset.kubernetes.io/id"
 TOOLING = "applyset.kubernetes.io/tooling"
 GROUP_KINDS = "applyset.kubernetes.io/contains-group-kinds"
 NAMESPACES = "applyset.kubernetes.io/additional-namespaces"
+MOST_NAMES = 1000
+"""Kinds, or namespaces, that a parent lists. More of them are listed as EVERYTHING."""
+EVERYTHING = "*"
+"""Stands for all kinds, or all namespaces, in the list of a parent."""
 ADDON = "wherry/addon"
 """Label of parents: the addon's name."""
 TOOL = "wherry"
@@ -53,6 +57,9 @@ class GroupKind:
         return cls(resource.group, resource.kind)
 
 
+EVERY_KIND = GroupKind("", EVERYTHING)
+
+
 def identifier(name: str, namespace: str = NAMESPACE, kind: str = "ConfigMap", group: str = "") -> str:
     """Return the ID of the ApplySet with a parent."""
     digest = hashlib.sha256(f"{name}.{namespace}.{kind}.{group}".encode()).digest()
@@ -70,7 +77,11 @@ def addon_identifier(addon: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The parent of an addon's ApplySet: kinds and namespaces that its objects may be of, and its state."""
+    """The parent of an addon's ApplySet: kinds and namespaces that its objects may be of, and its state.
+
+    The lists say where objects are looked for; what is an object of the addon, its label says. So a list that is too long is
+    none: all kinds, or all namespaces, are looked through, which costs a request for each kind.
+    """
 
     addon: str
     kinds: frozenset[GroupKind] = frozenset()
@@ -84,6 +95,12 @@ class Parent:
     message: str = ""
     objects: int = 0
     uid: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if EVERY_KIND in self.kinds or len(self.kinds) > MOST_NAMES:
+            object.__setattr__(self, "kinds", frozenset({EVERY_KIND}))
+        if EVERYTHING in self.namespaces or len(self.namespaces) > MOST_NAMES:
+            object.__setattr__(self, "namespaces", frozenset({EVERYTHING}))
 
     def as_object(self) -> Object:
         """Return the configuration to apply."""
@@ -118,7 +135,9 @@ class Parent:
         return cls(
             addon=found.metadata.labels.get(ADDON, ""),
             kinds=frozenset(GroupKind.parse(text) for text in _listed(annotations, GROUP_KINDS)),
-            namespaces=frozenset(each for each in _listed(annotations, NAMESPACES) if not dns1123_label(each)),
+            namespaces=frozenset(
+                each for each in _listed(annotations, NAMESPACES) if each == EVERYTHING or not dns1123_label(each)
+            ),
             file=data.get("file", ""),
             content=data.get("content", ""),
             server=data.get("server", ""),
@@ -146,4 +165,7 @@ def is_parent_of(addon: str, found: core_v1.ConfigMap) -> bool:
 
 
 def _listed(annotations: Mapping[str, str], name: str) -> Iterable[str]:
-    return filter(None, (part.strip() for part in annotations.get(name, "").split(",")))
+    text = annotations.get(name, "")
+    if text.count(",") > MOST_NAMES:
+        return (EVERYTHING,)
+    return filter(None, (part.strip() for part in text.split(",")))

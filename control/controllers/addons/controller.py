@@ -21,7 +21,7 @@ from pathlib import Path
 
 from control.controllers.addons import folder, manifest
 from control.controllers.addons.application import Application
-from control.controllers.addons.applyset import INVALID, KEPT, REFUSED, Parent, addon_identifier
+from control.controllers.addons.applyset import INVALID, KEPT, LONGEST_MESSAGE, REFUSED, Parent, addon_identifier
 from control.controllers.addons.folder import AddonFile, FileChanged, FileRefused, FolderRefused
 from control.controllers.addons.manifest import Manifest, ManifestError
 from control.controllers.addons.parents import ParentConflict, Parents
@@ -70,7 +70,7 @@ class AddonController:
         self._settings, self._clock = settings, context.clock
         self._reports = Reports(context.recorder(COMPONENT))
         self._parents = Parents(context.client)
-        self._application = Application(context.client, self._parents, context.clock, self._may_take)
+        self._application = Application(context.client, self._parents, context.clock, self._abandoned)
         self._files, self._record = Files(), Record(settings.record)
         self._owners = {0, os.geteuid()}
         self._parsed: dict[str, _Parsed] = {}
@@ -94,9 +94,9 @@ class AddonController:
         await self._scan()
         while True:
             try:
-                for parent in await self._parents.all():
-                    self._files.expect(parent.addon, self._clock.monotonic())
-                    self.controller.enqueue(parent.addon)
+                for addon in await self._parents.addons():
+                    self._files.expect(addon, self._clock.monotonic())
+                    self.controller.enqueue(addon)
                 break
             except StatusError as error:
                 log.warning("addons that were applied before cannot be listed: %s", error)
@@ -157,7 +157,7 @@ class AddonController:
             return SETTLE_SECONDS  # the next scan finds out
         except (FileRefused, ManifestError) as error:
             state = REFUSED if isinstance(error, FileRefused) else INVALID
-            text = str(error) if state == REFUSED else f"{file.path}: {error}"
+            text = (str(error) if state == REFUSED else f"{file.path}: {error}")[:LONGEST_MESSAGE]
             wanted = dataclasses.replace(parent, state=state, message=text)
             parent = await self._parents.save(wanted, stored)
             if stored is None or (stored.state, stored.message) != (state, text):
@@ -200,7 +200,7 @@ class AddonController:
             text = (
                 f"{self._settings.folder / parent.file} is missing, and {others} applied it, not this machine: copy the file "
                 f"to it, or delete the objects with --disable {name}"
-            )
+            )[:LONGEST_MESSAGE]
             wanted = dataclasses.replace(parent, state=KEPT, message=text)
             if wanted != parent:
                 self._reports.warn(await self._parents.save(wanted, parent), "AddonKept", text)
@@ -233,12 +233,11 @@ class AddonController:
         self._files.forget(name)
         return None
 
-    async def _may_take(self, applyset: str) -> bool:
-        """Return whether an ApplySet is that of an addon which has no file, or is disabled: another may take its objects."""
-        active = {addon_identifier(name) for name in set(self._files.active()) - self._settings.disabled}
-        if applyset in active:
-            return False
-        return applyset in {addon_identifier(parent.addon) for parent in await self._parents.all()}
+    async def _abandoned(self) -> frozenset[str]:
+        """Return the ApplySets of addons that have no file, or are disabled: another addon may take their objects."""
+        stored = await self._parents.addons()
+        active = set(self._files.active()) - self._settings.disabled
+        return frozenset(addon_identifier(name) for name in stored if name not in active)
 
     def _back_off(self, name: str) -> float:
         delay = self._retry.get(name, FIRST_RETRY)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from control.controllers.addons.applyset import GroupKind
+from collections.abc import Collection
+
+from control.controllers.addons.applyset import EVERY_KIND, GroupKind
 from control.controllers.discovery import DiscoveredResource, served
 from kube.client import Client
 from kube.clock import Clock
@@ -10,6 +12,10 @@ from kube.clock import Clock
 FRESH_SECONDS = 30.0
 _APPLIED, _PRUNED = {"get", "patch"}, {"delete", "list"}
 """Verbs that a resource must have."""
+
+
+class StaleGroup(Exception):
+    """A kind's group cannot be listed at the moment, so that it is not known whether there are objects of it."""
 
 
 class Kinds:
@@ -43,10 +49,15 @@ class Kinds:
         """Return the resource that objects of a kind are applied to."""
         return self._applied.get((api_version, kind))
 
-    def pruned(self, kind: GroupKind) -> DiscoveredResource | None:
-        """Return the resource that objects of a kind are listed and deleted by, None if there is none."""
-        return self._pruned.get(kind)
+    def pruned(self, kinds: Collection[GroupKind]) -> list[DiscoveredResource]:
+        """Return the resources that objects of kinds are listed and deleted by. Raise StaleGroup.
 
-    def is_stale(self, group: str) -> bool:
-        """Return whether the server does not know at the moment what a group has."""
-        return group in self._stale
+        A kind without one has no objects: its definition is gone. With EVERY_KIND all are returned.
+        """
+        if EVERY_KIND in kinds:
+            unknown, kinds = self._stale, self._pruned.keys()
+        else:
+            unknown = self._stale & {each.group for each in kinds if each not in self._pruned}
+        for group in sorted(unknown):
+            raise StaleGroup(f"the server of {group} does not answer")
+        return [self._pruned[each] for each in sorted(kinds) if each in self._pruned]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from control.controllers.addons import confidential
 from control.controllers.addons.applyset import PART_OF, GroupKind
 from control.decoding.yaml_body import parse as parse_document
 from kube import names
@@ -80,10 +81,12 @@ def _documents(data: bytes) -> Iterator[Any]:
             continue
         try:
             document = parse_document(part, ours=True)
+            problem = document.repeated[0].strip() if document.repeated else ""
         except ValueError as error:
-            raise ManifestError(f"document {number}: {error}") from error
-        if document.repeated:
-            raise ManifestError(f"document {number}: {document.repeated[0].strip()}")
+            problem = str(error)
+        if problem:
+            text = confidential.of_document(problem) if confidential.may_have_secret(part) else problem
+            raise ManifestError(f"document {number}: {text}")
         if document.value is not None:
             yield document.value
 

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from control.controllers.addons.applyset import PART_OF, GroupKind
+from control.controllers.addons.applyset import EVERYTHING, PART_OF, GroupKind
 from control.controllers.addons.kinds import Kinds
 from control.controllers.discovery import METADATA_LIST, DiscoveredResource
+from control.controllers.step_counter import REQUEST_STEPS, StepCounter
 from kube import serialize
 from kube.client import Client, answered, decoded
 from kube.errors import StatusError
 
 FIELD_MANAGER = "wherry-addons"
+MOST_LISTED_APART = 16
+"""Namespaces whose objects of a kind are requested each by itself. Those of more namespaces are requested at once."""
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-
-
-class StaleGroup(Exception):
-    """A kind's group cannot be listed at the moment, so that it is not known whether there are objects of it."""
 
 
 class _Manager(msgspec.Struct):
@@ -29,6 +28,7 @@ class _Manager(msgspec.Struct):
 
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
+    namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
@@ -75,13 +75,10 @@ async def listed(
 ) -> dict[Key, Member]:
     """Return the objects with an ApplySet's label. Raise StatusError, StaleGroup."""
     found: dict[Key, Member] = {}
-    for kind in sorted(group_kinds):
-        resource = kinds.pruned(kind)
-        if resource is None:
-            if kinds.is_stale(kind.group):
-                raise StaleGroup(f"the server of {kind.group} does not answer")
-            continue  # its definition is gone, and the objects with it
-        for namespace in sorted(namespaces) if resource.namespaced else ("",):
+    counter, together = StepCounter(), EVERYTHING in namespaces or len(namespaces) > MOST_LISTED_APART
+    for resource in kinds.pruned(group_kinds):
+        for namespace in sorted(namespaces) if resource.namespaced and not together else ("",):
+            await counter.count(REQUEST_STEPS)
             path = resource.path(namespace)
             try:
                 data = await client.call(
@@ -93,8 +90,10 @@ async def listed(
                 raise
             items = answered(data, _List, path).items or ()
             async for each in decoded(items, _Object, path):
-                member = _member(resource, namespace, each.metadata)
-                found[member.key] = member
+                where = namespace or each.metadata.namespace
+                if not resource.namespaced or where in namespaces or EVERYTHING in namespaces:
+                    member = _member(resource, where, each.metadata)
+                    found[member.key] = member
     return found
 
 
@@ -133,7 +132,7 @@ async def delete(client: Client, member: Member) -> None:
 
 
 def _member(resource: DiscoveredResource, namespace: str, metadata: _Metadata) -> Member:
-    """`namespace` is that of the request: an extension server may answer with another."""
+    """`namespace` is that of the request if it has one: an extension server may answer with another."""
     return Member(
         Key(GroupKind.of(resource), namespace if resource.namespaced else "", metadata.name),
         resource,

@@ -35,9 +35,15 @@ class Parents:
 
     async def all(self) -> list[Parent]:
         """Return the parents of all addons. Raise StatusError."""
+        return [Parent.read(each) for each in await self._stored()]
+
+    async def addons(self) -> list[str]:
+        """Return the names of the addons that have a parent. Raise StatusError."""
+        return [each.metadata.labels[ADDON] for each in await self._stored()]
+
+    async def _stored(self) -> list[core_v1.ConfigMap]:
         found = await self._client.list(core_v1.ConfigMap, NAMESPACE, label_selector=ADDON)
-        parents = [Parent.read(each) for each in found.items]
-        return [each for each, obj in zip(parents, found.items, strict=True) if is_parent_of(each.addon, obj)]
+        return [each for each in found.items if is_parent_of(each.metadata.labels.get(ADDON, ""), each)]
 
     async def save(self, parent: Parent, before: Parent | None) -> Parent:
         """Write a parent unless it is stored so; return it as it is stored. Raise StatusError."""

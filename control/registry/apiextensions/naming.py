@@ -5,7 +5,7 @@ Pure functions; the rules, reasons and messages are those of apiextensions-apise
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from datetime import datetime
 
 from kube.clock import format_time
@@ -24,20 +24,14 @@ def set_condition(status: Object, new: Object, now: datetime) -> None:
     conditions.append({**new, "lastTransitionTime": format_time(now)})
 
 
-def plan(definition: Object, others: Iterable[Object], now: datetime) -> Object:
+def plan(definition: Object, resources: Container[str], kinds: Container[str], now: datetime) -> Object:
     """Return the definition's status with names and conditions as they should be.
 
-    `others` are all other definitions of the same group.
+    The other definitions of the same group have accepted these names of resources and of kinds.
     """
     spec = definition["spec"]
     status: Object = copy_json(definition.get("status") or {})
     wanted, accepted = spec["names"], status.get("acceptedNames") or {}
-    resources: set[str] = set()
-    kinds: set[str] = set()
-    for other in others:
-        names = (other.get("status") or {}).get("acceptedNames") or {}
-        resources |= {names.get("plural", ""), names.get("singular", ""), *(names.get("shortNames") or ())}
-        kinds |= {names.get("kind", ""), names.get("listKind", "")}
     conflicts: list[tuple[str, str]] = []
     given = dict(accepted)
     for part, taken, reason in (

@@ -52,30 +52,74 @@ class _Metadata(msgspec.Struct):
     name: str
 
 
-class _Definition(msgspec.Struct):
+class Definition(msgspec.Struct):
     """The fields of a definition that are read before it is compiled."""
 
     metadata: _Metadata
     spec: _Spec
     status: _Status | None = None
 
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    def holds(self, kind: str) -> bool:
+        """Return whether a condition is True."""
+        conditions = (self.status.conditions if self.status is not None else None) or ()
+        return next((each.status == "True" for each in conditions if each.type == kind), False)
+
+    @property
+    def resources(self) -> set[str]:
+        """Its accepted names of resources."""
+        names = self._accepted
+        return set(filter(None, (names.plural, names.singular, *(names.shortNames or ()))))
+
+    @property
+    def kinds(self) -> set[str]:
+        """Its accepted names of kinds."""
+        return set(filter(None, (self._accepted.kind, self._accepted.listKind)))
+
+    @property
+    def servable(self) -> bool:
+        """True if its objects may be served, changed and deleted."""
+        return not overlaps(self.spec.group, self.spec.names.plural or "")
+
+    @property
+    def _accepted(self) -> _Names:
+        return (self.status.acceptedNames if self.status is not None else None) or _Names()
+
+    def is_named(self) -> bool:
+        """Return whether it has the name of a definition, and a version that is stored.
+
+        Groups have a dot: the folder of group "pods" and plural "default" would be that of the pods of a namespace.
+        """
+        spec = self.spec
+        named = (
+            bool(spec.names.plural and spec.names.kind)
+            and "." in spec.group
+            and self.metadata.name == f"{spec.names.plural}.{spec.group}"
+        )
+        return named and any(version.storage for version in spec.versions)
+
+
+_decoder = msgspec.json.Decoder(Definition)
+
+
+def read(data: bytes) -> Definition | None:
+    """Return the definition in an object's JSON, None for an object that is none."""
+    try:
+        found = _decoder.decode(data)
+    except msgspec.ValidationError:
+        return None
+    return found if found.is_named() else None
+
 
 def readable(obj: Object) -> bool:
-    """Return whether an object in the folder of definitions has the form and the name of one.
-
-    Groups have a dot: the folder of group "pods" and plural "default" would be that of the pods of a namespace.
-    """
+    """Return whether an object in the folder of definitions has the form and the name of one."""
     try:
-        found = msgspec.convert(obj, _Definition)
+        return msgspec.convert(obj, Definition).is_named()
     except msgspec.ValidationError:
         return False
-    spec = found.spec
-    named = (
-        bool(spec.names.plural and spec.names.kind)
-        and "." in spec.group
-        and found.metadata.name == f"{spec.names.plural}.{spec.group}"
-    )
-    return named and any(version.storage for version in spec.versions)
 
 
 def folder(group: str, plural: str) -> str:

@@ -456,6 +456,64 @@ def test_a_node_that_moves_to_our_link_is_reached_directly(nodes: dict[str, Runn
         reach(nodes, [("n1", "n3"), ("n3", "n1"), ("n3", "n2")])
 
 
+def test_with_the_tunnel_alone_no_machine_sends_with_a_pods_address_past_it(nodes: dict[str, RunningNode]) -> None:
+    """The router, on n3's link, sends as the pod of n1: in mode vxlan it is dropped, and pods reach each other."""
+    node, other = nodes["n3"], nodes["n1"]
+    router = Namespace(node.namespace.name.replace("-n3", "-router"))
+    auto = node.config
+
+    def delivered() -> int:
+        lines = node.pod.run("cat", "/proc/net/snmp6").splitlines()
+        (four,) = (
+            line.split()
+            for line in node.pod.run("cat", "/proc/net/snmp").splitlines()
+            if "Udp: " in line[:5] and line[5].isdigit()
+        )
+        return int(four[1]) + sum(int(line.split()[1]) for line in lines if line.startswith("Udp6InDatagrams"))
+
+    def send() -> None:
+        for source, target in zip(other.ips, node.ips, strict=True):
+            program = (
+                "import socket\n"
+                f"s = socket.socket({'socket.AF_INET6' if ':' in target else 'socket.AF_INET'}, socket.SOCK_DGRAM)\n"
+                "s.setsockopt(socket.SOL_IP, 15, 1)\n"  # IP_FREEBIND
+                f"s.bind(({source!r}, 0)); s.sendto(b'forged', ({target!r}, 7000))\n"
+            )
+            router.run(sys.executable, "-I", "-c", program)
+
+    def restart(mode: str) -> None:
+        node.end()
+        node.config = replace(auto, pod_network=replace(auto.pod_network, node_routes=mode))
+        node.api = nodes_api()
+        node.start()
+
+    for family, target, via in (("-4", node.ips[0], addresses_of("n3")[0]), ("-6", node.ips[1], addresses_of("n3")[1])):
+        router.run("ip", family, "route", "replace", target, "via", via)
+    for source in other.ips:
+        router.run("ip", "address", "add", source, "dev", "lo")
+    try:
+        before = delivered()
+        send()
+        until(lambda: delivered() == before + 2, "any machine of the link can send as pods of other nodes")
+        restart("vxlan")
+        guarded = ["nft", "list", "table", "inet", "wherry-tunnel"]
+        until(lambda: "fd00:0:0:1::/64" in node.namespace.run(*guarded, check=False), "the ranges are known")
+        reach(nodes, [("n1", "n3"), ("n3", "n1"), ("n3", "n2")])
+        before = delivered()
+        send()
+        for address in node.ips:
+            argv = [sys.executable, "-I", "-c", SEND, address, "9"]
+            until(lambda a=argv: other.pod.run(*a).strip() == "whole", "by the tunnel")  # type: ignore[misc]
+        assert delivered() == before + 2
+    finally:
+        for source in other.ips:
+            router.run("ip", "address", "del", source, "dev", "lo", check=False)
+        for family, target in zip(("-4", "-6"), node.ips, strict=True):
+            router.run("ip", family, "route", "del", target, check=False)
+        restart("auto")
+        reach(nodes, [("n1", "n3"), ("n3", "n1")])
+
+
 def test_a_restart_finds_everything_and_cleanup_leaves_nothing(nodes: dict[str, RunningNode]) -> None:
     node = nodes["n3"]
     node.end()

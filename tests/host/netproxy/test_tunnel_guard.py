@@ -36,6 +36,17 @@ def test_the_table_is_written_anew_only_where_it_differs() -> None:
             await run(["nft", *damage.split()])
             await made.set(NODES, 8472, "cni0")
             assert await listed() == text, damage
+        behind = ["10.244.2.0/24", "10.244.3.0/24", "fd00:0:0:2::/64", "fd00:0:0:3::/64"]
+        await made.set(NODES, 8472, "cni0", behind)
+        text = await listed()
+        assert all(each in text for each in behind)
+        await run(["nft", "add", "table", "ip", "others"])
+        before = nf_tables_generation()
+        await made.set(NODES, 8472, "cni0", behind[::-1])
+        assert nf_tables_generation() == before
+        await run("nft flush chain inet wherry-tunnel sources".split())
+        await made.set(NODES, 8472, "cni0", behind)
+        assert await listed() == text
         await made.set([], 8472, "cni0")
         assert "drop" in await listed()
         assert "192.168.0.2" not in await listed()

@@ -6,9 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from control import policy_checking
 from control.cel import formats, patterns
 from control.custom.columns import Columns
 from control.schemas import jsonpath
+from kube.resources import RESOURCES
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import NOW, OBJECT, cases, combining, fill
 
@@ -81,6 +83,31 @@ CASES = [
         lambda given: given[0].row(given[1], NOW),
         OBJECT,
     ),
+    Case(
+        "columns of descents in a filter",
+        _columns(".a[?(@..a..a..a==1)]", lambda size: _nest(min(300, size // 8))),
+        lambda given: given[0].row(given[1], NOW),
+        OBJECT,
+    ),
+    Case(
+        "columns of a filter with many fields",
+        _columns(f".x[?(@{'.a' * 1000}==1)]", lambda size: {"x": [{}] * (size // 3)}),
+        lambda given: given[0].row(given[1], NOW),
+        OBJECT,
+    ),
 ]
+SERVED = policy_checking.by_group_version(RESOURCES)
+CASES.append(
+    Case(
+        "kinds of a policy's rule",
+        lambda size: {
+            "apiGroups": [f"g{number}" for number in range(size // 16)],
+            "apiVersions": [f"v{number}" for number in range(size // 16)],
+            "resources": [f"r{number}" for number in range(size // 16)],
+        },
+        lambda rule: list(policy_checking.named(rule, SERVED)),
+        OBJECT,
+    )
+)
 for name in formats._TESTS:
     CASES += cases(f"format {name}", FORMATS, functools.partial(formats.valid, name), largest=OBJECT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from agent.eviction import Eviction, local_storage, signals
+from agent.eviction import Eviction, local_storage, manager, signals
 from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.ranking import Usage, eviction, rank, usage_of
 from agent.eviction.signals import Reading
@@ -220,6 +221,39 @@ class Runtime:
         if self.folder is None:
             raise UnavailableError("containerd is not there")
         return [FilesystemUsage(fs_id=FilesystemIdentifier(mountpoint=str(self.folder)))]
+
+
+async def test_pods_of_many_volumes_are_compared_with_limits_and_ranked_in_iterations_of_the_loop_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"p{number}" for number in range(20)]
+    pods, calls, iterations = SlowToEnd(*names), Counter[tuple[str, int]](), [0]
+    limit = core_v1.EmptyDirVolumeSource(size_limit="5")
+    for view in pods.found.values():
+        view.pod.spec.volumes = [core_v1.Volume(name=f"v{number}", empty_dir=limit) for number in range(100)]
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            calls[name, iterations[0]] += 1
+            return function(*given)
+
+        return call
+
+    for module, name in ((local_storage, "limited"), (local_storage, "excess"), (manager, "usage_of")):
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+
+    async def count() -> None:
+        while True:
+            iterations[0] += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    try:
+        loop = evictions(pods, {"memory.available": "10"}, lambda: signal("memory.available", 5), *map(use, names))
+        await loop.check()
+    finally:
+        counter.cancel()
+    assert set(calls.values()) == {1} and len(calls) == 3 * len(names)
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,34 @@ async def test_images_in_use_with_the_most_names_lose_names_until_the_list_is_sh
     assert sum(Image(id=name, repo_tags=tags).ByteSize() for name, tags in left.items()) <= list_limit.LIST_BYTES
 
 
+@pytest.mark.parametrize("length", [20, 130, 400])
+async def test_a_running_collection_deletes_no_more_of_ten_thousand_names_than_is_necessary(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    runtime = Runtime()
+    names = [f"r.test/{number:05}:".ljust(length, "t") for number in range(10_000)]
+    runtime.have = {"i0": Image(id="i0", repo_tags=["r.test/a:1", *names])}
+    runtime.names, runtime.used = {}, [Container(image=ImageSpec(image="r.test/a:1"))]
+    monkeypatch.setattr(list_limit, "LIST_BYTES", runtime.have["i0"].ByteSize() // 2)
+    images = deleting(runtime, "r.test/a:1")
+    tasks = [asyncio.create_task(images.run()), asyncio.create_task(images.delete_names())]
+    try:
+        async with asyncio.timeout(30):
+            while not runtime.deleted:
+                await asyncio.sleep(0.001)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert runtime.removed == [] and "r.test/a:1" not in runtime.deleted
+
+    def listed(deleted: list[str]) -> int:
+        gone = set(deleted)
+        return Image(id="i0", repo_tags=["r.test/a:1", *(n for n in names if n not in gone)]).ByteSize()
+
+    assert listed(runtime.deleted) <= list_limit.LIST_BYTES < listed(runtime.deleted[:-1])
+
+
 async def test_the_longest_names_are_deleted_first_and_the_sandbox_images_and_built_in_ones_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

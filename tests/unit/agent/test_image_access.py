@@ -230,17 +230,8 @@ async def test_an_image_that_is_made_on_the_node_is_never_pulled(
     assert refused.value.reason == "ErrImageNeverPull"
 
 
-@pytest.mark.parametrize("policy", ["IfNotPresent", "Always"])
-@pytest.mark.parametrize("field", ["username", "annotations"])
-@pytest.mark.parametrize("size", [10_000, 20_000])
-async def test_no_container_gets_an_image_that_would_keep_the_list_from_being_received(
-    tmp_path: Path, policy: str, field: str, size: int
-) -> None:
-    image = Image(id=ID, repo_tags=["r.test/" + "n" * 20_000], size=1)
-    if field == "username":
-        image.username = "u" * size
-    else:
-        image.spec.annotations["a"] = "x" * size
+def with_image(tmp_path: Path, image: Image, recorded: list[str]) -> Images:
+    """Return a node's images, if each name means this image; reasons of events are recorded."""
 
     async def status(_: str) -> Image:
         return image
@@ -249,22 +240,48 @@ async def test_no_container_gets_an_image_that_would_keep_the_list_from_being_re
         return ID
 
     service = SimpleNamespace(image_status=status, pull_image=pulled)
-    recorded: list[str] = []
     recorder = cast(EventRecorder, SimpleNamespace(event=lambda *given, **_: recorded.append(given[2])))
-    runtime, unused = cast(Client, SimpleNamespace(images=service)), cast(Any, None)
+    runtime = cast(Client, SimpleNamespace(images=service))
     keyring = cast(Any, SimpleNamespace(find=lambda *_: nothing()))
     access, metrics, startup = made(tmp_path, "NeverVerify"), KubeletMetrics(), cast(Any, SimpleNamespace())
     startup.image_pulled = lambda *_: None
-    images = Images(runtime, recorder, keyring=keyring, access=access, metrics=metrics, startup=startup)
+    return Images(runtime, recorder, keyring=keyring, access=access, metrics=metrics, startup=startup)
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Always"])
+@pytest.mark.parametrize("field", ["username", "annotations"])
+@pytest.mark.parametrize("size", [10_000, 20_000])
+async def test_no_container_gets_an_image_that_would_keep_the_list_from_being_received(
+    tmp_path: Path, policy: str, field: str, size: int
+) -> None:
+    image, recorded = Image(id=ID, repo_tags=["r.test/" + "n" * 20_000], size=1), list[str]()
+    if field == "username":
+        image.username = "u" * size
+    else:
+        image.spec.annotations["a"] = "x" * size
+    images = with_image(tmp_path, image, recorded)
     container = core_v1.Container(name="c", image=IMAGE, image_pull_policy=policy)
     if size < 16_384:
-        found = await images.ensure(core_v1.Pod(), container, "", (), unused)
+        found = await images.ensure(core_v1.Pod(), container, "", (), cast(Any, None))
         assert len(found.user.name) <= 256
         return
     with pytest.raises(ImageError) as refused:
-        await images.ensure(core_v1.Pod(), container, "", (), unused)
+        await images.ensure(core_v1.Pod(), container, "", (), cast(Any, None))
     assert refused.value.reason == "ImageInspectError" and recorded[-1] == "InspectFailed"
     assert recorded.count("Pulled") == 1, "a new image of the name may be another"
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Always", "Never"])
+@pytest.mark.parametrize("field", ["repo_tags", "repo_digests"])
+@pytest.mark.parametrize("length", [20, 130, 400])
+async def test_an_image_that_somebody_pulled_under_thousands_of_names_is_still_usable(
+    tmp_path: Path, policy: str, field: str, length: int
+) -> None:
+    image, recorded = Image(id=ID, repo_tags=[IMAGE], size=1, username="u" * 10_000), list[str]()
+    getattr(image, field).extend(f"r.test/{number:05}:".ljust(length, "t") for number in range(10_000))
+    container = core_v1.Container(name="c", image=IMAGE, image_pull_policy=policy)
+    found = await with_image(tmp_path, image, recorded).ensure(core_v1.Pod(), container, "", (), cast(Any, None))
+    assert found.id == ID and recorded[-1] == "Pulled"
 
 
 async def nothing() -> list[Credential]:

@@ -11,7 +11,7 @@ import pytest
 from agent.podspec.environment import ContainerConfigError
 from agent.volumes import cleanup, mount_budget, mounts
 from agent.volumes.manager import MountsFailed, VolumeManager
-from agent.volumes.mount_budget import MOST, MountBudget
+from agent.volumes.mount_budget import MOST, MOST_VOLUMES, MountBudget
 from agent.volumes.mounted_volume import MountedVolume
 from kube.api import core_v1
 from tests.unit.agent.pods import mounting, pod
@@ -68,6 +68,15 @@ async def test_volumes_count_before_any_of_them_is_set_up(tmp_path: Path) -> Non
     with pytest.raises(MountsFailed, match=r'volume "v0" : with the 3 mounts .* have 3 on this node, 2 are allowed'):
         await volumes.mount(given)
     assert not os.listdir(tmp_path)
+
+
+async def test_a_pod_has_few_thousand_volumes_that_its_containers_use(tmp_path: Path) -> None:
+    names = [f"v{n}" for n in range(MOST_VOLUMES + 1)]
+    given = pod(mounting(*names), volumes=[{"name": name, "emptyDir": {"sizeLimit": "1"}} for name in names])
+    with pytest.raises(MountsFailed, match=r'volume "v0" : the pod has 4097 volumes, 4096 are allowed'):
+        await manager(tmp_path).mount(given)
+    assert not os.listdir(tmp_path)
+    assert not mount_budget.too_many(MOST_VOLUMES)
 
 
 def test_volumes_that_are_no_mounts_do_not_count() -> None:

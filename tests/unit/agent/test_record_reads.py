@@ -10,13 +10,20 @@ from agent.record_reads import RecordReads
 from agent.runtime import Runtime
 from agent.runtime_records import ContainerRecord, SandboxRecord, State
 from cri.client import Client
-from cri.errors import CRIError, DeadlineExceededError, MessageTooLargeError, UnavailableError
+from cri.errors import (
+    CRIError,
+    DeadlineExceededError,
+    IncompleteAnswerError,
+    MessageTooLargeError,
+    UnavailableError,
+)
 from cri.messages import Container, ContainerMetadata, ContainerState, PodSandbox, PodSandboxState
 from cri.runtime_service import RuntimeService
 
 TOO_LARGE = MessageTooLargeError("trying to send message larger than max", code="RESOURCE_EXHAUSTED")
 NO_UTF8 = CRIError("string field contains invalid UTF-8", code="INTERNAL")
 UNKNOWN = CRIError("input/output error")
+INCOMPLETE = IncompleteAnswerError("did not finish within 10 s", code="INTERNAL")
 LABELS = {"io.kubernetes.pod.uid": "u", "io.kubernetes.container.name": "main"}
 ANNOTATIONS = {"io.kubernetes.container.restartCount": "3", "io.kubernetes.container.hash": "abc"}
 
@@ -39,7 +46,7 @@ class Unreadable:
     def __init__(self, error: CRIError, state: ContainerState = ContainerState.CONTAINER_EXITED) -> None:
         self.error, self.state, self.reads = error, state, 0
 
-    async def container_status(self, _: str) -> Any:
+    async def container_status(self, _: str, **__: Any) -> Any:
         self.reads += 1
         raise self.error
 
@@ -72,7 +79,7 @@ async def test_of_a_status_that_makes_no_message_the_lists_entry_is_used(error: 
     assert error.message in found.message
 
 
-@pytest.mark.parametrize("error", [UNKNOWN, UnavailableError("away"), DeadlineExceededError("late")])
+@pytest.mark.parametrize("error", [UNKNOWN, UnavailableError("away"), DeadlineExceededError("late"), INCOMPLETE])
 async def test_other_failures_of_one_read_are_raised(error: CRIError) -> None:
     with pytest.raises(CRIError):
         await reads(error).container("c", "s")
@@ -86,7 +93,7 @@ async def test_one_status_that_cannot_be_read_keeps_no_list_from_being_read(erro
     assert [record.id for record in found["u"].runtime.sandboxes] == ["s"]
 
 
-@pytest.mark.parametrize("error", [UnavailableError("away"), DeadlineExceededError("late")])
+@pytest.mark.parametrize("error", [UnavailableError("away"), DeadlineExceededError("late"), INCOMPLETE])
 async def test_a_runtime_that_does_not_answer_is_reported(error: CRIError) -> None:
     with pytest.raises(type(error)):
         await runtime_of(Unreadable(error)).pods()

@@ -13,7 +13,7 @@ import pytest
 from agent.kubelet_configuration import ConfigError
 from agent.managers import state_files
 from agent.pods.allocation import Size, as_allocated
-from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResourceStates, _Sum, refusal
+from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResourceStates, refusal
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 
@@ -175,16 +175,6 @@ async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
         again = PodResourceStates(tmp_path).allocated  # which holds the checksum against the whole
         assert again._pods == state._pods and len(again._pods) == 100 - (gone == "u50")
     assert list(json.loads(json.loads(file.read_text())["data"])["entries"])[-1] == "u99"
-
-
-@pytest.mark.parametrize("uids", [[], ["a"], ["a", "b"], ["b", "a"], ["a", "c", "b"], ["c"], []])
-def test_the_checksum_goes_on_where_the_files_differ(uids: list[str]) -> None:
-    parts = {uid: f'"{uid}":{{}}'.encode() for uid in "abc"}
-    kept = _Sum()
-    for before in ([], ["a"], ["a", "b", "c"], ["b"]):
-        kept.of([parts[uid] for uid in before])
-        printed = '(string){"entries":{' + ",".join(f'"{uid}":{{}}' for uid in uids) + "}}"
-        assert kept.of([parts[uid] for uid in uids]) == state_files.checksum(printed)
 
 
 async def test_a_note_of_a_pod_has_a_bound(tmp_path: Path) -> None:

@@ -219,6 +219,10 @@ def test_a_manifest_becomes_the_nodes_static_pod() -> None:
     assert found.metadata.annotations["kubernetes.io/config.hash"] == found.metadata.uid
     assert parse(text, Path("/m/x.yaml"), "node-1", "later").metadata.uid == found.metadata.uid
     assert parse(text + "# changed", Path("/m/x.yaml"), "node-1", "now").metadata.uid != found.metadata.uid
+    others = [
+        parse(text, Path(os.fsdecode(b"/m/" + name)), "node-1", "now").metadata.uid for name in (b"\xff", b"\xfe")
+    ]
+    assert others[0] != others[1]
 
 
 @pytest.mark.parametrize(

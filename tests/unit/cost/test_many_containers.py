@@ -16,12 +16,8 @@ from typing import Any, cast
 import pytest
 
 from agent import runtime_records
-from agent.devices.checkpoint import Allocation
-from agent.devices.manager import DeviceManager
-from agent.devices.pool import Device, Pool
-from agent.lifecycle import Situation, plan, termination_waves
-from agent.managers.hints import Merger
-from agent.managers.topology_manager import TopologyManager
+from agent.lifecycle import Situation, find_container, plan, policy_of, termination_waves
+from agent.pods.allocation import Size, with_size
 from agent.pods.crash_loop import CrashLoopBackOff
 from agent.pods.steps.record_updates import find_leftovers, replace_records
 from agent.podspec import environment
@@ -71,6 +67,20 @@ def resources(count: int) -> Callable[[], object]:
     given.spec.containers[0] = pod({"name": "c0", "env": numbered(count, variable)}).spec.containers[0]
     around = environment.EnvironmentSources(Objects(), {}, allocatable={"cpu": "4"})
     return lambda: environment.environment(given, given.spec.containers[0], around)
+
+
+def in_turn(count: int) -> Callable[[], object]:
+    """Return look-ups in several pods alternately, one of which has another size than its spec."""
+    pods = [pod(*numbered(count, named), init=[sidecar(count)], metadata={"uid": f"u{n}"}) for n in range(3)]
+    pods.append(with_size(pods[0], Size({})))
+
+    def look_up() -> None:
+        for number in range(count):
+            for each in pods:
+                found = find_container(each, f"c{number}")
+                assert found is not None and policy_of(each, cast(core_v1.Container, found[0])) == "Always"
+
+    return look_up
 
 
 def waves(count: int) -> Callable[[], object]:
@@ -145,27 +155,7 @@ def leftovers(count: int) -> Callable[[], object]:
     return lambda: ended(find_leftovers(given))
 
 
-class Devices(DeviceManager):
-    """A manager of one device, without a plugin."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, (0,), clock=SYSTEM, changed=lambda: None)
-        self._pools["example.com/gpu"] = Pool("example.com/gpu", {"a": Device(healthy=True)})
-        self._allocations[("u", "main", "example.com/gpu")] = Allocation(
-            "u", "main", "example.com/gpu", {0: ["a"]}, b""
-        )
-
-
-def admitted(count: int) -> Callable[[], object]:
-    """Return the admission of a pod of many init containers, and one that has a device."""
-    gpu = {"limits": {"example.com/gpu": "1"}}
-    given = pod({"name": "main", "resources": gpu}, init=numbered(count, named))
-    given.metadata.uid = "u"
-    manager = TopologyManager(Merger("none", (0,)), "container", [Devices(Path("/nowhere"))])
-    return lambda: ended(manager.admit(given))
-
-
-@pytest.mark.parametrize("prepare", [back_off, resources, waves, limits, relist, taken_over, leftovers, admitted])
+@pytest.mark.parametrize("prepare", [back_off, resources, in_turn, waves, limits, relist, taken_over, leftovers])
 def test_what_is_done_for_each_container_is_linear_in_their_number(
     prepare: Callable[[int], Callable[[], object]],
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kube.exposition import number, text_of
+from kube.exposition import label_text, number, text_of
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,10 @@ from kube.exposition import number, text_of
 )
 def test_a_number_is_written_as_go_writes_it(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_the_value_of_a_label_may_be_a_name_that_is_no_utf8() -> None:
+    assert label_text({"device": os.fsdecode(b"/dev/\xff")}).encode() == '{device="/dev/\ufffd"}'.encode()
 
 
 def test_families_are_written_without_times_of_creation() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,16 @@ def test_an_error_has_no_verbosity_and_its_cause() -> None:
         found = line(logging.ERROR, "it failed", error=error)
     assert "v" not in found and "level" not in found and found["err"] == "lost"
     assert "ValueError: lost" in found["stacktrace"]
+
+
+def test_what_is_no_unicode_is_written_as_in_lines_for_people() -> None:
+    name = os.fsdecode(b"/a/\xff\n")
+    try:
+        raise OSError(2, "lost", name)
+    except OSError as error:
+        found = line(logging.ERROR, "cannot remove %s", name, error=error)
+    assert found["msg"] == "cannot remove /a/\\udcff\n"
+    assert found["err"].endswith(repr(name)) and "\\udcff" in found["stacktrace"]
 
 
 def test_a_cause_without_text_is_named() -> None:

@@ -157,6 +157,15 @@ def test_every_field_of_the_file_can_be_written_out_and_read_back(tmp_path: Path
     assert (found.mode, found.ipvs.strict_arp, found.ipvs.tcp_timeout) == ("ipvs", True, 90)
 
 
+def test_the_file_is_written_through_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "target").write_text("precious")
+    (tmp_path / "written.yaml").symlink_to(tmp_path / "target")
+    assert cli(["--write-config-to", str(tmp_path / "written.yaml")]) == 1
+    assert (tmp_path / "target").read_text() == "precious"
+    assert "written.yaml" in capsys.readouterr().err
+    assert cli(["--write-config-to", "/dev/null"]) == 0
+
+
 def test_a_field_that_changes_nothing_here_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     configuration_file.parse(
         {**HEAD, "portRange": "1-2", "clientConnection": {"qps": 5, "burst": 0}, "configSyncPeriod": ""}

@@ -31,6 +31,17 @@ def test_no_host_port_takes_what_is_for_the_tunnel() -> None:
     assert "udp dport 8472 ip6 daddr @nodes6 dnat ip6 prefix to ip6 daddr map { ::/0 : ::/0 }" in chain
 
 
+def test_pods_behind_the_tunnel_send_by_it_alone() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7", ["10.244.3.0/24", "10.244.2.0/24", "fd00:0:0:2::/64"])
+    assert "set pods4 { type ipv4_addr; flags interval; elements = { 10.244.2.0/24, 10.244.3.0/24 }; }" in text
+    assert "set pods6 { type ipv6_addr; flags interval; elements = { fd00:0:0:2::/64 }; }" in text
+    chain = text[text.index("chain sources") : text.index("chain prerouting")]
+    assert "type filter hook prerouting priority -310;" in chain
+    for address in ("ip saddr @pods4", "ip6 saddr @pods6"):
+        assert f'iifname != {{ "cni7", "wherry-vxlan", "lo" }} {address} drop' in chain
+    assert "chain sources" not in tunnel_guard.body(NODES, 8472, "cni7")
+
+
 def test_if_nft_fails_no_rule_is_in_force_and_the_error_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

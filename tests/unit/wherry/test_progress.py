@@ -1,131 +1,104 @@
-"""Steps of a command on a terminal, and in a pipe or a log."""
+"""Texts of others in the output of commands: printed as they are, whatever they contain."""
 
 from __future__ import annotations
 
+import ast
 import io
-import os
-import threading
-import time
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from wherry import progress
-from wherry.progress import Progress, position_in, size_of, step
+from wherry import check, daemons, main, progress, reset
+from wherry.check import Finding
+from wherry.errors import WherryError
+from wherry.progress import PlainConsole, step
+from wherry.settings import Settings
 
-
-def pipe() -> Console:
-    return Console(file=io.StringIO(), highlight=False)
-
-
-def shown(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+BRACKETS = "running [/usr/sbin/iptables -t nat -X CNI-DN-1 --wait]: exit status 4 [bold]x[/] :warning:"
+CONTROL = "a\x1b]0;title\x07b\x1b[31m\rc\u202ed\udcff"
+ESCAPED = r"a\x1b]0;title\x07b\x1b[31m\rc\u202ed\udcff"
 
 
-def at(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: seconds)
+@pytest.fixture(params=[False, True], ids=["pipe", "terminal"])
+def printed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    file = io.StringIO()
+    console = PlainConsole(file=file, width=500, force_terminal=request.param, color_system=None)
+    for module in (progress, reset, check, main):
+        for name in ("console", "errors"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, console)
+    return file
 
 
-def test_the_amount_has_a_total_and_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    at(monkeypatch, 100.0)
-    found = Progress("load")
-    assert found.amount() == ""
-    found.total = 48 << 20
-    found.add(12 << 20)
-    assert found.amount() == "12 MiB of 48 MiB"
-    at(monkeypatch, 102.0)
-    assert found.amount() == "12 MiB of 48 MiB, 6.0 MiB/s"
-    found.add(36 << 20)
-    assert found.amount() == "48 MiB, 24 MiB/s"
-    found.total += 10
-    assert found.amount() == "48 MiB, 24 MiB/s"
-    keys = Progress("move", "keys")
-    keys.add(7)
-    assert keys.amount() == "7 keys"
+@pytest.mark.parametrize(("text", "shown"), [(BRACKETS, BRACKETS), (CONTROL, ESCAPED), ("a\nb", "a\nb")])
+def test_texts_are_printed_as_they_are_without_what_commands_the_terminal(
+    printed: io.StringIO, text: str, shown: str
+) -> None:
+    progress.console.print(text, soft_wrap=True)
+    progress.console.print(text, style="red", soft_wrap=True)
+    progress.console.print(progress.styled((text, "yellow"), ":", text), soft_wrap=True)
+    assert printed.getvalue() == f"{shown}\n{shown}\n{shown}:{shown}\n"
 
 
-def test_a_pipe_gets_one_line_a_step_with_its_duration_and_amount(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = pipe()
-    at(monkeypatch, 0.0)
-    with step("load [red]a.tar", to=console) as found:
-        found.add(3 << 20)
-        at(monkeypatch, 1.5)
-    with step("stop", to=console):
+@pytest.mark.parametrize("text", [BRACKETS, CONTROL])
+def test_a_step_may_have_any_name(printed: io.StringIO, text: str) -> None:
+    with step(text):
         pass
-    assert shown(console) == "✓ load [red]a.tar (3.0 MiB, 2.0 MiB/s, 1.5 s)\n✓ stop (0.0 s)\n"
-
-
-def test_a_step_that_fails_is_marked() -> None:
-    console = pipe()
-    with pytest.raises(KeyError), step("load", to=console):
+    with pytest.raises(KeyError), step(text):
         raise KeyError
-    assert shown(console) == "✗ load\n"
+    assert f"✗ {text if text is BRACKETS else ESCAPED}" in printed.getvalue()
 
 
-def test_a_step_that_lasts_is_shown_in_a_log_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.001)
-    console, printed = pipe(), threading.Event()
-    write = console.file.write
+async def test_a_reset_goes_on_after_an_error_of_the_runtime_with_brackets(
+    printed: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done: list[str] = []
 
-    def note(text: str) -> int:
-        if "so far" in text:
-            printed.set()
-        return write(text)
+    async def refuse(settings: Settings) -> None:
+        raise WherryError(f"pods cannot be removed: {BRACKETS}")
 
-    monkeypatch.setattr(console.file, "write", note)
-    with step("load", to=console) as found:
-        found.add(5)
-        assert printed.wait(10)
-    first, *_, last = shown(console).splitlines()
-    assert first.startswith("… load (5 B") and first.endswith("s so far)") and last.startswith("✓ load (5 B")
+    async def stop(settings: Settings) -> None: ...
 
+    async def clean(settings: Settings) -> None:
+        done.append("network")
 
-def test_a_terminal_is_never_exceeded_and_redrawn_ten_times_a_second_at_most() -> None:
-    assert progress.REDRAWN_A_SECOND <= 10
-    for width in (20, 40, 200):
-        console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-        found = Progress("load /a/very/long/path/of/an/archive.tar")
-        found.set(7 << 20, 48 << 20)
-        console.print(progress._Line(found))
-        (line,) = shown(console).splitlines()
-        assert len(line.rstrip()) < width and ("…" in line) == (width < 60)
-        assert ("7.0 MiB of 48 MiB" in line) == (width > 20)
+    monkeypatch.setattr(daemons, "stop", stop)
+    monkeypatch.setattr(reset, "remove_pods", refuse)
+    monkeypatch.setattr(reset, "_end_processes", lambda settings: done.append("processes"))
+    monkeypatch.setattr(reset, "_clean_network", clean)
+    monkeypatch.setattr(reset, "_unmount", lambda settings: None)
+    monkeypatch.setattr(reset, "_remove_cgroups", stop)
+    monkeypatch.setattr(reset, "_remove_files", lambda settings, keep_data: done.append("files"))
+    await reset.reset(Settings(prefix=str(tmp_path)))
+    assert done == ["processes", "network", "files"]
+    assert BRACKETS in printed.getvalue()
 
 
-def test_a_terminal_shows_one_line_after_the_step() -> None:
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    with step("load", to=console):
-        pass
-    assert "✓ load (0.0 s)" in shown(console).splitlines()[-1]
+def test_findings_may_contain_brackets(printed: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Finding("error", BRACKETS, BRACKETS)]
+    monkeypatch.setattr(check, "findings", lambda settings, running: found)
+    with pytest.raises(WherryError):
+        check.require(Settings(), running=False)
+    assert printed.getvalue() == f"  {BRACKETS}: {BRACKETS}\n"
 
 
-def wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not done() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert done()
+def test_errors_that_end_a_command_are_escaped(printed: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise WherryError(f"node has the addresses {CONTROL}")
+
+    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["wherry", "join"])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert printed.getvalue() == f"wherry: node has the addresses {ESCAPED}\n"
 
 
-def test_the_size_of_a_file_that_grows_is_the_amount(tmp_path: Path) -> None:
-    found = Progress("write")
-    with size_of(tmp_path / "a", found):
-        (tmp_path / "a").write_bytes(b"12345")
-        wait_until(lambda: found.done == 5)
-        (tmp_path / "a").write_bytes(b"1234567")
-    assert found.done == 7
-
-
-def test_the_position_of_a_program_in_a_file_is_the_amount(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"x" * 100_000)
-    found = Progress("load")
-    with (tmp_path / "a").open("rb") as file, position_in(file.fileno(), found):
-        assert found.total == 100_000
-        inherited = os.dup(file.fileno())  # as a program has it
-        os.read(inherited, 70_000)
-        wait_until(lambda: found.done == 70_000)
-        os.read(inherited, 70_000)
-        os.close(inherited)
-    assert found.done == 100_000
+def test_no_other_console_and_no_markup_is_used() -> None:
+    for file in Path(progress.__file__).parent.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        for each in ast.walk(tree):
+            name = getattr(each, "attr", getattr(each, "id", ""))
+            assert name not in ("Console", "from_markup") or file.name == "progress.py", file
+            assert not (isinstance(each, ast.keyword) and each.arg == "markup") or file.name == "progress.py", file
+            assert not (isinstance(each, ast.Constant) and isinstance(each.value, str) and "[/]" in each.value), file

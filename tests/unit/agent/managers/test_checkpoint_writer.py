@@ -80,6 +80,7 @@ def of_devices(root: Path) -> tuple[Callable[[str], Awaitable[None]], Callable[[
     async def change(uid: str) -> None:
         given = wants_gpu(uid)
         await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
+        await manager.save()
 
     return change, lambda: {entry.uid for entry in (device_checkpoint.load(root) or ((), {}))[0]}
 
@@ -90,6 +91,7 @@ def of_cpus(root: Path) -> tuple[Callable[[str], Awaitable[None]], Callable[[], 
     async def change(uid: str) -> None:
         given = guaranteed(uid)
         await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
+        await manager.save()
 
     return change, lambda: set((cpu_state.load(root, "static") or cpu_state.CpuState("static")).assigned)
 
@@ -100,6 +102,7 @@ def of_memory(root: Path) -> tuple[Callable[[str], Awaitable[None]], Callable[[]
     async def change(uid: str) -> None:
         given = guaranteed(uid)
         await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
+        await manager.save()
 
     def written() -> set[str]:
         found = memory_state.load(root, "Static")
@@ -165,6 +168,7 @@ async def test_a_plugins_report_does_not_replace_the_allocations_that_come_meanw
         assert await asyncio.to_thread(disk.began.wait, 10)
         given = wants_gpu("first")
         await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
+        await manager.save()
         assert await asyncio.to_thread(disk.ended.wait, 10)
         found = device_checkpoint.load(tmp_path)
         assert found is not None and [entry.uid for entry in found[0]] == ["first"]
@@ -177,11 +181,12 @@ class FullDisk:
     """Refuses all writes of checkpoints while it is full."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.full, self._write = True, state_files.write
+        self.full, self.refused, self._write = True, 0, state_files.write
         monkeypatch.setattr(state_files, "write", self.write)
 
     def write(self, path: Path, content: Mapping[str, Any]) -> None:
         if self.full:
+            self.refused += 1
             raise OSError(errno.ENOSPC, "No space left on device")
         self._write(path, content)
 
@@ -203,6 +208,29 @@ async def test_a_device_whose_allocation_cannot_be_written_is_not_given_out(
     assert await managers.admit(wants_gpu("second"), ()) is None
 
 
+async def test_a_plugins_report_that_cannot_be_written_does_not_stand_for_an_allocation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    managers = ContainerManager(tmp_path, ManagerOptions(), reserved_cpus=0, clock=FakeClock())
+    devices = managers.devices
+    devices._pools[GPU] = Pool(GPU, {"a": Device(True), "b": Device(True)})
+
+    class Reporting(Plugin):
+        async def allocate(self, ids: list[str]) -> bytes:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.create_task, devices.checkpoint.try_save())  # as after a report, once this has returned
+            return b""
+
+    devices._plugins[GPU] = Reporting()  # type: ignore[assignment]
+    disk = FullDisk(monkeypatch)
+    assert await managers.admit(wants_gpu("first"), ()) is not None and not devices.owners
+    disk.full = False
+    assert await managers.admit(wants_gpu("second"), ()) is None
+    disk.full = True
+    assert await managers.admit(wants_gpu("third"), ()) is not None
+    assert await managers.admit(wants_gpu("second"), ()) is None, "it has its device on disk"
+
+
 async def test_what_could_not_be_written_is_written_when_the_disk_has_space_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,9 +241,15 @@ async def test_what_could_not_be_written_is_written_when_the_disk_has_space_agai
     disk, given = FullDisk(monkeypatch), guaranteed("first")
     for manager in (managers.cpu, managers.memory):
         await manager.allocate(given, given.spec.containers[0], ANY, reused=False)
+        await manager.save()
     assert "cpu_manager_state: [Errno 28] No space left on device" in caplog.text
     runs = asyncio.create_task(managers.run(None, lambda: [SimpleNamespace(pod=given)]))  # type: ignore[arg-type,list-item]
     try:
+        writers = managers.cpu.checkpoint, managers.memory.checkpoint
+        while disk.refused < 4 or any(
+            writer._writes for writer in writers
+        ):  # those of the allocations and the first tries
+            await asyncio.sleep(0.001)
         await settle()
         disk.full = False
         before = cpu_state.load(tmp_path / "cpu", "static")

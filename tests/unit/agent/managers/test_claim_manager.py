@@ -99,6 +99,23 @@ async def hang(node: Node) -> asyncio.Task[None]:
     return pending
 
 
+async def test_a_claim_that_many_entries_name_is_read_and_prepared_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, get = list[str](), node.manager._client.get
+
+    async def counted(kind: Any, name: str, namespace: str) -> Any:
+        read.append(name)
+        return await get(kind, name, namespace)
+
+    monkeypatch.setattr(node.manager._client, "get", counted)
+    node.claim("well-1", "first")
+    node.claim("well-2", "first")
+    await node.prepare("first", *["well-1"] * 100, "well-2", "well-1")
+    assert sorted(read) == ["well-1", "well-2"]
+    assert [(what, sorted(names)) for what, names in node.drivers["well"].calls] == [("prepare", ["well-1", "well-2"])]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_claim_that_is_allocated_again_waits_until_what_it_had_before_is_released(
     node: Node, restarted: bool

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.container_manager import claim_cleanup
 from agent.container_manager.manager import SWEEP_SECONDS, ContainerManager
+from agent.devices.checkpoint import Allocation
 from agent.devices.pool import Device, Pool
 from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import DynamicResourceError
@@ -29,8 +30,8 @@ class Claims:
     def owners(self) -> set[str]:
         return set(self.drivers)
 
-    def drivers_of(self, uid: str) -> tuple[str, ...]:
-        return self.drivers[uid]
+    def drivers_of(self, uids: list[str]) -> dict[str, tuple[str, ...]]:
+        return {uid: self.drivers[uid] for uid in uids}
 
     async def unprepare(self, uid: str) -> None:
         if "mute" in self.drivers[uid]:
@@ -55,7 +56,7 @@ async def test_a_claims_driver_that_does_not_answer_holds_up_neither_processors_
     managers.options = ManagerOptions(cpu_policy="static", cpu_period=10.0)
     managers._claims = claims = Claims(clock)  # type: ignore[assignment]
     managers._cpuset_reconciler = reconciler = CpusetReconciler(clock)  # type: ignore[assignment]
-    managers.devices._allocations["gone", "main", "example.com/card"] = None  # type: ignore[assignment]
+    managers.devices._allocations.add(Allocation("gone", "main", "example.com/card", {}))
     await managers._lock.acquire()  # as an admission does that waits for a device plugin
     tasks = [
         asyncio.create_task(managers.run(None, list)),

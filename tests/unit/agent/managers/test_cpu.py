@@ -135,6 +135,7 @@ def static(root: Path, *, options: dict[str, bool] | None = None, **shape: int) 
 async def give(manager: CpuManager, given: core_v1.Pod, hint: Hint = ANY) -> dict[str, str]:
     for container in (*given.spec.init_containers, *given.spec.containers):
         await manager.allocate(given, container, hint, reused=reused(given, container))
+    await manager.save()
     names = [c.name for c in (*given.spec.init_containers, *given.spec.containers)]
     return {name: cpuset.render(manager.exclusive(given.metadata.uid or "", name)) for name in names}
 

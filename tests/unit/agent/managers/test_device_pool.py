@@ -63,7 +63,7 @@ def test_missing_devices_are_reported() -> None:
 
 def test_allocations_are_written_in_upstreams_format_and_read_back(tmp_path: Path) -> None:
     given = [Allocation("u1", "main", "example.com/gpu", {-1: ["a"], 1: ["b", "c"]}, b"\x01\xff")]
-    checkpoint.save(tmp_path, given, {"example.com/gpu": ["c", "b", "a"]})
+    checkpoint.CheckpointFile(tmp_path).save(given, {"example.com/gpu": ["c", "b", "a"]})
     file = tmp_path / "kubelet_internal_checkpoint"
     written = json.loads(file.read_text())
     assert written["Data"] == {

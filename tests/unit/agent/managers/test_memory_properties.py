@@ -75,6 +75,7 @@ async def run(root: Path, drawn: list[Any]) -> None:
                     await manager.allocate(
                         one, container, ANY if wanted is None else Hint(wanted), reused=reused(one, container)
                     )
+                await manager.save()
                 alive.append(one.metadata.uid or "")
             except AdmissionError:
                 if one.metadata.uid in manager.owners:

@@ -131,6 +131,7 @@ def free(root: Path, kind: str = "memory") -> list[int]:
 async def give(manager: MemoryManager, given: core_v1.Pod, hint: Hint = ANY) -> tuple[int, ...]:
     for container in (*given.spec.init_containers, *given.spec.containers):
         await manager.allocate(given, container, hint, reused=reused(given, container))
+    await manager.save()
     return manager.nodes(given.metadata.uid or "", "main")
 
 
@@ -187,6 +188,18 @@ async def test_the_main_containers_use_what_the_init_container_was_promised(tmp_
     assert free(tmp_path) == [0, GIB]
     await manager.release("u1")
     assert free(tmp_path) == [GIB // 2, GIB]
+
+
+async def test_memory_that_is_used_again_is_recorded_for_the_later_container_alone(tmp_path: Path) -> None:
+    def sized(name: str, memory: str, **more: str) -> dict[str, Any]:
+        return {"name": name, "resources": {"limits": {"cpu": "100m", "memory": memory}}, **more}
+
+    init = [sized("side", "64Mi", restartPolicy="Always"), sized("small", "32Mi"), sized("large", "96Mi")]
+    given, manager = pod(sized("main", "64Mi"), init=init, metadata={"uid": "u1"}), static(tmp_path)
+    await give(manager, given, Hint(A))
+    blocks = {name: [b.size >> 20 for b in found] for name, found in manager._state.entries["u1"].items()}
+    assert blocks == {"side": [64], "small": [0], "large": [32], "main": [64]}
+    assert free(tmp_path) == [GIB // 2 - (160 << 20), GIB]
 
 
 async def test_too_little_memory_is_reported_and_others_are_not_managed(tmp_path: Path) -> None:

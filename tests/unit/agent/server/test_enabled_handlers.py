@@ -96,6 +96,7 @@ async def logs(tmp_path: Path) -> AsyncIterator[Path]:
     (folder / "syslog").write_text("one\ntwo\n")
     (folder / "pods" / "web" / "0.log").write_text("of a pod")
     (folder / "web.log").symlink_to("pods/web/0.log")
+    (folder / os.fsdecode(b"\xff.log")).write_text("of a name that is no UTF-8")
     (tmp_path / "secret").write_text("nobody's business")
     (folder / "out.log").symlink_to("../secret")
     (folder / "rooted.log").symlink_to("/etc/hostname")
@@ -107,6 +108,7 @@ async def test_the_machines_logs_are_files_to_look_through(logs: Path) -> None:
     guard, _ = port(logs)
     status, text, headers = await ask(guard, "/logs/")
     assert status == 200 and headers["content-type"].startswith("text/html")
+    assert '<a href="%FF.log">\ufffd.log</a>\n' in text
     assert '<a href="pods/">pods/</a>\n' in text and '<a href="syslog">syslog</a>\n' in text
     assert (await ask(guard, "/logs/syslog"))[:2] == (200, "one\ntwo\n")
     assert (await ask(guard, "/logs/web.log"))[:2] == (200, "of a pod")

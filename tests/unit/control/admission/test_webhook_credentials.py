@@ -10,7 +10,8 @@ import yaml
 
 from control.admission.webhooks.credentials import NOBODY, load
 from control.auth.fields import ConfigurationError
-from kube import pki
+from kube import kubeconfig, pki
+from kube.kubeconfig import KubeconfigError
 
 HEAD = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration"}
 
@@ -72,3 +73,16 @@ def test_a_certificate_or_token_that_is_renewed_is_shown_and_half_a_pair_is_not(
     (tmp_path / "token").write_text("newer")
     assert found.of("x:443").certificate.startswith(second.cert_pem.strip())
     assert found.of("x:443").authorization == "Bearer newer"
+
+
+@pytest.mark.parametrize("written", ["token: hunter2: x", 'token: "hunter2', "token: *hunter2", "token: !hunter2!x y"])
+def test_no_text_of_a_kubeconfig_is_in_the_error_that_it_is_no_yaml(written: str, tmp_path: Path) -> None:
+    """It may be a token or a key, and the error is in the log of a daemon."""
+    path = tmp_path / "a.kubeconfig"
+    path.write_text(f"users:\n- name: a\n  user:\n    {written}\n")
+    with pytest.raises(KubeconfigError, match=r"invalid YAML in line \d") as first:
+        kubeconfig.load(path)
+    with pytest.raises(ConfigurationError, match=r"invalid YAML in line \d") as second:
+        load([{**HEAD, "kubeConfigFile": str(path)}])
+    for error in (first, second):
+        assert "hunter2" not in str(error.value) and error.value.__cause__ is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import itertools
 import json
 import os
 from pathlib import Path
@@ -11,16 +13,19 @@ from typing import Any, cast
 
 import pytest
 
-from control.controllers.addons import applyset, folder, members
+from control.controllers.addons import applyset, confidential, folder, members
 from control.controllers.addons.applyset import GroupKind, Parent, addon_identifier, identifier, is_parent_of
 from control.controllers.addons.folder import AddonFile, FileChanged, FileRefused, FolderRefused
+from control.controllers.addons.kinds import Kinds, StaleGroup
 from control.controllers.addons.manifest import Manifest, ManifestError, parse, phases
 from control.controllers.addons.record import Record
 from control.controllers.addons.tracking import Files
 from control.controllers.discovery import DiscoveredResource
+from control.controllers.step_counter import REQUEST_STEPS, STEPS_PER_ITERATION
 from kube import serialize
 from kube.api import core_v1
 from kube.client import Client, Response
+from kube.errors import StatusError
 
 OWN = {os.geteuid()}
 
@@ -241,7 +246,7 @@ async def test_a_member_is_of_the_namespace_that_was_asked_for() -> None:
 
     client = Client(cast(Any, SimpleNamespace(request=request)))
     maps = DiscoveredResource("", "v1", "configmaps", "ConfigMap", True, frozenset())
-    kinds = cast(Any, SimpleNamespace(pruned=lambda kind: maps))
+    kinds = cast(Any, SimpleNamespace(pruned=lambda kinds: [maps]))
     found = await members.listed(client, kinds, "x", [GroupKind("", "ConfigMap")], ["shop", "b?c="])
     assert {(key.namespace, key.name) for key in found} == {("shop", "one"), ("b?c=", "one")}
     for member in found.values():
@@ -252,6 +257,89 @@ async def test_a_member_is_of_the_namespace_that_was_asked_for() -> None:
         "GET /api/v1/namespaces/b%3Fc%3D/configmaps",
         "GET /api/v1/namespaces/shop/configmaps",
     ]
+
+
+def test_a_parent_with_too_many_names_lists_everything() -> None:
+    few, many = frozenset({"a", "b"}), frozenset(f"n{number}" for number in range(applyset.MOST_NAMES + 1))
+    parent = Parent("web", frozenset(GroupKind("", name) for name in many), many)
+    for each in (
+        parent,
+        dataclasses.replace(Parent("web"), kinds=parent.kinds | {GroupKind("", "a")}, namespaces=many),
+    ):
+        annotations = each.as_object()["metadata"]["annotations"]
+        assert annotations[applyset.GROUP_KINDS] == annotations[applyset.NAMESPACES] == "*"
+    written = parent.as_object()
+    assert Parent.read(serialize.decode(serialize.encode(written), core_v1.ConfigMap)) == parent
+    for text in (",".join(many), "," * 200_000):  # somebody else's
+        written["metadata"]["annotations"] |= {applyset.GROUP_KINDS: text, applyset.NAMESPACES: text}
+        assert Parent.read(serialize.decode(serialize.encode(written), core_v1.ConfigMap)) == parent
+    assert dataclasses.replace(parent, namespaces=few).namespaces == few
+
+
+class Lister:
+    """A server in the process, which has objects in some namespaces: its answers suspend nothing."""
+
+    def __init__(self, *items: tuple[str, str]) -> None:
+        self.asked: list[str] = []
+        self.items = [
+            {"metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}}
+            for namespace, name in items
+        ]
+        self.client = Client(cast(Any, SimpleNamespace(request=self.request)))
+
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        self.asked.append(path)
+        return Response(200, {}, json.dumps({"items": self.items}).encode())
+
+
+def kinds_with(*resources: DiscoveredResource, stale: tuple[str, ...] = ()) -> Kinds:
+    kinds = Kinds(cast(Any, None), cast(Any, None))
+    kinds._pruned = {GroupKind.of(each): each for each in resources}
+    kinds._stale = frozenset(stale)
+    return kinds
+
+
+MAPS = DiscoveredResource("", "v1", "configmaps", "ConfigMap", True, frozenset())
+NODES = DiscoveredResource("", "v1", "nodes", "Node", False, frozenset())
+
+
+async def test_objects_in_many_namespaces_are_listed_at_once() -> None:
+    names = [f"n{number}" for number in range(members.MOST_LISTED_APART + 1)]
+    server = Lister(("n1", "a"), ("victim", "b"), ("n2", "c"))
+    found = await members.listed(server.client, kinds_with(MAPS), "x", [GroupKind.of(MAPS)], names)
+    assert server.asked == ["/api/v1/configmaps"]
+    assert {(key.namespace, key.name) for key in found} == {("n1", "a"), ("n2", "c")}
+
+
+async def test_all_kinds_and_namespaces_are_listed_for_everything() -> None:
+    server, kinds = Lister(("n1", "a"), ("n2", "c")), kinds_with(MAPS, NODES)
+    found = await members.listed(server.client, kinds, "x", {applyset.EVERY_KIND}, {applyset.EVERYTHING, "kube-system"})
+    assert server.asked == ["/api/v1/configmaps", "/api/v1/nodes"]
+    assert {str(key) for key in found} == {"ConfigMap n1/a", "ConfigMap n2/c", "Node a", "Node c"}
+    with pytest.raises(StaleGroup):
+        await members.listed(
+            server.client, kinds_with(MAPS, stale=("example.com",)), "x", {applyset.EVERY_KIND}, {"kube-system"}
+        )
+
+
+async def test_lists_yield_to_the_event_loop() -> None:
+    resources = [dataclasses.replace(MAPS, kind=f"Kind{number}") for number in range(50)]
+    server, seen = Lister(), list[int]()
+
+    async def others() -> None:
+        while True:
+            seen.append(len(server.asked))
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    try:
+        await members.listed(
+            server.client, kinds_with(*resources), "x", [GroupKind.of(each) for each in resources], ["a", "b", "c"]
+        )
+    finally:
+        other.cancel()
+    assert len(server.asked) == 150
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= STEPS_PER_ITERATION // REQUEST_STEPS
 
 
 # -- the record ---------------------------------------------------------------------------------------------------------
@@ -292,3 +380,56 @@ def test_a_file_that_can_be_no_addon_is_reported_once() -> None:
     assert files.update([bad], 2.0) == ([], [])
     assert files.update([], 3.0) == files.update([], 4.0) == ([], [])
     assert files.update([bad], 5.0) == ([], ["rename it"])
+
+
+# -- Secrets ------------------------------------------------------------------------------------------------------------
+VALUE = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        (f"  password: *{VALUE}", 5),
+        (f"  password: !!int {VALUE}", None),
+        (f"  password: !{VALUE}!x y", 4),
+        (f"  {VALUE}: x\n  {VALUE}: y", 6),
+        (f"  ? [{VALUE}]\n  : y", None),
+        (f"  {VALUE}", None),
+        (f'  password: "{VALUE}', 6),
+        (f'  password: "\\{VALUE}"', None),
+        (f"  password: &{VALUE} &{VALUE}2 x", None),
+    ],
+)
+def test_an_error_of_a_document_with_a_secret_has_none_of_its_texts(written: str, line: int | None) -> None:
+    text = f"apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n{written}\n"
+    try:
+        parse(text.encode(), "x")
+    except ManifestError as error:
+        assert VALUE not in str(error)
+        assert "the text is not shown, because the document may have a Secret" in str(error)
+        assert line is None or f"document 1: line {line}: " in str(error)
+    else:
+        assert line is None  # the API server refuses it
+    other = text.replace("Secret", "ConfigMap").replace("stringData", "data")
+    if line == 5 and "*" in written:
+        with pytest.raises(ManifestError, match=rf"aliases \(\*{VALUE}\) are not accepted"):
+            parse(other.encode(), "x")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "causes", "shown"),
+    [
+        (500, "", f'failed (default/a): .stringData: got "{VALUE}"', (), "500 (stringData)"),
+        (400, "BadRequest", f'Secret in version "v1" cannot be handled: {VALUE}', (), "BadRequest"),
+        (422, "Invalid", f'data[{VALUE}]: Invalid value: "{VALUE}"', (f"data[{VALUE}]",), "Invalid (data)"),
+        (422, "Invalid", "x", ("metadata.name", "type", VALUE), "Invalid (metadata, type)"),
+        (403, "Forbidden", f'admission webhook "w" denied the request: {VALUE} is weak', (), "Forbidden"),
+    ],
+)
+def test_an_error_about_a_secret_has_its_reason_and_fields_alone(
+    code: int, reason: str, message: str, causes: tuple[str, ...], shown: str
+) -> None:
+    error = StatusError(code, reason, message, {"causes": [{"field": each, "message": VALUE} for each in causes]})
+    text = confidential.of_request(GroupKind("", "Secret"), error)
+    assert text == f"{shown}; the text is not shown, because the object is a Secret"
+    assert confidential.of_request(GroupKind("", "ConfigMap"), error) == message

@@ -352,6 +352,30 @@ def test_paths_find_what_columns_show() -> None:
         assert jsonpath.find(path, obj) == wanted, path
 
 
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "path", [".a..[*]..[*]..[*]..[*]", ".a[?(@..[*]..[*]..[*]..[*]==2)]", ".a..[?(@..[*]..[*]==2)]"]
+)
+def test_values_that_a_filter_follows_are_counted(path: str) -> None:
+    with pytest.raises(jsonpath.PathError, match="more than 100000 values to follow"):
+        jsonpath.find(path, {"a": [nested(90)]})
+
+
+def test_values_are_counted_for_all_columns_of_a_row() -> None:
+    """Return nothing in the columns of a row after so many values."""
+    paths = [".s", *[".a..[*]..[*]"] * 100, ".s"]
+    columns = Columns([{"name": "S", "type": "string", "jsonPath": path} for path in paths])
+    row = columns.row({"metadata": {"name": "n"}, "s": "x", "a": nested(100)}, NOW)
+    assert row[1] == "x" and row[2] and row[-2] is None
+    assert columns.row({"metadata": {"name": "n"}, "s": "x", "a": nested(3)}, NOW)[-1] == "x"
+
+
 def test_cells_are_printed_by_their_columns_type() -> None:
     columns = Columns(
         [
@@ -373,13 +397,13 @@ def test_names_conflict_within_a_group() -> None:
         names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": kind + "List"}
         return {"spec": {"group": "g", "names": names | ({"shortNames": list(short)} if short else {})}}
 
-    first = definition("as", "A", "x")
-    first["status"] = plan(first, [], NOW)
-    found = plan(definition("bs", "A", "x", "as"), [first], NOW)
+    assert plan(definition("as", "A", "x"), (), (), NOW)["acceptedNames"]["shortNames"] == ["x"]
+    taken = {"as", "a", "x"}, {"A", "AList"}
+    found = plan(definition("bs", "A", "x", "as"), *taken, NOW)
     conditions = {c["type"]: c for c in found["conditions"]}
     assert (conditions["NamesAccepted"]["status"], conditions["Established"]["reason"]) == ("False", "NotAccepted")
     assert found["acceptedNames"] == {"plural": "bs"}
-    shorts = plan(definition("bs", "B", "x", "as"), [first], NOW)["conditions"][0]
+    shorts = plan(definition("bs", "B", "x", "as"), *taken, NOW)["conditions"][0]
     assert (shorts["reason"], shorts["message"]) == (
         "ShortNamesConflict",
         '["x" is already in use, "as" is already in use]',
@@ -444,7 +468,7 @@ def test_any_value_against_any_schema_is_settled_once_and_judged(source: Any, va
 def test_a_definition_whose_conditions_another_server_stored_as_null_gets_its_conditions() -> None:
     names = {"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"}
     stored = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}
-    found = plan({"spec": {"group": "g", "names": names}, "status": stored}, [], NOW)
+    found = plan({"spec": {"group": "g", "names": names}, "status": stored}, (), (), NOW)
     assert {c["type"]: c["status"] for c in found["conditions"]} == {"NamesAccepted": "True", "Established": "True"}
 
 
