@@ -13,13 +13,17 @@ from control.cel.types import Type
 
 REQUEST_SIZE = 3 * 1024 * 1024
 """Bytes of a request at most."""
+CONVERTED = 40
+"""Characters of a timestamp or a duration, for which upstream's estimate counts 1; longer ones cost more when evaluated."""
 _MOST = 1 << 63
 _COMPARED = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _PATTERNS = frozenset({"matches", "find", "findAll"})
 _TRAVERSED = frozenset(
-    "string bytes timestamp duration lowerAscii upperAscii split substring trim reverse quote format indexOf"
+    "string bytes lowerAscii upperAscii split substring trim reverse quote format indexOf"
     " lastIndexOf charAt quantity isQuantity url isURL ip isIP cidr isCIDR semver isSemver validate".split()
 )
+_KEEPING = frozenset({"lowerAscii", "upperAscii", "substring", "trim"})
+"""Functions whose result is at most as large as the string that they are called on."""
 _COUNTED = frozenset("isSorted sum min max".split())
 
 
@@ -82,7 +86,14 @@ def _cost(node: Node) -> int:
     if node.function == "_?_:_":
         condition, yes, no = map(_cost, args)
         return condition + max(yes, no)
-    return sum(map(_cost, args)) + _own(node.function, [size(arg.type) for arg in args], args)
+    return sum(map(_cost, args)) + _own(node.function, [_size(arg) for arg in args], args)
+
+
+def _size(node: Node) -> int:
+    """Return the greatest size of an expression's value."""
+    if isinstance(node, Call) and node.function in _KEEPING and node.all_args:
+        return min(size(node.type), _size(node.all_args[0]))
+    return size(node.type)
 
 
 def _own(name: str, sizes: list[int], args: list[Node]) -> int:
@@ -107,6 +118,8 @@ def _own(name: str, sizes: list[int], args: list[Node]) -> int:
         return max(1, _tenth(min(sizes[0] * item, REQUEST_SIZE) + sizes[0] * (sizes[1] if len(sizes) > 1 else 0)))
     if name.startswith("sets.") and len(sizes) == 2:
         return max(1, sizes[0] * sizes[1])
+    if name in ("timestamp", "duration") and sizes:
+        return max(1, _tenth(min(sizes[0], CONVERTED)))
     if name in _TRAVERSED and sizes:
         return max(1, _tenth(sizes[0]))
     if name in _COUNTED and sizes:

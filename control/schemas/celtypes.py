@@ -81,7 +81,7 @@ def type_of(schema: Schema, *, root: bool = False, name: str = "selfType") -> Ty
     if schema.type == "object":
         if schema.additional is not None and not schema.properties and not root:
             item = type_of(schema.additional, root=schema.additional.embedded, name=f"{name}.@elem")
-            return None if item is None else map_of(STRING, item, size=limits.get("maxProperties"))
+            return None if item is None else map_of(_KEY, item, size=limits.get("maxProperties"))
         return Type(
             "object",
             name=name,
@@ -111,6 +111,8 @@ def _unique(schema: Schema) -> str:
     return schema.list_type if schema.list_type in ("set", "map") else ""
 
 
+_KEY = Type("string", size=0)
+"""Key of a map. Upstream's estimate takes it for empty (apiserver/pkg/cel, the type of keys has no length)."""
 _META_NAMES = Type("object", name="metadata", fields=lambda: {n: (n, STRING) for n in ("name", "generateName")})
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.cel import BudgetExceeded, CompileError, Declarations, EvaluationError, compile
-from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of, object_of
+from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, list_of, map_of, object_of
 
 SELF = object_of(
     {
@@ -221,6 +221,16 @@ def test_what_grows_without_bounds_ends_early(expression: str) -> None:
         assert program.evaluate({"self": HUGE}).cost < 1_000_000
     except EvaluationError as error:
         assert "internal error" not in str(error)
+
+
+def test_sizes_of_results_and_costs_of_conversions_are_those_of_upstreams_estimate() -> None:
+    """Rules of the Gateway API's definitions, which upstream accepts."""
+    hosts = Declarations({"self": list_of(Type("string", size=253), size=1024)})
+    pattern = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+    whole = compile(f"self.all(h, h.matches('{pattern}'))", hosts).estimated_cost
+    assert compile(f"self.all(h, h.substring(2).matches('{pattern}'))", hosts).estimated_cost < 2 * whole
+    free = Declarations({"self": STRING})
+    assert compile("duration(self) > duration('0s')", free).estimated_cost < 20
 
 
 def test_what_is_estimated_is_never_less_than_what_is_spent() -> None:

@@ -145,10 +145,13 @@ def test_the_root_is_an_object_whose_metadata_only_restrict_names() -> None:
     ]
 
 
+MAP: Schema = {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string"}}
+
+
 def with_rule(rule: str, **more: Any) -> Schema:
     return {
         "type": "object",
-        "properties": {"a": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}}},
+        "properties": {"a": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}}, "map": MAP},
         "x-kubernetes-validations": [{"rule": rule, **more}],
     }
 
@@ -194,6 +197,7 @@ RULES: dict[str, tuple[Schema, list[str]]] = {
             "or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
         ],
     ),
+    "keys of a map": (with_rule("self.map.all(key, key.matches('^[a-z]{1,63}$') && key.split('/')[0].size() < 9)"), []),
     "valid": (with_rule("!has(self.a) || self.a >= oldSelf.a", message="only up", fieldPath=".a"), []),
 }
 
