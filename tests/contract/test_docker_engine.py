@@ -68,7 +68,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[byt
     """Run an engine, and record the archives that would be imported into containerd."""
     found = list[bytes]()
 
-    async def load_archive(settings: Any, archive: Path) -> list[str]:
+    async def load_archive(settings: Any, archive: Path, progress: Progress) -> list[str]:
         found.append(await asyncio.to_thread(archive.read_bytes))
         return ["docker.io/library/web:latest"]
 
