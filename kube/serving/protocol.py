@@ -20,6 +20,8 @@ from kube.serving.table import Connection, ConnectionTable, Stage
 REFUSED = 0.5
 """Seconds between a refusal and the close: closing at once with unread bytes would reset the connection before it is read."""
 _EARLY = 64 << 10
+BESIDE_BODY = 64 << 10
+"""Bytes that may come in a body without a byte of it, such as trailers: the parser joins the value of one anew at each read."""
 CHUNKS, CHUNK_BYTES = 256, 32
 """Chunks of a body that one read (of TLS, one record) may bring, and bytes of it for each one more: a chunk of one byte costs
 the parser as much as hundreds of bytes of a larger one."""
@@ -51,7 +53,9 @@ class BoundedProtocol(SendingProtocol):
         self.upgrading = False
         self.early = b""
         self._in_head = self._in_body = False
-        self._fed = self._chunk = self._body = self._seen = self._charged = self._chunks = 0
+        self._fed = self._chunk = self._body = self._seen = self._charged = self._chunks = self._beside = 0
+        self._moved = False
+        """The last read brought a part of the body."""
         self._idle_since: float | None = None
         self._progress: asyncio.TimerHandle | None = None
         self._slowed: asyncio.TimerHandle | None = None
@@ -143,7 +147,9 @@ class BoundedProtocol(SendingProtocol):
             return
         # Chunks' lengths, their extensions and trailers are no body; what there is of them is kept by the parser, or skipped.
         self._fed += size
-        if self._fed - self._body > self.limits.head_bytes + 16 * self._body:
+        self._beside = 0 if self._moved else self._beside + size
+        self._moved = False
+        if self._beside > BESIDE_BODY or self._fed - self._body > self.limits.head_bytes + 16 * self._body:
             self._refuse(431)
         elif self._progress is None:
             self._seen = 0
@@ -209,7 +215,7 @@ class BoundedProtocol(SendingProtocol):
             raise _Refused(400)  # the parser ends such a request behind its head, as if it had no body
         if self._fed:
             self.table.hold_head(self.connection, 0)
-        self._fed = self._body = self._charged = 0
+        self._fed = self._body = self._charged = self._beside = 0
         self._in_head, self._in_body = False, True
         if self._progress is not None:
             self._progress.cancel()
@@ -262,6 +268,7 @@ class BoundedProtocol(SendingProtocol):
     def on_body(self, body: bytes) -> None:
         self._seen += len(body)
         self._body += len(body)
+        self._moved = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -57,6 +57,19 @@ async def test_trailers_of_a_body_have_the_limit_of_a_head(site: Site) -> None:
         assert site.bodies == []
 
 
+@pytest.mark.parametrize("rest", [b"0\r\nA: ", b"1;"], ids=["trailer", "extension of a chunk"])
+async def test_what_comes_beside_a_body_is_limited_however_large_the_body_is(site: Site, rest: bytes) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n80000\r\n" + b"x" * 0x80000 + b"\r\n"
+    async with site.serving() as (port, _):
+        client = await site.connect(port, head + rest)
+        waiting, sent = asyncio.create_task(client.rest()), 0
+        while not waiting.done() and sent < 4 << 20:
+            await client.send(b"x" * 10_000)
+            sent += 10_000
+            await asyncio.sleep(0)
+        assert b"200" not in await waiting and sent < 4 << 20
+
+
 @pytest.mark.parametrize("pieces", [1, 2, 3])
 async def test_trailers_are_no_headers(site: Site, pieces: int) -> None:
     """A proxy takes the headers away that only it may set, and may pass trailers on."""
