@@ -30,7 +30,7 @@ _PATTERNS = (
 )
 _OPEN, _CLOSE = r"(?:<|\\{1,15}u003c|&lt;)", r"(?:>|\\{1,15}u003e|&gt;)"
 _ELEMENT = re.compile(
-    rf"({_OPEN}[\w:.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}?{_CLOSE})(?:(?!{_OPEN}).)+", re.IGNORECASE | re.DOTALL
+    rf"({_OPEN}[\w:.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}?{_CLOSE})(?!{_OPEN}).+?(?={_OPEN}|\Z)", re.IGNORECASE | re.DOTALL
 )
 """An element of XML with its text, as it is, in JSON or escaped."""
 _VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options"})

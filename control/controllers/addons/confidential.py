@@ -12,7 +12,7 @@ from control.controllers.addons.applyset import GroupKind
 from kube.errors import StatusError
 
 SECRET = GroupKind("", "Secret")
-_LINE = re.compile(r"\bline (\d+)\b")
+_LINE = re.compile(r"\bline ([0-9]+)\b")
 _FIELDS = ("apiVersion", "data", "immutable", "kind", "metadata", "stringData", "type")
 _FIELD = re.compile(rf"(?:^|: )\.?({'|'.join(_FIELDS)})\b(?=[.\[:])")
 """A field of a Secret at the beginning of an error's text; what follows may be a key or a value."""
