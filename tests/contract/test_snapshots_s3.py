@@ -181,9 +181,11 @@ async def test_a_wrong_secret_is_refused_and_a_damaged_object_is_not_restored(
 async def test_the_scheduled_process_prints_its_result(settings: Settings, tmp_path: Path) -> None:
     taken = await snapshot_schedule.take(settings)
     assert not taken.problem and mode(taken.path) == 0o600 and taken.url and taken.revision > 0
+    remove(taken.path)  # the next one has the same name if it is the same second
     (tmp_path / "credentials").unlink()
     taken = await snapshot_schedule.take(settings)
     assert read(taken.path) and "credentials cannot be read" in taken.problem
+    remove(taken.path)
     remove(str(control_config(settings).database))
     taken = await snapshot_schedule.take(settings)
     assert not taken.path and "there is no database" in taken.problem
