@@ -24,8 +24,8 @@ THREE = {
 """Modules of the cluster of three machines."""
 OWN = {"test_control_planes", "test_dual_stack", "test_other_network", "test_other_proxies", "test_storage"}
 """Modules whose clusters are their own."""
-LAST = {"test_tasks"}
-"""Modules of the shared cluster that the worker runs that has finished first, on a shared cluster of its own if need be."""
+LAST = {"test_addons", "test_autoscaling", "test_churn", "test_helm", "test_python_clients", "test_tasks"}
+"""Modules of the shared cluster that the worker runs that has finished first, on a shared cluster of its own."""
 _numbers = itertools.count(1)
 
 
