@@ -235,14 +235,14 @@ def _with_frame(args: list[Closure], function: Function, charge: Charge | None) 
         def binary(frame: Frame) -> Any:
             a, b = left(frame), right(frame)
             frame.spend(1 if charge is None else charge(a, b))
-            return function(a, b, frame)
+            return function(frame, a, b)
 
         return binary
 
     def closure(frame: Frame) -> Any:
         values = [arg(frame) for arg in args]
         frame.spend(1 if charge is None else charge(*values))
-        return function(*values, frame)
+        return function(frame, *values)
 
     return closure
 

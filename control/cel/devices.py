@@ -47,8 +47,8 @@ def _optional_index(a: Any, b: Any) -> Any:
     return Optional(_index(a, b)) if type(a) is Domains else functions.optional_index(a, b)
 
 
-def _contained(a: Any, b: Any, frame: Frame) -> Any:
-    return type(a) is str and a in b.keys() if type(b) is Domains else functions.contained(a, b, frame)
+def _contained(frame: Frame, a: Any, b: Any) -> Any:
+    return type(a) is str and a in b.keys() if type(b) is Domains else functions.contained(frame, a, b)
 
 
 _KEY = Type("string", size=_LONGEST)

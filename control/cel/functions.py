@@ -114,8 +114,8 @@ def negation(a: Any) -> bool:
     raise no_overload()
 
 
-def unequal(a: Any, b: Any, frame: Frame) -> bool:
-    return not equal(a, b, frame)
+def unequal(frame: Frame, a: Any, b: Any) -> bool:
+    return not equal(frame, a, b)
 
 
 _ORDERED = frozenset({int, Uint, float, str, bytes, bool, Timestamp, Duration})
@@ -147,11 +147,11 @@ def greater_equal(a: Any, b: Any) -> bool:
     return bool(a >= b)
 
 
-def contained(a: Any, b: Any, frame: Frame) -> bool:
+def contained(frame: Frame, a: Any, b: Any) -> bool:
     if type(b) is dict:
         return type(a) is not bool and a in b if not isinstance(a, list | dict) else False
     if type(b) is list:
-        return any(equal_item(a, item, frame) for item in b)
+        return any(equal_item(frame, a, item) for item in b)
     raise no_overload()
 
 
@@ -265,7 +265,7 @@ def _has_value(a: Any) -> bool:
 
 
 WITH_FRAME = frozenset("_==_ _!=_ @in indexOf lastIndexOf format sets.contains sets.equivalent sets.intersects".split())
-"""Functions whose last argument is the frame: they look at values within lists and maps, and spend on them."""
+"""Functions whose first argument is the frame: they look at values within lists and maps, and spend on them."""
 FUNCTIONS: dict[str, Function] = {
     "_+_": add,
     "_-_": subtract,

@@ -37,26 +37,22 @@ def char_at(a: Any, at: Any) -> str:
     return str(a[at : at + 1])
 
 
-def index_of(a: Any, b: Any, *more: Any) -> int:
-    *given, frame = more
+def index_of(frame: Frame, a: Any, b: Any, start: Any = 0) -> int:
     if type(a) is list:
-        return next((i for i, item in enumerate(a) if equal_item(item, b, frame)), -1)
+        return next((i for i, item in enumerate(a) if equal_item(frame, item, b)), -1)
     text(a, b)
-    start = given[0] if given else 0
     _whole(start)
     if not 0 <= start <= len(a):
         raise EvaluationError(f"index out of range: {start}")
     return int(a.find(b, start))
 
 
-def last_index_of(a: Any, b: Any, *more: Any) -> int:
-    *given, frame = more
+def last_index_of(frame: Frame, a: Any, b: Any, start: Any = None) -> int:
     if type(a) is list:
-        return next((i for i in range(len(a) - 1, -1, -1) if equal_item(a[i], b, frame)), -1)
+        return next((i for i in range(len(a) - 1, -1, -1) if equal_item(frame, a[i], b)), -1)
     text(a, b)
-    if not given:
+    if start is None:
         return int(a.rfind(b))
-    start = given[0]
     _whole(start)
     if not 0 <= start <= len(a):
         raise EvaluationError(f"index out of range: {start}")
@@ -137,7 +133,7 @@ MOST_DIGITS = 1000
 _VERB = re.compile(r"%(?:\.([0-9]+))?([a-zA-Z%])")
 
 
-def format_(a: Any, values: Any, frame: Frame) -> str:
+def format_(frame: Frame, a: Any, values: Any) -> str:
     """printf of CEL's strings library: %s %d %f %e %b %x %X %o, with a precision for %f and %e."""
     text(a)
     if type(values) is not list:
@@ -256,16 +252,16 @@ def _most(name: str, better: Function) -> Function:
     return function
 
 
-def sets_contain(a: Any, b: Any, frame: Frame) -> bool:
-    return all(any(equal_item(x, y, frame) for y in _items(a)) for x in _items(b))
+def sets_contain(frame: Frame, a: Any, b: Any) -> bool:
+    return all(any(equal_item(frame, x, y) for y in _items(a)) for x in _items(b))
 
 
-def sets_equivalent(a: Any, b: Any, frame: Frame) -> bool:
-    return sets_contain(a, b, frame) and sets_contain(b, a, frame)
+def sets_equivalent(frame: Frame, a: Any, b: Any) -> bool:
+    return sets_contain(frame, a, b) and sets_contain(frame, b, a)
 
 
-def sets_intersect(a: Any, b: Any, frame: Frame) -> bool:
-    return any(any(equal_item(x, y, frame) for y in _items(a)) for x in _items(b))
+def sets_intersect(frame: Frame, a: Any, b: Any) -> bool:
+    return any(any(equal_item(frame, x, y) for y in _items(a)) for x in _items(b))
 
 
 # -- named formats --------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class _Index:
         """Return whether an item is equal to this one; raises BudgetExceeded."""
         for place in self.places(item):
             self._frame.spend(1)
-            if equal_item(item, self.items[place], self._frame):
+            if equal_item(self._frame, item, self.items[place]):
                 return True
         return False
 
@@ -69,7 +69,7 @@ class _Index:
 
     def _same(self, item: Any, identity: Any) -> bool:
         self._frame.spend(1)
-        return equal_item(_identity(item, self._type), identity, self._frame)
+        return equal_item(self._frame, _identity(item, self._type), identity)
 
 
 def _index(items: list[Any], type_: Type, frame: Frame) -> _Index:
@@ -83,15 +83,15 @@ def _index(items: list[Any], type_: Type, frame: Frame) -> _Index:
 def on_unique(name: str, type_: Type) -> Function:
     """`==` without regard to order, and `+` as a union in which the right side's items replace those of the same key."""
 
-    def same(a: Any, b: Any, frame: Frame) -> bool:
+    def same(frame: Frame, a: Any, b: Any) -> bool:
         if type(a) is not list or type(b) is not list:
-            return equal(a, b, frame)
+            return equal(frame, a, b)
         if len(a) != len(b):
             return False
         index = _index(b, type_, frame)
         return all(map(index.has, a))
 
-    def union(a: Any, b: Any, frame: Frame) -> Any:
+    def union(frame: Frame, a: Any, b: Any) -> Any:
         if type(a) is not list or type(b) is not list:
             raise no_overload()
         index = _index(a, type_, frame)
@@ -104,4 +104,4 @@ def on_unique(name: str, type_: Type) -> Function:
 
     if name == "_+_":
         return union
-    return same if name == "_==_" else lambda a, b, frame: not same(a, b, frame)
+    return same if name == "_==_" else lambda frame, a, b: not same(frame, a, b)

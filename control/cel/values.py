@@ -172,7 +172,7 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(type(value)) or "object"
 
 
-def equal(a: Any, b: Any, frame: Frame) -> bool:
+def equal(frame: Frame, a: Any, b: Any) -> bool:
     """CEL's `==`: numbers compare across their types, anything else of different types is not equal.
 
     Raise BudgetExceeded if the values within lists and maps are too many.
@@ -180,18 +180,18 @@ def equal(a: Any, b: Any, frame: Frame) -> bool:
     one, other = type(a), type(b)
     if one is other:
         if one is list:
-            return len(a) == len(b) and all(map(equal_item, a, b, itertools.repeat(frame)))
+            return len(a) == len(b) and all(map(equal_item, itertools.repeat(frame), a, b))
         if one is dict:
-            return len(a) == len(b) and all(key in b and equal_item(value, b[key], frame) for key, value in a.items())
+            return len(a) == len(b) and all(key in b and equal_item(frame, value, b[key]) for key, value in a.items())
         if one is Optional:
-            return a.present == b.present and equal_item(a.value, b.value, frame)
+            return a.present == b.present and equal_item(frame, a.value, b.value)
         if one is Semver:
             return bool(a.order == b.order)
         return bool(a == b)
     return one in _NUMBERS and other in _NUMBERS and bool(a == b)
 
 
-def equal_item(a: Any, b: Any, frame: Frame) -> bool:
+def equal_item(frame: Frame, a: Any, b: Any) -> bool:
     """Return whether items of lists or values of maps are equal; raises BudgetExceeded."""
     kind = type(a)
     if kind is list or kind is dict:
@@ -199,7 +199,7 @@ def equal_item(a: Any, b: Any, frame: Frame) -> bool:
     elif kind is str:
         frame.spend(len(a) // 1000)
         return type(b) is str and bool(a == b)
-    return equal(a, b, frame)
+    return equal(frame, a, b)
 
 
 def size_of(value: Any) -> int:
