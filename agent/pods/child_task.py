@@ -25,8 +25,6 @@ RUNTIME_SECONDS = 0.5
 UNEXPECTED_SECONDS = 5.0
 """Delay of the next try after an unexpected error."""
 
-_shares = step_shares.shares
-
 
 class ChildTask:
     """The task that works on one pod, if there is one: `running` until the worker has handled its result."""
@@ -43,7 +41,7 @@ class ChildTask:
 
     def delay(self) -> float:
         """Return the seconds for which earlier long steps of the namespace's pods delay a sync."""
-        return _shares.delay(self._state.pod.metadata.namespace or "")
+        return step_shares.shares.delay(self._state.pod.metadata.namespace or "")
 
     def start(self, work: Coroutine[None, None, None], what: str, grace: int | None = None) -> None:
         """Run work whose steps are limited; it answers all earlier requests of a sync."""
@@ -55,7 +53,7 @@ class ChildTask:
         self._task.add_done_callback(lambda _: self._wakeup.wake())
 
     async def _limited(self, work: Coroutine[None, None, None]) -> None:
-        await limited(work, Limit(_shares, self._state.pod.metadata.namespace or ""))
+        await limited(work, Limit(step_shares.shares, self._state.pod.metadata.namespace or ""))
 
     async def cancel(self) -> None:
         """Cancel the task, if there is one, and wait until it has ended."""
