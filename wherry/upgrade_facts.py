@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from kube import kubeconfig
+from kube import kubeconfig, resources
 from kube.api import apiextensions_v1, apiregistration_v1, core_v1, discovery_v1, policy_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -29,7 +29,6 @@ from wherry.settings import Settings
 from wherry.snapshot_catalog import Entry
 
 MEMBER_SECONDS = 10.0
-PAGE = 500
 METRIC = "apiserver_requested_deprecated_apis"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 T = TypeVar("T", bound=msgspec.Struct)
@@ -118,29 +117,21 @@ async def _machine(facts: Facts) -> None:
 
 async def _cluster(facts: Facts, client: Client) -> None:
     facts.members = await _members(facts.settings, client)
-    facts.nodes = [_node(node) for node in await _all(client, core_v1.Node)]
-    for definition in await _all(client, apiextensions_v1.CustomResourceDefinition):
+    facts.nodes = [_node(node) async for node in _each(client, core_v1.Node)]
+    async for definition in _each(client, apiextensions_v1.CustomResourceDefinition):
         facts.definitions += _stored(definition)
-    for service in await _all(client, apiregistration_v1.APIService):
+    async for service in _each(client, apiregistration_v1.APIService):
         conditions = service.status.conditions if service.status is not None else []
         if any(each.type == "Available" and each.status != "True" for each in conditions):
             facts.unavailable.append(service.metadata.name or "")
-    for budget in await _all(client, policy_v1.PodDisruptionBudget):
+    async for budget in _each(client, policy_v1.PodDisruptionBudget):
         status = budget.status
         if status is not None and (status.expected_pods or 0) > 0 and not status.disruptions_allowed:
             facts.budgets.append(f"{budget.metadata.namespace}/{budget.metadata.name}")
 
 
-async def _all(client: Client, kind: type[T]) -> list[T]:
-    """Return all objects of a kind, a page at a time."""
-    found: list[T] = []
-    token = ""
-    while True:
-        page = await client.list(kind, limit=PAGE, continue_=token)
-        found += page.items
-        token = page.continue_
-        if not token:
-            return found
+def _each(client: Client, kind: type[T]) -> AsyncIterator[T]:
+    return client.each(resources.of(kind).path(), kind)
 
 
 async def _version(client: Client) -> str:
