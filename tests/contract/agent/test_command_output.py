@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
 
 from agent import commands
@@ -24,6 +22,7 @@ from cri.channel import MESSAGE_BYTES
 from cri.client import Client
 from cri.messages import ExecSyncResponse, api
 from kube.api import core_v1
+from tests.support.answering_runtime import answering_runtime
 
 MIB = 1 << 20
 AT_ONCE = 28
@@ -47,14 +46,8 @@ async def endpoint(tmp_path: Path) -> AsyncIterator[str]:
             await together.wait()
         return ExecSyncResponse(stdout=b"x" * size, exit_code=code).SerializeToString()
 
-    handler = grpc.unary_unary_rpc_method_handler(exec_sync, request_deserializer=api.ExecSyncRequest.FromString)
-    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
-    service = "runtime.v1.RuntimeService"
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ExecSync": handler}),))
-    server.add_insecure_port(f"unix://{tmp_path}/s")
-    await server.start()
-    yield f"{tmp_path}/s"
-    await server.stop(None)
+    async with answering_runtime(tmp_path, "ExecSync", api.ExecSyncRequest, exec_sync) as path:
+        yield path
 
 
 CLIENT = """

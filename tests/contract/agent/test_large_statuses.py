@@ -15,6 +15,7 @@ import pytest
 from agent.record_reads import RecordReads
 from cri.client import Client
 from cri.messages import api
+from tests.support.answering_runtime import answering_runtime
 from tests.support.hollow import eventually
 
 GROUPS = 3_900_000
@@ -39,16 +40,8 @@ async def endpoint(tmp_path: Path) -> AsyncIterator[str]:
             await together.wait()
         return answers[request.container_id]
 
-    handler = grpc.unary_unary_rpc_method_handler(
-        container_status, request_deserializer=api.ContainerStatusRequest.FromString
-    )
-    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
-    service = "runtime.v1.RuntimeService"
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ContainerStatus": handler}),))
-    server.add_insecure_port(f"unix://{tmp_path}/s")
-    await server.start()
-    yield f"{tmp_path}/s"
-    await server.stop(None)
+    async with answering_runtime(tmp_path, "ContainerStatus", api.ContainerStatusRequest, container_status) as path:
+        yield path
 
 
 CLIENT = """
