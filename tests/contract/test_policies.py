@@ -1,91 +1,44 @@
-"""Admission policies over the wire: rejections, mutations, warnings and audit annotations."""
+"""Admission policies over the wire: rejections, warnings and audit annotations."""
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from control.cel import Program, Result, parser, program
 from control.storage import codec
 from kube import bounded_cache
 from kube.json_object import Object
-from tests.support.control import ApiUnderTest, api_server
+from tests.support.admission_policies import (
+    GROUP,
+    MAPS,
+    RULE,
+    VALIDATING,
+    create,
+    delete_policies,
+    establish,
+    path_of,
+    policy_of,
+    policy_server,
+)
+from tests.support.control import ApiUnderTest
 from tests.support.webhook import webhook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MAPS = "/api/v1/namespaces/default/configmaps"
-GROUP = "/apis/admissionregistration.k8s.io/v1"
-RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE", "UPDATE"]}
-VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
-    directory = tmp_path_factory.mktemp("api")
-    policy = directory / "audit.yaml"
-    policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, verbs: [create]}]\n")
-    async with api_server(directory, audit_policy_file=policy, audit_log_file=directory / "audit.log") as api:
+    async with policy_server(tmp_path_factory.mktemp("api")) as api:
         yield api
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def server(started: ApiUnderTest) -> AsyncIterator[ApiUnderTest]:
     yield started
-    for plural in (
-        "validatingadmissionpolicybindings",
-        "validatingadmissionpolicies",
-        "mutatingadmissionpolicybindings",
-        "mutatingadmissionpolicies",
-        "validatingwebhookconfigurations",
-    ):
-        await started.request("DELETE", f"{GROUP}/{plural}")
-
-
-def policy_of(kind: str, spec: Object, name: str = "rule") -> Object:
-    full = {"matchConstraints": {"resourceRules": [RULE]}, **spec}
-    if kind == MUTATING:
-        full.setdefault("reinvocationPolicy", "Never")
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": full,
-    }
-
-
-def path_of(kind: str) -> str:
-    return f"{GROUP}/{kind.lower().replace('policybinding', 'policybindings').removesuffix('policy')}" + (
-        "policies" if kind.endswith("Policy") else ""
-    )
-
-
-async def establish(
-    server: ApiUnderTest, spec: Object, binding: Object | None = None, kind: str = VALIDATING, name: str = "rule"
-) -> None:
-    """Make a policy and its binding."""
-    made = await server.request("POST", path_of(kind), policy_of(kind, spec, name))
-    assert made.status == 201, made.body
-    bound = {"policyName": name, **(binding or {})}
-    if kind == VALIDATING:
-        bound.setdefault("validationActions", ["Deny"])
-    body = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": f"{kind}Binding",
-        "metadata": {"name": f"{name}-everywhere"},
-        "spec": bound,
-    }
-    made = await server.request("POST", path_of(f"{kind}Binding"), body)
-    assert made.status == 201, made.body
-
-
-async def create(server: ApiUnderTest, name: str, data: Object | None = None, **metadata: Any) -> Any:
-    given = {"a": "1"} if data is None else data
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": given}
-    return await server.request("POST", f"{MAPS}?dryRun=All", body)
+    await delete_policies(started)
 
 
 async def test_what_fails_an_expression_is_refused_in_upstreams_words(server: ApiUnderTest) -> None:
@@ -341,81 +294,6 @@ async def test_expressions_may_use_the_authorizer(server: ApiUnderTest) -> None:
     assert refused.status == 422 and "denied request" in refused.json["message"]
 
 
-COSTLY = "object.data.all(a, object.data.all(b, a != '' || b != ''))"
-
-
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Return the threads in which expressions are evaluated to their end."""
-    seen = set[str]()
-    original = Program.evaluate
-
-    def evaluate(self: Program, *args: Any) -> Result:
-        result = original(self, *args)
-        seen.add(threading.current_thread().name.partition("_")[0])
-        return result
-
-    monkeypatch.setattr(Program, "evaluate", evaluate)
-    return seen
-
-
-@pytest.mark.parametrize("part", ["validations", "matchConditions", "mutations"])
-async def test_expressions_that_cost_much_are_evaluated_beside_the_event_loop(
-    server: ApiUnderTest, threads: set[str], part: str
-) -> None:
-    allowed = "authorizer.group('').resource('configmaps').check('create').allowed()"
-    spec: Object = {"validations": [{"expression": f"{allowed} && {COSTLY} && has(object.data.none)"}]}
-    kind = VALIDATING
-    if part == "matchConditions":
-        spec = {part: [{"name": "c", "expression": COSTLY}], "validations": [{"expression": "1 == 2"}]}
-    elif part == "mutations":
-        kind, patch = MUTATING, f"[JSONPatch{{op: 'add', path: '/data/made', value: string({COSTLY})}}]"
-        spec = {part: [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]}
-    await establish(server, spec, kind=kind)
-    answer = await create(server, "x", {f"key-{number}": "v" for number in range(100)})
-    assert answer.json["data"]["made"] == "true" if part == "mutations" else answer.status == 422
-    assert "large-objects" in threads
-
-
-LONG = " && ".join(["!has(object.data.none)"] * 10)
-
-
-async def test_long_expressions_are_compiled_beside_the_event_loop(
-    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled: list[tuple[str, str]] = []
-    parse = parser.parse
-
-    def parsing(text: str) -> Any:
-        compiled.append((text, threading.current_thread().name.partition("_")[0]))
-        return parse(text)
-
-    monkeypatch.setattr(program, "parse", parsing)
-    variables = [{"name": "v", "expression": f"{LONG} && true"}]
-    conditions = [{"name": "c", "expression": f"{LONG} || true"}]
-    spec: Object = {"variables": variables, "matchConditions": conditions, "validations": [{"expression": LONG}]}
-    await establish(server, spec)
-    assert (await create(server, "x")).status == 201
-    path = f"{path_of(VALIDATING)}/rule"
-    async with asyncio.timeout(30):
-        while not (await server.request("GET", path)).json["status"].get("observedGeneration"):
-            await asyncio.sleep(0.02)
-    hook = {
-        "name": "a.example.com",
-        "clientConfig": {"url": "https://127.0.0.1:1"},
-        "rules": [RULE],
-        "matchConditions": [{"name": "c", "expression": f"{LONG} && false"}],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    body = {"metadata": {"name": "long"}, "webhooks": [hook]}
-    assert (await server.request("POST", f"{GROUP}/validatingwebhookconfigurations", body)).status == 201
-    assert (await create(server, "y")).status == 201
-    wanted = {LONG, f"{LONG} && true", f"{LONG} || true", f"{LONG} && false"}
-    assert {text for text, _ in compiled} >= wanted
-    assert {thread for text, thread in compiled if text in wanted} == {"large-objects"}
-
-
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
@@ -442,62 +320,6 @@ async def test_expressions_that_cannot_work_are_refused_when_written(
     assert refused.status == 422, refused.body
     [cause] = refused.json["details"]["causes"]
     assert cause["field"] == field and message in cause["message"]
-
-
-async def test_mutations_lay_a_configuration_over_the_object_or_patch_it(server: ApiUnderTest) -> None:
-    apply = "Object{metadata: Object.metadata{labels: {'team': 'a'}}, data: {'added': string(size(object.data))}}"
-    patch = "[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('example.com/x'), value: 'patched'}]"
-    await establish(
-        server,
-        {
-            "mutations": [
-                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": apply}},
-                {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}},
-            ]
-        },
-        kind=MUTATING,
-    )
-    made = await create(server, "m", labels={"kept": "yes"})
-    assert made.status == 201, made.body
-    assert made.json["metadata"]["labels"] == {"kept": "yes", "team": "a", "example.com/x": "patched"}
-    assert made.json["data"] == {"a": "1", "added": "1"}
-
-
-async def test_a_mutation_that_fails_changes_nothing(server: ApiUnderTest) -> None:
-    wrong = "Object{data: {'n': 5}}"
-    spec = {"mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": wrong}}]}
-    await establish(server, spec, kind=MUTATING)
-    refused = await create(server, "m")
-    assert refused.status == 403
-    assert "policy 'rule' with binding 'rule-everywhere' denied request: " in refused.json["message"]
-    await server.request("DELETE", f"{path_of(MUTATING)}/rule")
-    await server.request("DELETE", f"{path_of(MUTATING + 'Binding')}/rule-everywhere")
-    await establish(server, {**spec, "failurePolicy": "Ignore"}, kind=MUTATING, name="lenient")
-    assert (await create(server, "m")).json["data"] == {"a": "1"}
-
-
-async def test_a_json_patch_whose_test_fails_changes_nothing_and_the_others_are_applied(server: ApiUnderTest) -> None:
-    """Upstream: jsonPatcher.Patch in apiserver/pkg/admission/plugin/policy/mutating/patch."""
-    add = "JSONPatch{op: 'add', path: '/data/%s', value: 'x'}"
-    patches = [
-        f"[{add % 'before'}, JSONPatch{{op: 'test', path: '/data/a', value: '2'}}]",
-        f"[JSONPatch{{op: 'test', path: '/data/a', value: '1'}}, {add % 'made'}]",
-    ]
-    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches]
-    await establish(server, {"mutations": mutations}, kind=MUTATING)
-    assert (await create(server, "m")).json["data"] == {"a": "1", "made": "x"}
-
-
-async def test_a_mutation_whose_values_share_their_parts_is_refused_before_it_is_written_out(
-    server: ApiUnderTest,
-) -> None:
-    shared = "['x']" + ".map(v, [v, v, v, v, v, v, v, v, v, v])" * 9
-    expression = f"[JSONPatch{{op: 'add', path: '/data/made', value: {shared}}}]"
-    await establish(
-        server, {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]}, kind=MUTATING
-    )
-    refused = await create(server, "m")
-    assert refused.status == 403 and "the result has more than" in refused.json["message"], refused.body[:300]
 
 
 async def test_webhooks_are_called_only_if_their_match_conditions_hold(
