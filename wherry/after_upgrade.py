@@ -12,8 +12,8 @@ import sys
 from kube.process import CommandError
 from wherry import daemons, settings, units
 from wherry.errors import WherryError
-from wherry.progress import errors
 from wherry.settings import Settings
+from wherry.terminal import errors
 
 
 async def restart_running(saved: Settings) -> list[str]:

@@ -15,7 +15,8 @@ import typer
 from wherry import options
 from wherry.errors import WherryError
 from wherry.membership import installed, root
-from wherry.progress import console, errors, position_in, step
+from wherry.progress import position_in, step
+from wherry.terminal import console, errors
 
 bundle_app = typer.Typer(no_args_is_help=True, help="Bundle packages and images for airgap.")
 

@@ -12,8 +12,8 @@ from kube.clock import SYSTEM
 from wherry import allocator, cni_plugins, firewall, other_network
 from wherry.errors import WherryError
 from wherry.finding import Finding
-from wherry.progress import errors, styled
 from wherry.settings import Settings
+from wherry.terminal import errors, styled
 
 MIN_DISK_BYTES = 2 << 30
 MIN_MEMORY_BYTES = 700 << 20

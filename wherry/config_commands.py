@@ -15,8 +15,8 @@ from wherry.command_options import Option, options_of
 from wherry.config_file import ConfigFile
 from wherry.layout import Layout
 from wherry.membership import join
-from wherry.progress import console
 from wherry.settings import Settings, complete
+from wherry.terminal import console
 from wherry.up_command import up
 
 config_app = typer.Typer(no_args_is_help=True, help="Show and check the options of this machine.")

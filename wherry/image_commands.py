@@ -12,7 +12,8 @@ import typer
 from wherry import options, output
 from wherry.errors import WherryError
 from wherry.membership import installed, root
-from wherry.progress import console, errors, step
+from wherry.progress import step
+from wherry.terminal import console, errors
 
 image_app = typer.Typer(no_args_is_help=True, help="Manage images in this machine's containerd.")
 _ARCHIVE = re.compile(r".\.(?:tar(?:\.(?:gz|xz|zst|bz2))?|t(?:gz|xz|zst|bz2?))\Z", re.IGNORECASE)

@@ -32,9 +32,10 @@ from wherry.certificate_bundle import Bundle
 from wherry.discovery import Discovered, ca_pin, discover, server_url
 from wherry.errors import WherryError
 from wherry.join_files import Identity, write_common, write_member, write_worker
-from wherry.progress import console, errors, step
+from wherry.progress import step
 from wherry.reset import reset
 from wherry.settings import Settings, complete
+from wherry.terminal import console, errors
 
 CERTIFICATE_SECONDS = 30.0
 

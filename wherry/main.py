@@ -18,9 +18,9 @@ from wherry.config_commands import config_app
 from wherry.errors import WherryError
 from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
-from wherry.progress import console, errors, styled
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
+from wherry.terminal import console, errors, styled
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade

@@ -16,8 +16,8 @@ from wherry import settings as saved
 from wherry.command_options import options_of
 from wherry.errors import WherryError
 from wherry.layout import Layout
-from wherry.progress import console
 from wherry.settings import Settings
+from wherry.terminal import console
 
 token_app = typer.Typer(no_args_is_help=True, help="Create, list and delete tokens for joining machines.")
 

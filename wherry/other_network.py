@@ -13,8 +13,9 @@ from pathlib import Path
 from wherry import cni_plugins
 from wherry.errors import WherryError
 from wherry.finding import Finding
-from wherry.progress import console, step
+from wherry.progress import step
 from wherry.settings import Settings
+from wherry.terminal import console
 
 SUFFIXES = (".conf", ".conflist", ".json")
 """Names that libcni reads; the first file by name is used."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wherry.progress import console
 from wherry.settings import Settings
+from wherry.terminal import console
 
 
 async def remove_own_rules() -> None:

@@ -1,7 +1,4 @@
-"""Output for the person at the terminal: texts as they are, and the steps of a command with duration, amount and rate.
-
-Texts contain what others wrote: errors of the runtime and of servers, names of images, log lines. In markup a bracket of such a
-text would be a style, or an error that ends the command half-way; a control character would command the terminal.
+"""Steps of a command: shown while they run, and one line about each when it ends, with its duration, amount and rate.
 
 On a terminal a step is one line that is redrawn eight times a second by a thread, and is never wider than the terminal. In a
 pipe or a log nothing is redrawn: a step that lasts adds a line every half minute, so that a log shows what runs.
@@ -15,15 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from kube.log_lines import escaped
 from wherry.output import size
+from wherry.terminal import console, styled
 
 REDRAWN_A_SECOND = 8
 LINE_SECONDS = 30.0
@@ -31,30 +27,6 @@ LINE_SECONDS = 30.0
 LEAST_WIDTH = 12
 """Characters of a step's name that a narrow terminal shows before its amount is cut."""
 BYTES = "bytes"
-
-
-class PlainConsole(Console):
-    """A console that prints strings without markup and emoji codes, and escapes what cannot be printed except line breaks."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, **options)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(plain(text), **options)
-
-
-console = PlainConsole()
-errors = PlainConsole(stderr=True)
-
-
-def plain(text: str) -> str:
-    """Escape what cannot be printed except line breaks."""
-    return "\n".join(map(escaped, text.split("\n")))
-
-
-def styled(*parts: str | tuple[str, str]) -> Text:
-    """Return a text of parts, each a string or (string, style)."""
-    return Text.assemble(*(plain(part) if isinstance(part, str) else (plain(part[0]), part[1]) for part in parts))
 
 
 class Progress:

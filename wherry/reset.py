@@ -20,8 +20,9 @@ from kube.process import CommandError
 from wherry import cni_plugins, daemons, home_files, host_port_rules, registries, units
 from wherry.errors import WherryError
 from wherry.layout import Layout
-from wherry.progress import errors, step, styled
+from wherry.progress import step
 from wherry.settings import Settings
+from wherry.terminal import errors, styled
 
 SANDBOXES_AT_ONCE = 4
 POD_CGROUPS = ("kubepods", "kubepods.slice")

@@ -11,7 +11,7 @@ import sys
 
 import msgspec
 
-from wherry import progress, settings, snapshot, snapshot_catalog
+from wherry import settings, snapshot, snapshot_catalog, terminal
 from wherry.errors import WherryError
 from wherry.settings import Settings
 from wherry.snapshot_schedule import Taken
@@ -43,7 +43,7 @@ async def take(saved: Settings) -> Taken:
 def main(prefix: str) -> int:
     os.nice(NICE)
     os.umask(0o077)
-    progress.errors.quiet = True
+    terminal.errors.quiet = True
     try:
         saved = settings.load(prefix)
         if saved is None:

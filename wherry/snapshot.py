@@ -22,12 +22,13 @@ from control.storage.store import StoreError
 from wherry import daemons, disk_space, snapshot_names
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
-from wherry.progress import Progress, errors, size_of, step
+from wherry.progress import Progress, size_of, step
 from wherry.s3 import S3
 from wherry.settings import Settings
 from wherry.snapshot_files import copy_in, publish, require_new, working_folder
 from wherry.snapshot_names import SUFFIX
 from wherry.storage import opened_etcd, wherry_errors
+from wherry.terminal import errors
 
 MOVED = ".moved-to-etcd"
 S3_URL, KEYS = "s3://", "keys"

@@ -13,8 +13,8 @@ from wherry import options, output
 from wherry import settings as saved
 from wherry.errors import WherryError
 from wherry.membership import control_plane, root
-from wherry.progress import console
 from wherry.settings import Settings
+from wherry.terminal import console
 
 snapshot_app = typer.Typer(no_args_is_help=True, help="Save and restore all objects of the cluster.")
 store_app = typer.Typer(no_args_is_help=True, help="Move the cluster to another storage.")

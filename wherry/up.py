@@ -20,8 +20,9 @@ from wherry import (
     tokens,
     units,
 )
-from wherry.progress import console, step
+from wherry.progress import step
 from wherry.settings import Settings, complete, load
+from wherry.terminal import console
 
 
 async def up(wanted: Settings) -> Settings:

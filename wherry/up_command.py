@@ -14,8 +14,8 @@ from wherry.command_options import options_of
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.membership import join, root
-from wherry.progress import console
 from wherry.settings import Settings
+from wherry.terminal import console
 
 Unset = Annotated[
     list[str] | None,
