@@ -1,4 +1,4 @@
-"""Expressions of policies and match conditions that cost much: evaluated and compiled beside the event loop."""
+"""Expressions of policies and match conditions that cost much: evaluated and compiled in a thread."""
 
 import asyncio
 import threading
