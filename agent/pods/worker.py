@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.lifecycle import End, container_index
+from agent.lifecycle import End
 from agent.lifecycle.resize import PendingResize
 from agent.pods.child_task import ChildTask
 from agent.pods.context import PodContext
@@ -151,7 +151,6 @@ class PodWorker:
         finally:
             self._wakeup.cancel_timer()
             self.reporter.cancel_late()
-            container_index.forget(state.uid)
             await self._child.cancel()
             deps.prober.stop(state.uid)
             deps.references.forget(state.uid)

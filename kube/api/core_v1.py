@@ -1016,7 +1016,7 @@ class PodSecurityContext(msgspec.Struct, rename="camel", omit_defaults=True, kw_
     windows_options: WindowsSecurityContextOptions | None = None
 
 
-class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, weakref=True):
     active_deadline_seconds: int | None = None
     affinity: Affinity | None = None
     automount_service_account_token: bool | None = None

@@ -15,7 +15,7 @@ from agent import threads
 from agent.config import AgentConfig
 from agent.eviction import local_storage, ranking
 from agent.interfaces import PodView
-from agent.lifecycle import Situation, container_index, plan
+from agent.lifecycle import Situation, plan
 from agent.node.state import NodeState
 from agent.pods import admission
 from agent.pods.pod_requests import PodRequests
@@ -220,7 +220,6 @@ def test_what_is_done_for_other_pods_does_not_grow_with_a_large_one(field: str) 
     def beside(large: core_v1.Pod) -> int:
         small = pod({**sized(0), "ports": [{"containerPort": 1, "hostPort": 1}]}, metadata={"uid": "small"})
         taken = [PodRequests.of(large)]
-        container_index.forget("small")
         with Steps() as lines:
             admission.admit(small, taken, NODE, CONFIG)
             follow(small, ran(small, "running"))
