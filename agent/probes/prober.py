@@ -159,6 +159,9 @@ class PodProber:
             self._containers.pop(container_id, None)
             probed.stop()
         if gone:
+            # Their next probes may be due in years, and a pod is large.
+            self._queue = [entry for entry in self._queue if not entry[2].stopped]
+            heapq.heapify(self._queue)
             left = set(map(_name, self._containers.values()))  # a restarted container continues its counts
             self.counts.forget(set(map(_name, gone.values())) - left)
 

@@ -1,4 +1,5 @@
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -87,6 +88,23 @@ async def test_the_initial_delay_counts_from_the_containers_start() -> None:
         world.sync(core_v1.Container(name="main", liveness_probe=_probe(initial_delay_seconds=7)))
         await world.clock.advance(20)
         assert world.times("main") == [107, 117]
+
+
+@pytest.mark.parametrize("settings", [{"initial_delay_seconds": 2**31 - 1}, {"period_seconds": 2**31 - 1}])
+async def test_nothing_is_kept_of_a_pod_that_is_gone_until_its_next_probe_would_be_due(settings: dict[str, int]) -> None:
+    async with running() as world:
+        await world.clock.advance(100)
+        pod = world.sync(core_v1.Container(name="main", liveness_probe=_probe(**settings)))
+        kept = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="kept", namespace="default", uid="kept"))
+        world.sync(core_v1.Container(name="main", liveness_probe=_probe()), pod=kept, ids="kept")
+        await world.clock.advance(1)
+        spec = weakref.ref(pod.spec)
+        world.prober.stop("uid")
+        del pod
+        await world.clock.advance(1)
+        assert spec() is None and len(world.prober._queue) == 1
+        await world.clock.advance(20)
+        assert len(world.received) > 2, "the other pod is probed"
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3600.0])
