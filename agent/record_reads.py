@@ -54,9 +54,17 @@ class RecordReads:
             if not isinstance(error, MessageTooLargeError) and error.code != _NO_MESSAGE:
                 raise
             log.warning("container %s: its entry in the list is used: %s", container_id, error)
-            listed = await self._runtime.list_containers(container_id=container_id)
-            return runtime_messages.listed_container(listed[0], error.message) if listed else None
-        return runtime_messages.container_record(status, sandbox_id)
+            return await self._from_list(container_id, error.message)
+        try:
+            return runtime_messages.container_record(status, sandbox_id)
+        except Exception as error:  # an error in one status must not keep the others from being read
+            log.exception("container %s: its entry in the list is used", container_id)
+            return await self._from_list(container_id, str(error))
+
+    async def _from_list(self, container_id: str, why: str) -> ContainerRecord | None:
+        """Read a container's entry in the runtime's list; None if it is gone. Raise CRIError."""
+        listed = await self._runtime.list_containers(container_id=container_id)
+        return runtime_messages.listed_container(listed[0], why) if listed else None
 
     async def sandbox(self, sandbox_id: str) -> SandboxRecord | None:
         """Read a sandbox; None if it is gone. Raise CRIError."""

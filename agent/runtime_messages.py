@@ -6,6 +6,7 @@ An image's author, a container and a runtime choose texts and groups in them, so
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 
 from agent.runtime_records import (
@@ -34,11 +35,11 @@ from cri.texts import NAME, shortened
 MOST_GROUPS = 1024
 """Further groups of a user that are kept. An image's /etc/group chooses them, and may have a user in any number of them."""
 
+_NUMBER = re.compile("-?[0-9]{1,19}")
 _STATES = {
     ContainerState.CONTAINER_CREATED: State.CREATED,
     ContainerState.CONTAINER_RUNNING: State.RUNNING,
     ContainerState.CONTAINER_EXITED: State.EXITED,
-    ContainerState.CONTAINER_UNKNOWN: State.UNKNOWN,
 }
 
 
@@ -50,8 +51,8 @@ def container_record(status: ContainerStatus, sandbox_id: str = "") -> Container
     return ContainerRecord(
         id=status.id,
         name=status.labels.get(CONTAINER_NAME, status.metadata.name),
-        state=_STATES[status.state],
-        restart_count=_number(annotations.get(RESTART_COUNT)) or status.metadata.attempt,
+        state=_state(status.state),
+        restart_count=_restart_count(annotations) or status.metadata.attempt,
         sandbox_id=sandbox_id,
         image=status.image.image,
         image_ref=status.image_ref,
@@ -73,8 +74,14 @@ def container_record(status: ContainerStatus, sandbox_id: str = "") -> Container
     )
 
 
+def _state(state: ContainerState) -> State:
+    """Return the state of a container, UNKNOWN for one that only a newer runtime has (upstream: ToKubeContainerState)."""
+    return _STATES.get(state, State.UNKNOWN)
+
+
 def _signal(number: int) -> str:
-    name = str(Signal.Name(number)) if number else ""
+    """Return the API's name of a signal, "" for one that is not set or that only a newer runtime has."""
+    name = str(Signal.Name(number)) if number and number in Signal.values() else ""
     return name.replace("PLUS", "+").replace("MINUS", "-")
 
 
@@ -93,13 +100,14 @@ def _shared(groups: tuple[int, ...]) -> tuple[int, ...]:
 
 def listed_container(container: Container, why: str) -> ContainerRecord:
     """Read a ListContainers entry, if the container's status cannot be read: how it ended is not known then."""
-    ended = _STATES[container.state] in (State.EXITED, State.UNKNOWN)
+    state = _state(container.state)
+    ended = state in (State.EXITED, State.UNKNOWN)
     created_at = container.created_at / 1e9
     return ContainerRecord(
         id=container.id,
         name=container.labels.get(CONTAINER_NAME, container.metadata.name),
-        state=_STATES[container.state],
-        restart_count=_number(container.annotations.get(RESTART_COUNT)) or container.metadata.attempt,
+        state=state,
+        restart_count=_restart_count(container.annotations) or container.metadata.attempt,
         sandbox_id=container.pod_sandbox_id,
         image=container.image.image,
         image_ref=container.image_ref,
@@ -116,7 +124,7 @@ def listed_container(container: Container, why: str) -> ContainerRecord:
 
 def listed_state(container: Container) -> State:
     """Read the state in a ListContainers answer."""
-    return _STATES[container.state]
+    return _state(container.state)
 
 
 def sandbox_record(status: PodSandboxStatus) -> SandboxRecord:
@@ -142,9 +150,16 @@ def listed_sandbox(sandbox: PodSandbox) -> SandboxRecord:
     )
 
 
+def _restart_count(annotations: Mapping[str, str]) -> int:
+    return max(_number(annotations.get(RESTART_COUNT)) or 0, 0)
+
+
 def _grace(annotations: Mapping[str, str]) -> int | None:
     return _number(annotations.get(POD_DELETION_GRACE)) or _number(annotations.get(POD_GRACE))
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.lstrip("-").isdecimal() and len(text) < 20 else None
+    """Read a number of 64 bits; None for any other text, which others may have passed to the runtime."""
+    if not text or not _NUMBER.fullmatch(text):
+        return None
+    return found if -(1 << 63) <= (found := int(text)) < 1 << 63 else None

@@ -36,6 +36,9 @@ _PATH_MAX, _PATH_USUAL = 4096, 256
 """The kernel's limit: a container whose message has a longer path cannot start; and the length up to which a path is an
 annotation however long the runtime's list is."""
 
+_OWN_PREFIXES = ("io.kubernetes.container.", "io.kubernetes.pod.")
+"""The agent's own annotations, which it reads back from the runtime: nobody else sets them, also if it has not."""
+
 
 def container_config(
     pod: core_v1.Pod,
@@ -81,9 +84,8 @@ def add_run_options(config: ContainerConfig, run_options: RunOptions) -> None:
     """Add what the node's managers give the container; its environment is in the configuration already."""
     config.mounts.extend(run_options.mounts)
     config.devices.extend(run_options.devices)
-    # The agent's own labels win: after a restart it reads them back from the runtime.
     config.annotations.update(
-        {key: text for key, text in run_options.annotations.items() if key not in config.annotations}
+        {key: text for key, text in run_options.annotations.items() if not key.startswith(_OWN_PREFIXES)}
     )
     config.CDI_devices.extend(CDIDevice(name=name) for name in run_options.cdi_devices)
     config.linux.resources.cpuset_cpus = run_options.cpus

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from agent import runtime_messages
 from agent.record_reads import RecordReads
 from agent.runtime import Runtime
 from agent.runtime_records import ContainerRecord, SandboxRecord, State
@@ -17,7 +18,7 @@ from cri.errors import (
     MessageTooLargeError,
     UnavailableError,
 )
-from cri.messages import Container, ContainerMetadata, ContainerState, PodSandbox, PodSandboxState
+from cri.messages import Container, ContainerMetadata, ContainerState, ContainerStatus, PodSandbox, PodSandboxState
 from cri.runtime_service import RuntimeService
 
 TOO_LARGE = MessageTooLargeError("trying to send message larger than max", code="RESOURCE_EXHAUSTED")
@@ -123,3 +124,25 @@ async def test_a_status_that_is_too_large_is_not_read_again_until_the_state_chan
     service.state = ContainerState.CONTAINER_EXITED
     found = (await runtime.pods({"u": runtime_before}))["u"].runtime.containers[0]
     assert (found.state, found.exit_code) == (State.EXITED, 137)
+
+
+async def test_a_status_that_cannot_be_converted_keeps_no_other_from_being_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Readable(Unreadable):
+        async def container_status(self, _: str, **__: Any) -> Any:
+            return ContainerStatus(id=_, labels=LABELS)
+
+        async def list_containers(self, container_id: str = "", **_: Any) -> list[Container]:
+            return [Container(id=name, labels=LABELS) for name in ("a", "b") if container_id in ("", name)]
+
+    def convert(status: ContainerStatus, sandbox_id: str = "") -> ContainerRecord:
+        if status.id == "a":
+            raise ValueError("a bug")
+        return container_record(status, sandbox_id)
+
+    container_record = runtime_messages.container_record
+    monkeypatch.setattr(runtime_messages, "container_record", convert)
+    found = await runtime_of(Readable(UNKNOWN)).pods()
+    assert sorted(record.id for record in found["u"].runtime.containers) == ["a", "b"]
+    assert "a bug" in caplog.text

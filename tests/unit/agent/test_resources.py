@@ -222,12 +222,13 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         configure.build(parse(HEAD + "singleProcessOOMKill: false")[0], Flags())
 
 
-def test_a_device_plugin_does_not_overwrite_the_agents_own_annotations() -> None:
-    config = ContainerConfig(annotations={"io.kubernetes.container.restartCount": "3"})
-    add_run_options(
-        config, RunOptions(annotations={"io.kubernetes.container.restartCount": "0", "vendor.example/slot": "1"})
-    )
-    assert dict(config.annotations) == {"io.kubernetes.container.restartCount": "3", "vendor.example/slot": "1"}
+def test_a_device_plugin_sets_none_of_the_annotations_that_the_agent_reads() -> None:
+    own = {"io.kubernetes.container.restartCount": "3"}
+    config = ContainerConfig(annotations=own)
+    others = {"vendor.example/slot": "1", "io.kubernetes.cri-o.Devices": "/dev/null"}
+    read = ("container.restartCount", "container.terminationMessagePath", "pod.deletionGracePeriod")
+    add_run_options(config, RunOptions(annotations={**{f"io.kubernetes.{name}": "0" for name in read}, **others}))
+    assert dict(config.annotations) == {**own, **others}
 
 
 _NAMES = st.sampled_from(["cpu", "memory", "example.com/gpu"])

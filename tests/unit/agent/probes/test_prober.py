@@ -91,7 +91,9 @@ async def test_the_initial_delay_counts_from_the_containers_start() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"initial_delay_seconds": 2**31 - 1}, {"period_seconds": 2**31 - 1}])
-async def test_nothing_is_kept_of_a_pod_that_is_gone_until_its_next_probe_would_be_due(settings: dict[str, int]) -> None:
+async def test_nothing_is_kept_of_a_pod_that_is_gone_until_its_next_probe_would_be_due(
+    settings: dict[str, int],
+) -> None:
     async with running() as world:
         await world.clock.advance(100)
         pod = world.sync(core_v1.Container(name="main", liveness_probe=_probe(**settings)))
