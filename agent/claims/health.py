@@ -24,15 +24,18 @@ class ClaimHealth:
         self._claims, self._known, self._pod_claims, self._now = claims, known, pod_claims, now
         self._read: dict[str, _Devices] = {}
 
-    def of(self, container: core_v1.Container) -> list[core_v1.ResourceStatus]:
-        """Return the health of a container's claimed devices."""
+    def of(self, container: core_v1.Container, most: int) -> list[core_v1.ResourceStatus]:
+        """Return the health of a container's claimed devices, of the first `most`."""
         found = []
         for used in container.resources.claims if container.resources else ():
+            if most <= 0:
+                break
             try:
                 name = self._pod_claims.name(used.name)
             except DynamicResourceError:
                 continue
-            resources = self._devices(name).of(used.request or "") if name is not None else []
+            resources = self._devices(name).of(used.request or "")[:most] if name is not None else []
+            most -= len(resources)
             if resources:
                 what = f"claim:{used.name}" + (f"/{used.request}" if used.request else "")
                 found.append(core_v1.ResourceStatus(name=what, resources=resources))
