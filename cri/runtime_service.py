@@ -38,6 +38,9 @@ from cri.messages import (
 )
 
 R = TypeVar("R", bound=Message)
+LONGEST_SECONDS = 10 * 365 * 24 * 3600
+"""Longest timeout in a request. A pod may have a grace period of 2^63 - 1 seconds, and gRPC's deadlines are nanoseconds since
+1970 in 64 bits: a later one counts as past."""
 
 
 class RuntimeService:
@@ -131,9 +134,10 @@ class RuntimeService:
 
     async def stop_container(self, container_id: str, grace_seconds: int) -> None:
         """Signal the container and kill it after the grace period; return when it is dead. Idempotent."""
-        request = api.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
+        seconds = min(grace_seconds, LONGEST_SECONDS)
+        request = api.StopContainerRequest(container_id=container_id, timeout=seconds)
         with contextlib.suppress(errors.NotFoundError):
-            await self._call("StopContainer", request, api.StopContainerResponse, self._timeout + grace_seconds)
+            await self._call("StopContainer", request, api.StopContainerResponse, self._timeout + seconds)
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container; idempotent."""
@@ -188,8 +192,9 @@ class RuntimeService:
 
     async def checkpoint_container(self, container_id: str, location: str, timeout_seconds: int = 0) -> None:
         """Write a running container's state to the archive at location."""
-        request = api.CheckpointContainerRequest(container_id=container_id, location=location, timeout=timeout_seconds)
-        deadline = self._timeout + timeout_seconds
+        seconds = min(timeout_seconds, LONGEST_SECONDS)
+        request = api.CheckpointContainerRequest(container_id=container_id, location=location, timeout=seconds)
+        deadline = self._timeout + seconds
         await self._call("CheckpointContainer", request, api.CheckpointContainerResponse, deadline)
 
     async def exec_sync(
@@ -206,8 +211,9 @@ class RuntimeService:
         The output is received inside `turn`, which is entered after the command's end: a runtime sends up to 16 MiB. `most`:
         bytes that are returned of either stream.
         """
-        request = api.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_seconds)
-        deadline = self._timeout + timeout_seconds if timeout_seconds else None
+        seconds = min(timeout_seconds, LONGEST_SECONDS)
+        request = api.ExecSyncRequest(container_id=container_id, cmd=command, timeout=seconds)
+        deadline = self._timeout + seconds if seconds else None
 
         def shorten(answer: ExecSyncResponse) -> ExecSyncResponse:
             if most is None or len(answer.stdout) + len(answer.stderr) <= most:

@@ -34,6 +34,18 @@ async def test_a_pod_that_is_being_terminated_takes_room_until_it_is_gone(node: 
     await node.delete("leaving", grace=0)
 
 
+@pytest.mark.parametrize("grace", [8_000_000_000, 2**63 - 1])
+async def test_a_container_is_asked_to_stop_however_long_its_grace_period_is(
+    node: Any, runtime: Any, grace: int
+) -> None:
+    script = container("trap 'exit 0' TERM; cat")
+    await create(node, "long", script, terminationGracePeriodSeconds=grace)
+    await node.ready("long")
+    await node.delete("long")
+    await node.gone("long")
+    assert calls(runtime, "StopContainer")[0].timeout > LONG
+
+
 class Unmounting:
     """Fails to remove the volumes of pods as long as there is an error."""
 
