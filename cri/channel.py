@@ -27,6 +27,12 @@ from cri import errors
 MESSAGE_BYTES = 16 << 20  # upstream's limit in both directions; ExecSync answers come close to it
 LIST_BYTES = 2 * MESSAGE_BYTES
 """Largest answer that a channel of lists receives; containerd sends more than 16 MiB only if its configuration says so."""
+PLUGIN_BYTES = 4 << 20
+"""Largest message of a plugin: gRPC's default, which upstream has."""
+PLUGIN_DEVICES = 10_000
+"""Devices in a message of a plugin that count. Longer lists would hold the event loop while they are compared."""
+PLUGIN_SECONDS = 1.0
+"""Seconds after which the next message of a plugin about its devices is read."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -47,6 +53,7 @@ TURN_SECONDS = 10.0
 FIXED_WINDOW = [("grpc.http2.bdp_probe", 0)]
 """Options of a channel whose streams have a window of 64 KiB until their messages are read: gRPC estimates no larger one."""
 
+OF_PLUGINS = [("grpc.max_receive_message_length", PLUGIN_BYTES)]
 LARGE_LISTS = [("grpc.max_receive_message_length", LIST_BYTES)]
 
 R = TypeVar("R", bound=Message)

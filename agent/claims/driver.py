@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -11,7 +12,7 @@ from agent.claims import messages as m
 from agent.claims.checkpoint import ClaimDevice, ClaimInfo
 from agent.claims.device_health import DEFAULT_SECONDS, HEALTHY, UNHEALTHY, UNKNOWN, Health
 from agent.managers.errors import DynamicResourceError
-from cri.channel import Channel
+from cri.channel import OF_PLUGINS, PLUGIN_DEVICES, Channel
 from cri.errors import CRIError, UnimplementedError
 from cri.texts import NAME, shortened
 
@@ -24,7 +25,7 @@ class DRAClient:
 
     def __init__(self, name: str, endpoint: str, version: str) -> None:
         self.name, self.endpoint, self._version = name, endpoint, version
-        self._channel = Channel(endpoint)
+        self._channel = Channel(endpoint, options=OF_PLUGINS)
         self._package = f"k8s.io.kubelet.pkg.apis.dra.{version}"
 
     async def _call(self, rpc: str, request: Message, answer: type[R]) -> R:
@@ -64,7 +65,7 @@ class DRAClient:
         self._check("NodeUnprepareResources", claims, {uid: one.error for uid, one in answer.claims.items()})
 
     async def watch_health(self, version: str) -> AsyncIterator[list[Health]]:
-        """Yield the driver's reports on its devices' health, until it goes away. Raise CRIError."""
+        """Yield the driver's reports on the health of its first PLUGIN_DEVICES devices, until it goes away. Raise CRIError."""
         path = f"/{version}.DRAResourceHealth/NodeWatchResources"
         names = {m.HealthStatus.HEALTHY: HEALTHY, m.HealthStatus.UNHEALTHY: UNHEALTHY}
         async for answer in self._channel.stream(
@@ -79,7 +80,7 @@ class DRAClient:
                     float(found.last_updated_time),
                     max(found.health_check_timeout_seconds, 0) or DEFAULT_SECONDS,
                 )
-                for found in answer.devices
+                for found in islice(answer.devices, PLUGIN_DEVICES)
             ]
 
     def _check(self, rpc: str, claims: Sequence[ClaimInfo], errors: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from agent.claims.device_health import DeviceHealthCache
 from agent.managers.errors import DynamicResourceError
 from agent.plugins.handler import DRA, PluginError
+from cri.channel import PLUGIN_SECONDS
 from cri.errors import CRIError
 from kube import cancellation
 from kube.client import Client
@@ -149,6 +150,7 @@ class DRADrivers:
     async def _watch(self, driver: DRAClient, version: str) -> None:
         async for found in driver.watch_health(version):
             self.health.update(driver.name, found)
+            await self._clock.sleep(PLUGIN_SECONDS)
 
     async def _wipe(self, name: str, after: float) -> None:
         """Delete the node's slices, of one driver or of all; tries until the API server answers."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from agent.csi.messages import Ability, VolumeCapability, api
-from cri.channel import Channel
+from cri.channel import OF_PLUGINS, Channel
 
 CALL_SECONDS = 120.0
 R = TypeVar("R", bound=Message)
@@ -19,7 +19,7 @@ class CSIClient:
 
     def __init__(self, name: str, endpoint: str) -> None:
         self.name, self.endpoint = name, endpoint
-        self._channel = Channel(endpoint)
+        self._channel = Channel(endpoint, options=OF_PLUGINS)
         self._abilities: frozenset[int] | None = None
 
     async def info(self) -> api.NodeGetInfoResponse:

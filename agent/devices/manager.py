@@ -22,6 +22,7 @@ from agent.devices.pool import Pool
 from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.errors import AdmissionError
 from agent.managers.hints import Hint, Hints
+from cri.channel import PLUGIN_SECONDS
 from cri.errors import CRIError
 from kube.api import core_v1
 from kube.clock import Clock
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MOST_RESOURCES = 256
+"""Resources of plugins: the node's status has each, also those that were removed."""
 GONE_SECONDS = 300.0
 """Time that a plugin may be away before its resource is removed from the node."""
 
@@ -76,6 +79,7 @@ class DeviceManager:
                     pool.devices = devices
                     self._changed()
                     await self.checkpoint.try_save()
+                await self._clock.sleep(PLUGIN_SECONDS)
         except CRIError as error:
             log.info("device plugin of %s: %s", resource, error)
         finally:
@@ -226,6 +230,11 @@ class DeviceManager:
     def plugin(self, resource: str) -> Plugin | None:
         """Return the plugin of a resource."""
         return self._plugins.get(resource)
+
+    def has_room_for(self, resource: str) -> bool:
+        """Return whether a resource is the node's, or was, or may be added."""
+        known = {*self._pools, *self.removed}
+        return resource in known or len(known) < MOST_RESOURCES
 
     def health(self, resource: str, device: str) -> str:
         """Return Healthy, Unhealthy or Unknown for a pod's status."""

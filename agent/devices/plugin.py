@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from agent.devices import messages as m
 from agent.devices.pool import Device
-from cri.channel import Channel
+from agent.list_budget import pair_bytes
+from cri.channel import OF_PLUGINS, PLUGIN_DEVICES, Channel
 from cri.errors import CRIError
 from cri.texts import shortened
 
+log = logging.getLogger(__name__)
+
 _SERVICE = "/v1beta1.DevicePlugin"
 DIAL_SECONDS, CALL_SECONDS = 10.0, 120.0
+MOST_NODES = 64
+"""NUMA nodes with lower IDs count, as in upstream's bit masks."""
+LARGEST_RESPONSE, LARGEST_ANNOTATIONS = 256 << 10, 64 << 10
+"""Bytes of a response for a container's devices, which the checkpoint has, and of its annotations, which the runtime lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class Plugin:
     def __init__(self, resource: str, socket: Path, options: Options | None = None) -> None:
         self.resource, self.socket = resource, socket
         self.options = options or Options()
-        self._channel = Channel(str(socket))
+        self._channel = Channel(str(socket), options=OF_PLUGINS)
 
     async def ready(self) -> None:
         """Wait until the plugin listens. Raise TimeoutError."""
@@ -50,10 +59,9 @@ class Plugin:
         async for answer in self._channel.stream(
             f"{_SERVICE}/ListAndWatch", m.Empty(), m.ListAndWatchResponse, deadline=None
         ):
-            yield {
-                found.ID: Device(found.health == "Healthy", tuple(sorted({node.ID for node in found.topology.nodes})))
-                for found in answer.devices
-            }
+            if len(answer.devices) > PLUGIN_DEVICES:
+                log.warning("%s: %d devices, the first %d count", self.resource, len(answer.devices), PLUGIN_DEVICES)
+            yield {found.ID: _device(found) for found in islice(answer.devices, PLUGIN_DEVICES)}
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         """Request the preferred ones of the available devices; `must` are always included. Raise CRIError."""
@@ -75,7 +83,11 @@ class Plugin:
         answer = await self._channel.unary(f"{_SERVICE}/Allocate", request, m.AllocateResponse, CALL_SECONDS)
         if not answer.container_responses:
             raise CRIError(shortened(f"no containers in allocation response {answer}".strip()))
-        return answer.container_responses[0].SerializeToString()
+        response = answer.container_responses[0]
+        _check_size("response", response.ByteSize(), LARGEST_RESPONSE)
+        annotations = sum(pair_bytes(key, text) for key, text in response.annotations.items())
+        _check_size("annotations of the response", annotations, LARGEST_ANNOTATIONS)
+        return response.SerializeToString()
 
     async def pre_start(self, ids: Sequence[str]) -> None:
         """Call PreStartContainer for a container with these devices. Raise CRIError."""
@@ -85,3 +97,14 @@ class Plugin:
     async def close(self) -> None:
         """End the connection."""
         await self._channel.close()
+
+
+def _device(found: m.Device) -> Device:
+    nodes = {node.ID for node in islice(found.topology.nodes, MOST_NODES) if 0 <= node.ID < MOST_NODES}
+    return Device(found.health == "Healthy", tuple(sorted(nodes)))
+
+
+def _check_size(what: str, size: int, most: int) -> None:
+    """Raise CRIError if something is too large."""
+    if size > most:
+        raise CRIError(f"{what} of {size} bytes, {most} bytes are allowed")

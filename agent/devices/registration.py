@@ -18,19 +18,22 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from agent.devices.checkpoint import FILE
+from agent.devices.manager import MOST_RESOURCES, DeviceManager
 from agent.plugins.handler import DEVICE, PluginError
 from agent.unix_server import UnixServer
 from cri.errors import CRIError
+from cri.texts import NAME, shortened
 from kube import cancellation
 
 if TYPE_CHECKING:
-    from agent.devices.manager import DeviceManager
     from agent.devices.plugin import Plugin
 
 log = logging.getLogger(__name__)
 
 VERSION = "v1beta1"
 SOCKET = "kubelet.sock"
+_LONGEST_DOMAIN, _LONGEST_NAME = 253 - len("requests."), 63
+"""Characters before and after the slash: with that prefix, quotas have the name (IsExtendedResourceName)."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
@@ -81,8 +84,12 @@ class DevicePluginRegistration:
                 f'requested API version "{versions[0] if versions else ""}" is not supported by kubelet. '
                 f'Supported versions are ["{VERSION}"]'
             )
-        if not _NAME.fullmatch(resource) or "kubernetes.io" in resource.partition("/")[0]:
-            raise PluginError(f'the ResourceName "{resource}" is invalid')
+        domain, _, name = resource.partition("/")
+        too_long = len(domain) > _LONGEST_DOMAIN or len(name) > _LONGEST_NAME
+        if too_long or not _NAME.fullmatch(resource) or "kubernetes.io" in domain:
+            raise PluginError(f'the ResourceName "{shortened(resource, NAME)}" is invalid')
+        if not self._devices.has_room_for(resource):
+            raise PluginError(f"too many resources of device plugins: {MOST_RESOURCES} are allowed")
 
     async def take(self, resource: str, socket: Path, options: object | None) -> None:
         """Use a plugin instead of the one that served the resource before. Raise PluginError."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.plugins.handler import PluginError
 from agent.plugins.messages import InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse
-from cri.channel import Channel
+from cri.channel import OF_PLUGINS, Channel
 from cri.errors import CRIError
 
 _SERVICE = "/pluginregistration.Registration"
@@ -18,7 +18,7 @@ class PluginClient:
     """A plugin's registration socket."""
 
     def __init__(self, socket: Path) -> None:
-        self._socket, self._channel = socket, Channel(str(socket))
+        self._socket, self._channel = socket, Channel(str(socket), options=OF_PLUGINS)
 
     async def info(self) -> PluginInfo:
         """Call GetInfo, waiting for the plugin to listen. Raise PluginError."""
