@@ -20,7 +20,7 @@ from kube.errors import StatusError
 if TYPE_CHECKING:
     from agent.csi.driver import CSIClient
 
-_VERSION = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?(?:-.*)?")
+_VERSION = re.compile(r"v?([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?(?:-.*)?")
 
 
 class CSIDrivers:

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 _EVENTS = inotify.CREATE | inotify.DELETE | inotify.MOVED_FROM | inotify.MOVED_TO
 LOOK_SECONDS = 60.0
 """Maximum interval in seconds between two scans of the folder, also without an event."""
+MOST_DEPTH, MOST_FOLDERS = 8, 256
+"""Folders below the registry's that are searched: plugins create them, and each has a watch of inotify."""
 FIRST_RETRY, LAST_RETRY = 0.5, 122.0
 
 _Identity = tuple[int, int]
@@ -169,18 +171,25 @@ async def _introduce(handler: PluginHandler, name: str, endpoint: str, versions:
 
 
 def _scan(folder: Path, watch: Callable[[Path], None]) -> dict[Path, _Identity]:
-    """List the sockets in a folder and below, having each folder watched before it is read."""
+    """List the sockets in a folder and below, upper folders first, having each folder watched before it is read."""
     found: dict[Path, _Identity] = {}
-    with contextlib.suppress(OSError):  # a folder that went meanwhile
-        watch(folder)
-        for entry in os.scandir(folder):
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                found |= _scan(Path(entry.path), watch)
-                continue
-            with contextlib.suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISSOCK(status.st_mode):
-                    found[Path(entry.path)] = (status.st_ino, status.st_mtime_ns)
+    folders, left_out = [(folder, 0)], 0
+    for path, depth in folders:
+        with contextlib.suppress(OSError):  # a folder that went meanwhile
+            watch(path)
+            for entry in os.scandir(path):
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < MOST_DEPTH and len(folders) < MOST_FOLDERS:
+                        folders.append((Path(entry.path), depth + 1))
+                    else:
+                        left_out += 1
+                    continue
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISSOCK(status.st_mode):
+                        found[Path(entry.path)] = (status.st_ino, status.st_mtime_ns)
+    if left_out:
+        log.warning("not all folders below %s are searched for plugins: %d are left out", folder, left_out)
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -11,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from agent.plugins.handler import CSI, DEVICE, PluginError
-from agent.plugins.registry import PluginRegistry
+from agent.files import walk
+from agent.plugins import registry as plugin_registry
+from agent.plugins.registry import MOST_DEPTH, MOST_FOLDERS, PluginRegistry
 from tests.support.plugins import RegistrationSocket
 
 
@@ -111,6 +115,47 @@ async def test_a_refused_plugin_hears_why_and_is_tried_again(folder: Path) -> No
             == "RegisterPlugin error -- plugin registration failed with err: not now"
         )
         assert await plugin.registration_errors.get() == ""
+
+
+def nested(folder: Path, depth: int) -> None:
+    """Make folders inside each other, also deeper than a path may be long."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("n", dir_fd=descriptor)
+        inner = os.open("n", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+
+
+async def test_folders_inside_each_other_keep_no_plugin_from_being_registered(folder: Path) -> None:
+    nested(folder, 1500)
+    handler = Handler()
+    try:
+        async with running(folder, handler), RegistrationSocket(folder / "a.sock", CSI, "a"):
+            assert (await handler.calls.get())[1] == "a"
+    finally:
+        walk.remove(folder / "n")
+
+
+def test_a_limited_number_of_folders_is_read_the_upper_ones_first(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deep = folder
+    for name in "abcdefghij"[: MOST_DEPTH + 1]:
+        deep = deep / name
+        deep.mkdir()
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(deep / "s"))
+    watched = list[Path]()
+    found = plugin_registry._scan(folder, watched.append)
+    assert sorted(len(path.relative_to(folder).parts) - 1 for path in found) == list(range(1, MOST_DEPTH + 1))
+    for number in range(MOST_FOLDERS):
+        (folder / f"x{number}").mkdir()
+    watched.clear()
+    plugin_registry._scan(folder, watched.append)
+    assert len(watched) == MOST_FOLDERS and watched[0] == folder
+    assert "not all folders" in caplog.text
 
 
 async def test_hidden_files_and_what_is_no_socket_are_left_alone(folder: Path) -> None:
