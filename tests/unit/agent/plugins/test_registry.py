@@ -7,14 +7,14 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from agent.plugins.handler import CSI, DEVICE, PluginError
 from agent.files import walk
 from agent.plugins import registry as plugin_registry
+from agent.plugins.handler import CSI, DEVICE, PluginError
 from agent.plugins.registry import MOST_DEPTH, MOST_FOLDERS, PluginRegistry
 from tests.support.plugins import RegistrationSocket
 
@@ -42,7 +42,7 @@ class Handler:
 
 
 @pytest.fixture
-def folder() -> Path:
+def folder() -> Iterator[Path]:
     # Sockets' paths are at most 107 bytes long, pytest's own folders are not short.
     with tempfile.TemporaryDirectory(prefix="reg-") as name:
         yield Path(name)
