@@ -41,22 +41,32 @@ async def test_a_pod_that_holds_the_loop_is_stopped_and_others_start(
         await node.ready("beside")
 
 
-async def test_nothing_is_kept_of_the_containers_of_a_pod_that_is_gone(
-    node: NodeUnderTest, caplog: pytest.LogCaptureFixture
+_TRUE = {"exec": {"command": ["true"]}}
+_PODS = {
+    "plain": container(name="only-here"),
+    "probes": container(name="only-here", livenessProbe={**_TRUE, "initialDelaySeconds": 10**8}, readinessProbe=_TRUE),
+    "crash loop": container("exit 1", name="only-here"),
+    "hook": container(name="only-here", lifecycle={"postStart": {"exec": {"command": ["sh", "-c", "sleep 100"]}}}),
+}
+
+
+@pytest.mark.parametrize("kind", _PODS)
+async def test_nothing_is_kept_of_the_spec_of_a_pod_that_is_gone(
+    node: NodeUnderTest, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     caplog.set_level(logging.CRITICAL, "agent")  # pytest keeps the records, and those of errors have their frames
 
-    def indexed() -> bool:
+    async def indexed() -> bool:
+        gc.collect()
         return any("only-here" in index.named for index in tuple(container_index._indices.values()))
 
-    await create(node, "short", container(name="only-here"))
-    await node.ready("short")
-    assert indexed()
+    await create(node, "short", _PODS[kind])
+    await eventually(indexed, "its containers are looked up")
+    await node.wait("short", lambda pod: bool(pod.status.container_statuses and pod.status.pod_ip))
     await node.delete("short", 0)
     await node.gone("short")
 
     async def forgotten() -> bool:
-        gc.collect()
-        return not indexed()
+        return not await indexed()
 
-    await eventually(forgotten, "the index of its containers is kept")
+    await eventually(forgotten, "its spec is kept")
