@@ -130,6 +130,6 @@ class CSINodes:
 def _ids(node: core_v1.Node) -> dict[str, str]:
     try:
         found = json.loads(node.metadata.annotations.get(NODE_ID, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}

@@ -54,11 +54,16 @@ def resolve(names: Sequence[str], folders: Iterable[Path] = FOLDERS) -> RunOptio
             if id(edits) in seen:
                 continue  # a specification's own edits, once for all of its devices
             seen.add(id(edits))
+            if not isinstance(edits, dict):
+                raise CDIError(f"CDI device {name}: its edits are no object")
             if edits.get("hooks"):
                 raise CDIError(f"CDI device {name} needs hooks, which cannot be passed to this container runtime")
-            env.update(text.partition("=")[::2] for text in edits.get("env") or ())
-            mounts += [_mount(mount) for mount in edits.get("mounts") or ()]
-            devices += [_device(node) for node in edits.get("deviceNodes") or ()]
+            try:
+                env.update(text.partition("=")[::2] for text in edits.get("env") or ())
+                mounts += [_mount(mount) for mount in edits.get("mounts") or ()]
+                devices += [_device(node) for node in edits.get("deviceNodes") or ()]
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise CDIError(f"CDI device {name}: {error!r}") from error
     return RunOptions(env=env, mounts=mounts, devices=devices)
 
 
@@ -72,7 +77,7 @@ def _devices(folders: Iterable[Path]) -> dict[str, list[Mapping[str, Any]]]:
                 common = spec.get("containerEdits") or {}
                 for device in spec["devices"]:
                     found[f"{spec['kind']}={device['name']}"] = [common, device.get("containerEdits") or {}]
-            except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+            except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
                 raise CDIError(f"CDI specification {file}: {error}") from error
     return found
 

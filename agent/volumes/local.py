@@ -23,8 +23,8 @@ class LocalVolumes:
 
     def __init__(self, pods_dir: Path, provisioned: LocalPathVolumes, expansion: Expansion | None = None) -> None:
         self._pods_dir, self._provisioned, self._expansion = pods_dir, provisioned, expansion
-        self._given: set[tuple[str, str]] = set()
-        """Pod and volume whose ownership is set."""
+        self._given: dict[str, set[str]] = {}
+        """By pod UID: volumes whose ownership is set. Threads add to it while pods are forgotten."""
 
     async def set_up(self, pod: core_v1.Pod, bound: BoundClaim, *, read_only: bool) -> MountedVolume:
         """Return the folder or device of a volume, which is expanded if necessary. Raise VolumeError."""
@@ -77,7 +77,7 @@ class LocalVolumes:
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
-        self._given = {(pod, name) for pod, name in self._given if pod != uid}
+        self._given.pop(uid, None)
 
     def _kind(self, path: Path) -> int:
         """Return the mode of what is at a path. Raise VolumeError."""
@@ -113,14 +113,14 @@ class LocalVolumes:
     def _give(self, pod: core_v1.Pod, name: str, path: Path) -> None:
         """Give the files to the pod's group, once in this agent's life."""
         security, uid = pod.spec.security_context, pod.metadata.uid or ""
-        if security is None or security.fs_group is None or (uid, name) in self._given:
+        if security is None or security.fs_group is None or name in self._given.get(uid, ()):
             return
         once = security.fs_group_change_policy == "OnRootMismatch"
         try:
             ownership.set_ownership(path, security.fs_group, only_if_root_differs=once)
         except OSError as error:
             raise VolumeError(f"{error.strerror}: {error.filename}") from error
-        self._given.add((uid, name))
+        self._given.setdefault(uid, set()).add(name)
 
     def _link(self, uid: str, name: str, device: Path) -> Path:
         """Link a device where pods' devices are, so that it is known what a pod has."""

@@ -67,3 +67,11 @@ async def test_another_topology_is_refused_at_registration_only() -> None:
         await node.csi.add("a", "id-a", {"topology/rack": "r2"}, 7)
     await node.csi.update("a", "id-a", {"topology/rack": "r2"}, 7)
     assert node.drivers == [("a", 7)]
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "[" * 100_000, "1" * 5000])
+async def test_an_annotation_of_another_form_keeps_no_driver_from_being_registered(text: str) -> None:
+    node = Node()
+    node.put(msgspec.convert({"metadata": {"name": "node", "annotations": {NODE_ID: text}}}, core_v1.Node))
+    await node.csi.add("a", "id-a", {}, 0)
+    assert node.ids == {"a": "id-a"}

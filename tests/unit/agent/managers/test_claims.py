@@ -125,3 +125,22 @@ def test_a_specification_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("[]")
     with pytest.raises(cdi.CDIError, match=r"CDI specification .*bad\.json"):
         cdi.resolve(["vendor.com/gpu=a"], [tmp_path])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5000,
+        b"\xff",
+        '{"kind": "vendor.com/gpu", "devices": [{"name": "a", "containerEdits": [1]}]}',
+        '{"kind": "vendor.com/gpu", "devices": [{"name": "a", "containerEdits": {"mounts": [{}]}}]}',
+        '{"kind": "vendor.com/gpu", "devices": [{"name": "a", "containerEdits": {"mounts": [1]}}]}',
+        '{"kind": "vendor.com/gpu", "devices": [{"name": "a", "containerEdits": {"env": [1]}}]}',
+        '{"kind": "vendor.com/gpu", "devices": [{"name": "a", "containerEdits": {"deviceNodes": [{"path": 1}]}}]}',
+    ],
+)
+def test_a_specification_of_another_form_is_an_error_of_the_device(tmp_path: Path, text: str | bytes) -> None:
+    """Drivers write these files."""
+    (tmp_path / "bad.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(cdi.CDIError):
+        cdi.resolve(["vendor.com/gpu=a"], [tmp_path])
