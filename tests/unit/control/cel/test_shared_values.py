@@ -217,4 +217,7 @@ def test_an_unknown_time_zone_is_looked_for_once(monkeypatch: pytest.MonkeyPatch
     program = compile("[1, 2, 3].all(v, timestamp('2020-01-01T00:00:00Z').getHours('No/Where') == 1)", SETS)
     with pytest.raises(EvaluationError, match="unknown time zone No/Where"):
         program.evaluate({})
+    long = compile("timestamp('2020-01-01T00:00:00Z').getHours('" + "a/" * 1000 + "') == 1", SETS)
+    with pytest.raises(EvaluationError, match="unknown time zone a/a/"):
+        long.evaluate({})
     assert looked_for == ["No/Where"]
