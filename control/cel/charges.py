@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from control.cel.patterns import search_cost
 from control.cel.values import size_of
 
 Charge = Callable[..., int]
@@ -28,7 +29,9 @@ def _traversal(*values: Any) -> int:
 
 
 def _pattern(a: Any, b: Any, *_: Any) -> int:
-    return max(1, _tenth(1 + size_of(a)) * math.ceil(size_of(b) * 0.25))
+    """Charge as cel-go, or by what the pattern compiles to where that is much longer than itself."""
+    cost = max(1, _tenth(1 + size_of(a)) * math.ceil(size_of(b) * 0.25))
+    return max(cost, search_cost(b, a)) if type(a) is type(b) is str else cost
 
 
 def _product(a: Any, b: Any) -> int:
