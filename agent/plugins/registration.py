@@ -9,6 +9,7 @@ from agent.plugins.handler import PluginError
 from agent.plugins.messages import InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse
 from cri.channel import OF_PLUGINS, Channel
 from cri.errors import CRIError
+from cri.texts import shortened
 
 _SERVICE = "/pluginregistration.Registration"
 DIAL_SECONDS, CALL_SECONDS = 10.0, 10.0
@@ -34,8 +35,8 @@ class PluginClient:
             ) from error
 
     async def notify(self, problem: str) -> None:
-        """Notify the plugin that it is registered, or of the error. Raise PluginError."""
-        status = RegistrationStatus(plugin_registered=not problem, error=problem)
+        """Notify the plugin that it is registered, or of the error, of which it gets the beginning. Raise PluginError."""
+        status = RegistrationStatus(plugin_registered=not problem, error=shortened(problem))
         path = f"{_SERVICE}/NotifyRegistrationStatus"
         try:
             await self._channel.unary(path, status, RegistrationStatusResponse, CALL_SECONDS)

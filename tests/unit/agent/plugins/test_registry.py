@@ -16,6 +16,7 @@ from agent.files import walk
 from agent.plugins import registry as plugin_registry
 from agent.plugins.handler import CSI, DEVICE, PluginError
 from agent.plugins.registry import MOST_DEPTH, MOST_FOLDERS, PluginRegistry
+from cri.texts import MESSAGE
 from tests.support.plugins import RegistrationSocket
 
 
@@ -115,6 +116,15 @@ async def test_a_refused_plugin_hears_why_and_is_tried_again(folder: Path) -> No
             == "RegisterPlugin error -- plugin registration failed with err: not now"
         )
         assert await plugin.registration_errors.get() == ""
+
+
+async def test_of_a_long_error_a_plugin_gets_the_beginning(folder: Path) -> None:
+    """It may repeat what the plugin sent, of up to 4 MiB."""
+    handler = Handler()
+    handler.invalid = "versions " * 500_000
+    async with running(folder, handler), RegistrationSocket(folder / "a.sock", CSI, "a") as plugin:
+        text = await plugin.registration_errors.get()
+        assert len(text) == MESSAGE and "validation failed with err: versions" in text
 
 
 def nested(folder: Path, depth: int) -> None:
