@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from control.cel.values import size_of
+from control.cel.patterns import search_cost
+from control.cel.values import URL, size_of
 
 Charge = Callable[..., int]
 
@@ -28,7 +29,9 @@ def _traversal(*values: Any) -> int:
 
 
 def _pattern(a: Any, b: Any, *_: Any) -> int:
-    return max(1, _tenth(1 + size_of(a)) * math.ceil(size_of(b) * 0.25))
+    """Charge as cel-go, or by what the pattern compiles to where that is much longer than itself."""
+    cost = max(1, _tenth(1 + size_of(a)) * math.ceil(size_of(b) * 0.25))
+    return max(cost, search_cost(b, a)) if type(a) is type(b) is str else cost
 
 
 def _product(a: Any, b: Any) -> int:
@@ -40,6 +43,11 @@ def _replaced(a: Any, old: Any, new: Any, *_: Any) -> int:
     if type(a) is not str or type(old) is not str:
         return 1
     return max(1, _tenth(len(a) + a.count(old) * size_of(new)))
+
+
+def _url_part(part: str) -> Charge:
+    """Charge what is decoded of a URL, where that is more than a few characters; cel-go charges 1."""
+    return lambda a: 1 + max(0, len(getattr(a, part)) - 16) // 2 if type(a) is URL else 1
 
 
 def _joined(a: Any, separator: Any = "") -> int:
@@ -63,6 +71,8 @@ CHARGES: dict[str, Charge] = {
     "matches": _pattern,
     "find": _pattern,
     "findAll": _pattern,
+    "getEscapedPath": _url_part("path"),
+    "getQuery": _url_part("query"),
     "sets.contains": _product,
     "sets.equivalent": _product,
     "sets.intersects": _product,

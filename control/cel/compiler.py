@@ -18,7 +18,7 @@ from control.cel.functions import WITH_FRAME
 from control.cel.loops import LOOPS
 from control.cel.syntax import Bind, Call, Ident, Literal, Loop, MakeList, MakeMap, Node, Select
 from control.cel.unique import on_unique, unique
-from control.cel.values import NONE, Optional, TypeValue
+from control.cel.values import NONE, Optional, TypeValue, shown
 
 Function = Callable[..., Any]
 
@@ -195,7 +195,7 @@ class _Compiler:
                         continue
                     held = held.value
                 if name in found:
-                    raise EvaluationError(f"insert failed: key {name} already exists")
+                    raise EvaluationError(f"insert failed: key {shown(name)} already exists")
                 found[name] = held
             return found
 

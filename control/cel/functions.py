@@ -21,6 +21,7 @@ from control.cel.values import (
     int64,
     kind_of,
     moment,
+    shown,
     uint64,
 )
 
@@ -169,7 +170,7 @@ def index(a: Any, b: Any) -> Any:
     if type(a) is dict:
         if type(b) not in (list, dict) and b in a:
             return a[b]
-        raise EvaluationError(f"no such key: {b}")
+        raise EvaluationError(f"no such key: {shown(b)}")
     raise no_overload()
 
 
@@ -179,7 +180,7 @@ def optional_index(a: Any, b: Any) -> Optional:
             return NONE
         a = a.value
     if type(a) is dict:
-        return Optional(a[b]) if b in a else NONE
+        return Optional(a[b]) if type(b) not in (list, dict) and b in a else NONE
     if type(a) is list and type(b) in (int, Uint):
         return Optional(a[b]) if 0 <= b < len(a) else NONE
     raise no_overload()

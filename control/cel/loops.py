@@ -7,9 +7,12 @@ from typing import Any
 
 from control.cel.errors import BudgetExceeded, EvaluationError, no_overload
 from control.cel.frame import Closure, Frame, true
-from control.cel.syntax import Loop, Node
+from control.cel.syntax import Loop, Node, free_nodes
+from control.cel.values import shown
 
 Visit = Callable[[Node], Closure]
+FREE_NODES = 8
+"""Nodes of a loop's body for which cel-go charges nothing; so many cost 1 in each round."""
 
 
 def _each(visit: Visit, node: Loop) -> Callable[[Frame], Iterator[None]]:
@@ -18,6 +21,7 @@ def _each(visit: Visit, node: Loop) -> Callable[[Frame], Iterator[None]]:
     kind, params = node.over.type.kind, node.over.type.params
     convert = params[-1].convert if params and kind in ("list", "map") else None
     only = names[0] if len(names) == 1 else ""
+    round_cost = 3 + free_nodes(node.condition, node.body) // FREE_NODES
 
     def steps(frame: Frame) -> Iterator[None]:
         collection = over(frame)
@@ -32,7 +36,7 @@ def _each(visit: Visit, node: Loop) -> Callable[[Frame], Iterator[None]]:
         change = convert if convert is not None and not (only and type(collection) is dict) else None
         try:
             for first, second in pairs:
-                frame.cost += 3
+                frame.cost += round_cost
                 if frame.cost > frame.limit:
                     raise BudgetExceeded
                 if change is not None and second is not None:
@@ -144,7 +148,7 @@ def _transformed(visit: Visit, node: Loop) -> Closure:
                 raise no_overload()
             for name in new:
                 if name in found:
-                    raise EvaluationError(f"insert failed: key {name} already exists")
+                    raise EvaluationError(f"insert failed: key {shown(name)} already exists")
             found.update(new)
         return found
 

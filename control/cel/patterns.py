@@ -1,10 +1,19 @@
-"""Regular expressions that users write into definitions: RE2's, as upstream's, which no input makes slow."""
+"""Regular expressions that users write into definitions: RE2's, as upstream's, which no input makes slow.
+
+RE2 holds the interpreter's lock while it compiles, and keeps up to `max_mem` of states with each pattern. So patterns are
+limited in what they compile to, and the latest are kept up to a total of the memory that they may take.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import OrderedDict
 from typing import Any
 
-from kube.bounded_cache import bounded_cache
+from control import inline
+from control.cel.pattern_size import pattern_size
+from kube.bounded_cache import bounded_cache, on_forget
 
 
 class PatternError(ValueError):
@@ -12,23 +21,97 @@ class PatternError(ValueError):
 
 
 LONGEST = 8 * 1024
-"""Characters of a pattern; RE2 takes seconds for some that are longer."""
+"""Characters of a pattern."""
+MOST_INSTRUCTIONS = 110_000
+"""The most that a pattern may compile to, which takes a tenth of a second; `[\\p{L}\\p{N}]{1,63}` has 85,000."""
+_LEAST_MEMORY = 192 << 10
+_MEMORY = 32
+"""Bytes for an instruction; a pattern that the bytes do not suffice for is searched without keeping states, which is slower."""
+KEPT_MEMORY = 64 << 20
+INSTRUCTION_COST = 2
+"""Units of cost (control/inline.py) to compile an instruction."""
+_PAUSE = 4
+"""A thread that has compiled a pattern pauses so many times as long: others need the interpreter's lock."""
+_SHORTEST = 0.002
 
 
-@bounded_cache(512, longest=4096)
+class _Kept:
+    """Compiled patterns, the latest used last, and what each may take."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._patterns: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+        on_forget(self.clear)
+
+    def get(self, pattern: str) -> Any:
+        with self._lock:
+            found = self._patterns.get(pattern)
+            if found is None:
+                return None
+            self._patterns.move_to_end(pattern)
+            return found[0]
+
+    def put(self, pattern: str, compiled: Any, memory: int) -> None:
+        with self._lock:
+            if pattern in self._patterns:
+                return
+            self._patterns[pattern] = compiled, memory
+            self._bytes += memory
+            while self._bytes > KEPT_MEMORY:
+                _, (_, memory) = self._patterns.popitem(last=False)
+                self._bytes -= memory
+
+    def clear(self) -> None:
+        with self._lock:
+            self._patterns.clear()
+            self._bytes = 0
+
+
+_kept = _Kept()
+
+
 def compiled(pattern: str) -> Any:
-    """Return a compiled pattern; raises PatternError."""
-    if len(pattern) > LONGEST:
+    """Return a compiled pattern; raises PatternError.
+
+    Raises TooMuchHere if the work that this belongs to may cost less than that on the event loop.
+    """
+    found = _kept.get(pattern)
+    if found is not None:
+        return found
+    size = pattern_size(pattern) if len(pattern) <= LONGEST else MOST_INSTRUCTIONS + 1
+    if size > MOST_INSTRUCTIONS:
         raise PatternError(f"error parsing regexp: expression too large: `{pattern[:40]}...`")
+    inline.spent(INSTRUCTION_COST * size)
+    memory = max(_LEAST_MEMORY, _MEMORY * size)
+    began = time.perf_counter()
+    found = _compile(pattern, memory)
+    took = time.perf_counter() - began
+    _kept.put(pattern, found, memory)
+    if took > _SHORTEST and threading.current_thread() is not threading.main_thread():
+        time.sleep(_PAUSE * took)
+    return found
+
+
+def _compile(pattern: str, memory: int) -> Any:
     import re2  # 3 MB, for whom there is a pattern
 
     options = re2.Options()
     options.log_errors = False
+    options.never_capture = True  # nobody asks for groups, which cost memory and time for each
+    options.max_mem = memory
     try:
         return re2.compile(pattern, options=options)
     except re2.error as error:
         reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
         raise PatternError(f"error parsing regexp: {reason.replace(': ', ': `', 1)}`") from error
+    finally:
+        re2.purge()  # its own cache is limited in the number of patterns alone
+
+
+def search_cost(pattern: str, text: str) -> int:
+    """Return the units of cost of a search at worst: RE2 goes through all instructions at each character."""
+    return len(text) * pattern_size(pattern) // 2000 if len(pattern) <= LONGEST else 0
 
 
 def found(pattern: str, text: str) -> bool:

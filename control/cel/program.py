@@ -22,6 +22,7 @@ from control.cel.frame import Closure, Frame
 from control.cel.parser import parse
 from control.cel.signatures import STANDARD, Signatures
 from control.cel.types import Type
+from control.cel.values import shown
 
 PER_CALL_LIMIT = 1_000_000
 """Cost limit of one evaluation (apiserver's PerCallLimit)."""
@@ -94,7 +95,7 @@ class Program:
             raise EvaluationError("expression nests too deep to be evaluated") from None
         except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
             # Whatever a value can provoke in a library must not take the request down.
-            raise EvaluationError(f"internal error: {type(error).__name__}: {error}") from error
+            raise EvaluationError(f"internal error: {type(error).__name__}: {shown(str(error))}") from error
         return Result(value, frame.cost)
 
 

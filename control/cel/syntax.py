@@ -94,3 +94,21 @@ class Bind(Node):
     def __init__(self, at: int, macro: str, variable: str, value: Node, body: Node) -> None:
         super().__init__(at)
         self.macro, self.variable, self.value, self.body = macro, variable, value, body
+
+
+FREE_OPERATORS = frozenset({"_&&_", "_||_"})
+
+
+def free_nodes(*nodes: Node | None) -> int:
+    """Return how many literals, `&&` and `||` there are in these: cel-go charges nothing for their evaluation."""
+    found, waiting = 0, [node for node in nodes if node is not None]
+    while waiting:
+        node = waiting.pop()
+        found += isinstance(node, Literal) or (isinstance(node, Call) and node.name in FREE_OPERATORS)
+        for name in type(node).__slots__:
+            part = getattr(node, name)
+            for each in part if isinstance(part, list) else (part,):
+                waiting += [
+                    inner for inner in (each if isinstance(each, tuple) else (each,)) if isinstance(inner, Node)
+                ]
+    return found

@@ -8,14 +8,26 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from control.cel.errors import EvaluationError, no_overload
-from control.cel.values import SECOND, Duration, Timestamp
+from control.cel.values import SECOND, Duration, Timestamp, shown
 from kube.bounded_cache import bounded_cache
 
 Function = Callable[..., Any]
 
 
-@bounded_cache(256)
+_LONGEST_ZONE = 64
+"""Characters of a time zone's name; a longer one is looked for in no file."""
+
+
 def _zone(name: str) -> Any:
+    found = _known_zone(name) if len(name) <= _LONGEST_ZONE else None
+    if found is None:
+        raise EvaluationError(f"unknown time zone {shown(name)}")
+    return found
+
+
+@bounded_cache(256)
+def _known_zone(name: str) -> Any:
+    """Return a time zone, None if there is none: it was looked for in files."""
     try:
         if name[:1] in "+-" or name[:1].isdigit():
             sign = -1 if name.startswith("-") else 1
@@ -23,7 +35,7 @@ def _zone(name: str) -> Any:
             return timezone(sign * timedelta(hours=int(hours), minutes=int(minutes)))
         return ZoneInfo(name)
     except (ValueError, ZoneInfoNotFoundError, OSError):
-        raise EvaluationError(f"unknown time zone {name}") from None
+        return None
 
 
 def _part(read: Callable[[datetime], int], of_duration: int = 0, *, milliseconds: bool = False) -> Function:

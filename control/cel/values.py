@@ -172,6 +172,18 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(type(value)) or "object"
 
 
+SHOWN = 256
+"""Characters of a value in a message."""
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message: the kind of one that has parts, whose text can be of any length."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    text = str(value) if type(value) in (str, int, Uint, float) else kind_of(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+
+
 def equal(frame: Frame, a: Any, b: Any) -> bool:
     """CEL's `==`: numbers compare across their types, anything else of different types is not equal.
 

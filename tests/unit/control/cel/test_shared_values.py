@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
 
-from control.cel import BudgetExceeded, CompileError, Declarations, compile
+from control.cel import BudgetExceeded, CompileError, Declarations, EvaluationError, compile, times
 from control.cel.checker import MOST_TYPES
 from control.cel.errors import LONGEST_TEXT, MOST_ISSUES
 from control.cel.types import DYN, INT, STRING, Type, list_of, object_of
@@ -176,3 +177,54 @@ def test_an_issue_is_shown_with_its_line_and_place() -> None:
     assert error("1 == 1 &&\n\tnone == 2\n&& 1 == 1") == (
         "ERROR: <input>:2:2: undeclared reference to 'none' (in container '')\n |  none == 2\n | .^"
     )
+
+
+@pytest.mark.parametrize("key", [shared(12), "[1].map(v, {'a': v})", f"{{'a': {shared(12)}}}"])
+def test_a_key_with_parts_is_not_written_out(key: str) -> None:
+    """The text of a list of twelve levels would have terabytes."""
+    for expression in (f"{{'a': 1}}[dyn({key})] == 1", f"{{'a': {{'b': 1}}}}.a[dyn({key})] == 1"):
+        with pytest.raises(EvaluationError, match=r"no such key: (list|map)$"):
+            compile(expression, SETS).evaluate({})
+    optional = compile(f"{{'a': 1}}[?dyn({key})].hasValue()", SETS)
+    assert optional.evaluate({}).value is False
+
+
+def test_a_long_key_is_cut_in_a_message() -> None:
+    for expression in ("{'a': 1}['%s'] == 1", "{'%s': 1, 'a' + 'b': 2}.size() == 2 && {'%s' + '': 1, '%s': 2} == {}"):
+        with pytest.raises(EvaluationError) as caught:
+            compile(expression.replace("%s", "k" * 5000), SETS).evaluate({})
+        assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("part", ["false||", "{}.a||", "[][0]||", "'a'.startsWith('b')||"])
+def test_a_round_of_a_loop_costs_in_proportion_to_its_body(part: str) -> None:
+    """Upstream evaluates literals and `||` free, so that loops in each other with a long body cost only their rounds."""
+    body = f"({part * (8000 // len(part))}true)"
+    for variable in "abc":
+        body = f"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all({variable}, {body})"
+    program = compile(body, SETS)
+    assert instructions(lambda: _evaluated(program, {})) < 60 * LIMIT
+
+
+@pytest.mark.parametrize(("call", "text"), [("getQuery", "?" + "%41=%41&" * 1000), ("getEscapedPath", "%41/" * 2000)])
+def test_the_parts_of_a_url_cost_their_length(call: str, text: str) -> None:
+    for part in (text, text * 2):
+        cost = compile(f"url('http://a/{part}').{call}() == dyn(1)", Declarations({})).evaluate({}).cost
+        assert len(part) // 2 <= cost <= 2 * len(part)
+
+
+def test_an_unknown_time_zone_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[str] = []
+
+    def zone(name: str) -> None:
+        looked_for.append(name)
+        raise ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr(times, "ZoneInfo", zone)
+    program = compile("[1, 2, 3].all(v, timestamp('2020-01-01T00:00:00Z').getHours('No/Where') == 1)", SETS)
+    with pytest.raises(EvaluationError, match="unknown time zone No/Where"):
+        program.evaluate({})
+    long = compile("timestamp('2020-01-01T00:00:00Z').getHours('" + "a/" * 1000 + "') == 1", SETS)
+    with pytest.raises(EvaluationError, match="unknown time zone a/a/"):
+        long.evaluate({})
+    assert looked_for == ["No/Where"]
