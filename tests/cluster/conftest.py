@@ -11,6 +11,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support import older_version
 from tests.support.cluster import Cluster, cluster, eventually
 from tests.support.machines import Machines, machines
 
@@ -22,7 +23,15 @@ THREE = {
     "test_tasks_several_nodes",
 }
 """Modules of the cluster of three machines."""
-OWN = {"test_control_planes", "test_dual_stack", "test_other_network", "test_other_proxies", "test_storage"}
+OWN = {
+    "test_control_planes",
+    "test_dual_stack",
+    "test_other_network",
+    "test_other_proxies",
+    "test_storage",
+    "test_upgrade",
+    "test_upgrade_members",
+}
 """Modules whose clusters are their own."""
 LAST = {"test_addons", "test_autoscaling", "test_churn", "test_helm", "test_python_clients", "test_tasks"}
 """Modules of the shared cluster that the worker runs that has finished first, on a shared cluster of its own."""
@@ -46,6 +55,12 @@ class Clusters(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Clusters:
     return Clusters(config, log)
+
+
+@pytest.fixture(scope="session")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of the former version."""
+    return older_version.checkout(tmp_path_factory.mktemp("older") / "tree")
 
 
 @pytest.fixture(scope="session")

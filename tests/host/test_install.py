@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kube.build import GIT_VERSION
+from tests.support.cluster import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ("agent", "control", "cri", "kube", "netproxy", "systemd", "wherry", "scripts")
@@ -90,6 +91,44 @@ def test_modules_in_the_current_folder_are_not_imported(checkout: Path, venv: Pa
     done = install(checkout, os.path.relpath(venv, tmp_path), tmp_path)
     assert (done.returncode, done.stdout) == (0, f"setting up {venv}\n"), done.stderr
     assert not (tmp_path / "imported").exists()
+
+
+def test_an_upgrade_is_prepared_beside_what_runs_and_replaces_it_with_a_rename(checkout: Path, venv: Path) -> None:
+    added, prepared = checkout / "wherry/added.py", venv.with_name(f"{venv.name}.new")
+    lock = checkout / "requirements.lock"
+    before = lock.read_text()
+    (venv / "kept").write_text("")
+    added.write_text("VALUE = 1\n")
+    try:
+        done = install(checkout, venv, None, "--prepare")
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert imported(prepared) == f"1 {prepared}/src/wherry/added.py" and "cannot import" in imported(venv)
+        inode = (prepared / "src").stat().st_ino
+        done = install(checkout, venv)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert (venv / "src").stat().st_ino == inode, "the prepared folder was renamed"
+        assert imported(venv) == f"1 {venv}/src/wherry/added.py" and (venv / "kept").exists()
+        eventually(lambda: [path.name for path in venv.parent.iterdir()] == [venv.name], "the former one is removed")
+
+        # A checkout that changed after the preparation is installed as it is.
+        lock.write_text(before + "# changed\n")
+        assert install(checkout, venv, None, "--prepare").stdout == f"setting up {prepared}\n"
+        lock.write_text(before)
+        added.write_text("VALUE = 2\n")
+        assert install(checkout, venv).stdout == "" and not prepared.exists()
+        assert imported(venv) == f"2 {venv}/src/wherry/added.py"
+    finally:
+        shutil.rmtree(prepared, ignore_errors=True)
+        added.unlink(missing_ok=True)
+        lock.write_text(before)
+
+
+def imported(venv: Path) -> str:
+    """Return value and file of the module that only one of two versions has, or the error of its import."""
+    code = "from wherry import added; print(added.VALUE, added.__file__)"
+    command = [str(venv / "bin/python"), "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), cwd="/")
+    return (done.stdout + done.stderr).strip()
 
 
 def test_a_changed_lock_brings_the_installer_back_and_takes_it_away_again(checkout: Path, venv: Path) -> None:

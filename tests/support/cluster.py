@@ -48,16 +48,28 @@ class Cluster:
     def __init__(self, machine: Host, prefix: Path, node: str = NODE) -> None:
         self.host, self.prefix, self.node = machine, prefix, node
         self.kubeconfig = prefix / "etc/wherry/admin.kubeconfig"
+        self.installation: Path | None = None
+        """Folder that scripts/install filled, whose program is used instead of this checkout's."""
 
     # -- commands -------------------------------------------------------------------------------------------------
     def wherry(
-        self, *arguments: str, check: bool = True, timeout: float = 180, env: dict[str, str] | None = None
+        self,
+        *arguments: str,
+        check: bool = True,
+        timeout: float = 180,
+        env: dict[str, str] | None = None,
+        installation: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        root = str(Path(__file__).resolve().parents[2])
-        environment = {"PYTHONPATH": root, "COLUMNS": "200", **(env or {})}
+        environment = {"COLUMNS": "200", **(env or {})}
+        folder = installation or self.installation
+        if folder is None:
+            program = [sys.executable, "-m", "wherry.main"]
+            environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+        else:
+            program = [str(folder / "bin/wherry")]
         command, *rest = arguments
         group = [command, rest.pop(0)] if command in GROUPS else [command]
-        argv = [sys.executable, "-m", "wherry.main", *group, "--prefix", str(self.prefix), *rest]
+        argv = [*program, *group, "--prefix", str(self.prefix), *rest]
         return self.host.run(*argv, check=check, timeout=timeout, env=environment)
 
     def up(self, *options: str, env: dict[str, str] | None = None) -> str:

@@ -11,14 +11,15 @@ from tests.support.cluster import Cluster
 class Load:
     """Requests at one address, one after the other. All answers are kept; for none, the time and curl's error."""
 
-    def __init__(self, cluster: Cluster, address: str, path: str = "/") -> None:
-        self.cluster, self.address, self.path = cluster, address, path
+    def __init__(self, cluster: Cluster, address: str, path: str = "/", pause: float = 0.0) -> None:
+        """`pause`: seconds between two requests."""
+        self.cluster, self.address, self.path, self.pause = cluster, address, path, pause
         self.answers: list[str] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(self.pause):
             began = time.time()
             done = self.cluster.curl(self.address, self.path)
             error = f"none from {began:.3f} to {time.time():.3f}: {done.stderr.strip()}"

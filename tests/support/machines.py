@@ -178,14 +178,20 @@ def machines(
 
 
 @contextlib.contextmanager
-def control_planes(name: str, directory: Path) -> Iterator[tuple[Machines, Etcd]]:
-    """Make three machines that are all members of the control plane, each with a member of etcd and its own node."""
+def control_planes(
+    name: str, directory: Path, prepare: Callable[[Machines], None] = lambda _: None
+) -> Iterator[tuple[Machines, Etcd]]:
+    """Make three machines that are all members of the control plane, each with a member of etcd and its own node.
+
+    `prepare` is called before Wherry's commands run.
+    """
     with contextlib.ExitStack() as stack:
         found = stack.enter_context(hosts(name, (0, 0, 0)))
         etcd = Etcd(directory, 3, tls=True, machines=found)
         # After the machines' daemons: an API server whose etcd is gone is killed only after the 20 s that it has to stop.
         stack.callback(etcd.stop)
         made = stack.enter_context(_on(found))
+        prepare(made)
         for member in etcd.members:
             member.start()
         files = {"cafile": etcd.ca_file, "certfile": etcd.cert_file, "keyfile": etcd.key_file}

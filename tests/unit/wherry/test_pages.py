@@ -49,7 +49,7 @@ def test_commands_in_documents_exist_and_are_run(page: str, words: list[str]) ->
         return
     options = [word.partition("=")[0] for word in rest if word.startswith("--")]
     tested = evidence(page)
-    if program == "wherry":
+    if program.rpartition("/")[2] == "wherry":
         name = f"wherry {' '.join(rest[:2])}" if f"wherry {' '.join(rest[:2])}" in commands() else f"wherry {rest[0]}"
         assert set(options) <= set(commands()[name]), f"{name} has no such options"
         verbs = name.split()[1:]
