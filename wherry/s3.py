@@ -21,7 +21,8 @@ from wherry.snapshot_options import SnapshotOptions
 
 LARGEST = 5 << 30
 """Bytes of an object that one request may create."""
-MOST_PAGES = 100
+MOST_PAGES, MOST_OBJECTS = 100, 10_000
+"""Pages and objects of the folder in a bucket that are listed."""
 METADATA = "x-amz-meta-"
 Count = Callable[[int], None]
 
@@ -105,6 +106,8 @@ class S3:
         for _ in range(MOST_PAGES):
             objects, token = await self._requests.repeated(attempt)
             found += objects
+            if len(found) > MOST_OBJECTS:
+                raise S3Error(f"{self.url('')} has more than {MOST_OBJECTS} objects: use a folder for snapshots alone")
             if not token:
                 break
         names = [(each.name.removeprefix(prefix), each) for each in found if each.name.startswith(prefix)]

@@ -26,7 +26,10 @@ from wherry.snapshot_options import SnapshotOptions
 ATTEMPTS, FIRST_PAUSE = 3, 1.0
 CONNECT_SECONDS = 10.0
 PIECE = 1 << 20
-DOCUMENT_BYTES = 8 << 20
+DOCUMENT_BYTES, ERROR_BYTES = 8 << 20, 64 << 10
+"""Bytes of a list's page, and of an error."""
+REASON_CHARACTERS = 500
+"""Characters of an error that are reported and logged."""
 Found = TypeVar("Found")
 
 
@@ -142,18 +145,22 @@ class Requests:
 
 async def _error(what: str, response: aiohttp.ClientResponse) -> Exception:
     """Return the error of a response."""
-    code, message = s3_documents.error(await document(response))
+    try:
+        code, message = s3_documents.error(await document(response, ERROR_BYTES))
+    except S3Error:  # no error of S3 is as large
+        code, message = "", ""
     if 300 <= response.status < 400:
         message = message or "the bucket is in another region"
-    text = f"{what}: {response.status} {code or response.reason or ''}{': ' if message else ''}{message}"
+    reason = f"{code or response.reason or ''}{': ' if message else ''}{message}"
+    text = f"{what}: {response.status} {reason[:REASON_CHARACTERS]}"
     return _RetryError(text) if response.status >= 500 or code == "SlowDown" else S3Error(text)
 
 
-async def document(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body of a response; raises S3Error if it is large."""
-    found = b""
+async def document(response: aiohttp.ClientResponse, most: int = DOCUMENT_BYTES) -> bytes:
+    """Return the body of a response; raises S3Error if it has more bytes than `most`."""
+    found = bytearray()
     async for piece in response.content.iter_chunked(PIECE):
         found += piece
-        if len(found) > DOCUMENT_BYTES:
-            raise S3Error(f"{response.url.host} sent more than {DOCUMENT_BYTES >> 20} MiB instead of a document")
-    return found
+        if len(found) > most:
+            raise S3Error(f"{response.url.host} sent more than {most >> 10} KiB instead of a document")
+    return bytes(found)

@@ -1,16 +1,21 @@
 """Takes one scheduled snapshot, copies it to S3, deletes surplus ones, and prints the result as JSON.
 
 python -P -m wherry.scheduled_snapshot PREFIX      (see wherry.snapshot_schedule)
+
+It reads what an S3 service sends, and is a process of the control plane, which the kernel ends last if memory is short: its own
+memory is limited, and it is ended first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import sys
 
 import msgspec
 
+from kube import memory_limit
 from wherry import settings, snapshot, snapshot_catalog, terminal
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -18,6 +23,10 @@ from wherry.snapshot_schedule import Taken
 
 NICE = 10
 """Everything else on the machine comes first."""
+MEMORY = 2 << 30
+"""Bytes of data. (Address space would count ranges that the allocator reserves for each thread.)"""
+PROBLEM_CHARACTERS = 2000
+"""Characters of a problem that is stored, logged and shown by `wherry status`."""
 
 
 async def take(saved: Settings) -> Taken:
@@ -36,12 +45,13 @@ async def take(saved: Settings) -> Taken:
         revision=summary.revision,
         url=made.url,
         deleted=deleted,
-        problem=problem,
+        problem=problem[:PROBLEM_CHARACTERS],
     )
 
 
 def main(prefix: str) -> int:
     os.nice(NICE)
+    memory_limit.limit(resource.RLIMIT_DATA, MEMORY)
     os.umask(0o077)
     terminal.errors.quiet = True
     try:
@@ -50,7 +60,7 @@ def main(prefix: str) -> int:
             raise WherryError(f"there are no settings below {prefix}")
         result = asyncio.run(take(saved))
     except (WherryError, OSError) as error:
-        result = Taken(problem=str(error))
+        result = Taken(problem=str(error)[:PROBLEM_CHARACTERS])
     print(msgspec.json.encode(result).decode())
     return 0 if result.path else 1
 

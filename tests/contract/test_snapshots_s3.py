@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from control.storage.sqlite import SqliteStore
+from kube import process
 from tests.contract.test_snapshots import content, put, wherry
+from tests.support import s3
 from tests.support.s3 import REGION, Bucket, s3_service
+from wherry import s3 as client
 from wherry import s3_requests, scheduled_snapshot, snapshot_schedule
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
@@ -138,6 +143,46 @@ async def test_a_bucket_that_fails_loses_no_snapshot_and_no_older_copy(
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<a>" * 20_000 + "</a>" * 20_000, "418 I'm a Teapot"),
+        (f"<Error><Code>Full</Code><Message>{'m' * 3000}</Message></Error>", f"418 Full: {'m' * 494}"),
+        (f"<Error><Code>Full</Code><Message>{'m' * 100_000}</Message></Error>", "418 I'm a Teapot"),
+    ],
+)
+async def test_large_errors_of_a_service_are_cut(
+    settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setattr(s3, "_error", lambda status, code: web.Response(status=status, text=text))
+    bucket.failures = [418]
+    taken = await scheduled_snapshot.take(settings)
+    assert taken.path and taken.problem.endswith(message)
+
+
+async def test_a_folder_of_more_objects_than_are_listed_is_reported(
+    settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOST_OBJECTS", 5)
+    for number in range(6):
+        bucket.objects[f"{settings.snapshot_options.prefix}{number}.db"] = (b"x", {})
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert "has more than 5 objects: use a folder for snapshots alone" in str(failed.exception)
+
+
+async def test_the_scheduled_process_has_limited_memory_and_ends_before_the_daemons(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It inherits the score of the control plane, which the kernel ends last."""
+    source = (
+        "import resource, sys; from pathlib import Path; from wherry import scheduled_snapshot, settings\n"
+        "settings.load = lambda prefix: print(Path('/proc/self/oom_score_adj').read_text().strip(), "
+        "resource.getrlimit(resource.RLIMIT_DATA)[0])\nscheduled_snapshot.main('/none')"
+    )
+    found = await process.run([sys.executable, "-c", source], env={"PYTHONPATH": ":".join(sys.path)})
+    assert found.stdout.splitlines()[0] == f"500 {scheduled_snapshot.MEMORY}"
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"snapshot_s3_region": "us-east-1"}, "AuthorizationHeaderMalformed"),
@@ -193,13 +238,13 @@ async def test_the_scheduled_process_prints_its_result(settings: Settings, tmp_p
 
 async def test_names_are_escaped(settings: Settings, bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"content")
-    async with S3.open(settings.snapshot_options) as s3:
+    async with S3.open(settings.snapshot_options) as opened:
         for name in ("a b+c.db", "ü~*'()!.db", "100%.db"):
-            await s3.put(name, tmp_path / "a", {})
-            await s3.get(name, tmp_path / "copy")
+            await opened.put(name, tmp_path / "a", {})
+            await opened.get(name, tmp_path / "copy")
             assert (tmp_path / "copy").read_bytes() == b"content"
             (tmp_path / "copy").unlink()
-        assert len(await s3.listed()) == 3
+        assert len(await opened.listed()) == 3
         with pytest.raises(WherryError, match="404 NoSuchKey"):
-            await s3.get("none.db", tmp_path / "copy")
+            await opened.get("none.db", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
