@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from wherry import s3_documents
 from wherry.s3_documents import NotS3, StoredObject
@@ -43,11 +44,11 @@ class S3:
         """Return the name of a snapshot's object as people write it."""
         return f"s3://{self._options.bucket}/{self._options.prefix}{name}"
 
-    async def put(self, name: str, file: Path, metadata: Mapping[str, str], count: Count = lambda _: None) -> None:
-        """Create an object with the content of a file; raises S3Error, OSError."""
-        total, digest = file.stat().st_size, await asyncio.to_thread(_sha256, file)
+    async def put(self, name: str, file: IO[bytes], metadata: Mapping[str, str], count: Count = lambda _: None) -> None:
+        """Create an object with the content of an open file; raises S3Error, OSError."""
+        total, digest = os.fstat(file.fileno()).st_size, await asyncio.to_thread(_sha256, file)
         if total > LARGEST:
-            raise S3Error(f"{file} has more than 5 GiB, the most that one request may send to S3")
+            raise S3Error(f"{name} has more than 5 GiB, the most that one request may send to S3")
         headers = {f"{METADATA}{key}": value for key, value in {**metadata, "sha256": digest}.items()}
         headers |= {"Content-Length": str(total), "Content-Type": "application/vnd.sqlite3"}
         counted = _Counted(count)
@@ -137,11 +138,11 @@ class _Counted:
         self(-self._counted)
 
 
-async def _pieces(file: Path, count: Count) -> AsyncIterator[bytes]:
-    with file.open("rb") as source:
-        while piece := await asyncio.to_thread(source.read, PIECE):
-            yield piece
-            count(len(piece))
+async def _pieces(file: IO[bytes], count: Count) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while piece := await asyncio.to_thread(file.read, PIECE):
+        yield piece
+        count(len(piece))
 
 
 @contextlib.contextmanager
@@ -162,6 +163,6 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
+def _sha256(file: IO[bytes]) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

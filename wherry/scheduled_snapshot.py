@@ -1,6 +1,8 @@
 """Takes one scheduled snapshot, copies it to S3, deletes surplus ones, and prints the result as JSON.
 
-python -P -m wherry.scheduled_snapshot PREFIX      (see wherry.snapshot_schedule)
+python -P -m wherry.scheduled_snapshot PREFIX [PATH]      (see wherry.snapshot_schedule)
+
+With the path of a snapshot that could not be copied, it copies that one, if it is still there.
 
 It reads what an S3 service sends, and is a process of the control plane, which the kernel ends last if memory is short: its own
 memory is limited, and it is ended first.
@@ -12,6 +14,7 @@ import asyncio
 import os
 import resource
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -29,13 +32,17 @@ PROBLEM_CHARACTERS = 2000
 """Characters of a problem that is stored, logged and shown by `wherry status`."""
 
 
-async def take(saved: Settings) -> Taken:
-    """Return the result; a problem after the file was written is part of it."""
-    made = await snapshot.save(saved, scheduled=True)
+async def take(saved: Settings, again: str = "") -> Taken:
+    """Return the result; a problem after the file was written is part of it. `again` is a snapshot to be copied again."""
+    options, path = saved.snapshot_options, Path(again)
+    if again and options.bucket and path.parent == options.folder and path.is_file():
+        made = await snapshot.copy(saved, path)
+    else:
+        made = await snapshot.save(saved, scheduled=True)
     summary, problem, deleted = made.summary, made.problem, list[str]()
     kept = saved.snapshot_options.retention
     try:
-        deleted = await snapshot_catalog.prune(saved, kept, in_bucket=not problem)
+        deleted = await snapshot_catalog.prune(saved, kept, newest=summary.path.name, in_bucket=not problem)
     except (WherryError, OSError) as error:
         problem = problem or f"surplus snapshots are not removed: {error}"
     return Taken(
@@ -49,7 +56,7 @@ async def take(saved: Settings) -> Taken:
     )
 
 
-def main(prefix: str) -> int:
+def main(prefix: str, again: str = "") -> int:
     os.nice(NICE)
     memory_limit.limit(resource.RLIMIT_DATA, MEMORY)
     os.umask(0o077)
@@ -58,7 +65,7 @@ def main(prefix: str) -> int:
         saved = settings.load(prefix)
         if saved is None:
             raise WherryError(f"there are no settings below {prefix}")
-        result = asyncio.run(take(saved))
+        result = asyncio.run(take(saved, again))
     except (WherryError, OSError) as error:
         result = Taken(problem=str(error)[:PROBLEM_CHARACTERS])
     print(msgspec.json.encode(result).decode())
@@ -66,4 +73,4 @@ def main(prefix: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:3]))

@@ -23,6 +23,7 @@ from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.s3 import S3
 from wherry.settings import Settings
+from wherry.snapshot_files import publish
 
 
 @pytest.fixture
@@ -142,6 +143,48 @@ async def test_a_bucket_that_fails_loses_no_snapshot_and_no_older_copy(
     assert len(bucket.objects) == 2
 
 
+async def test_a_bucket_that_fails_costs_no_older_snapshot(settings: Settings, bucket: Bucket) -> None:
+    settings = msgspec.structs.replace(settings, snapshot_s3_timeout=5)
+    folder = settings.snapshot_options.folder
+    folder.mkdir(parents=True)
+    old = "scheduled-n1-20260101-000000.db"
+    (folder / old).write_bytes(b"x")
+    bucket.failures = [403]
+    taken = await scheduled_snapshot.take(settings)
+    assert "403" in taken.problem
+    names = {old, Path(taken.path).name}
+    for _ in range(3):
+        bucket.failures = [403]
+        again = await scheduled_snapshot.take(settings, taken.path)
+        assert "403" in again.problem and again.path == taken.path
+        assert {path.name for path in folder.iterdir()} == names
+    again = await scheduled_snapshot.take(settings, taken.path)
+    assert not again.problem and again.url and again.keys == 3 and {path.name for path in folder.iterdir()} == names
+    remove(taken.path)
+    assert (await scheduled_snapshot.take(settings, taken.path)).path  # another one, for this one is gone
+
+
+async def test_the_private_file_is_copied_whatever_has_its_name_in_the_folder(
+    settings: Settings, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account of the control plane owns the folder, and root copies."""
+    (tmp_path / "other").write_bytes(b"a file that root alone may read")
+    def replaced(file: Path, path: Path) -> None:
+        publish(file, path)
+        path.unlink()
+        path.symlink_to(tmp_path / "other")
+
+    monkeypatch.setattr("wherry.snapshot.publish", replaced)
+    await wherry(settings, "snapshot", "save", "--name", "a")
+    ((body, _),) = bucket.objects.values()
+    assert body.startswith(b"SQLite format 3")
+    (name,) = (path.name for path in settings.snapshot_options.folder.iterdir())
+    shown = (await wherry(settings, "snapshot", "list", "-o", "wide")).stdout
+    assert "it is not a regular file" in shown
+    failed = await wherry(settings, "snapshot", "restore", name, "--yes", code=1)
+    assert "is no snapshot: it is a link" in str(failed.exception)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -240,7 +283,8 @@ async def test_names_are_escaped(settings: Settings, bucket: Bucket, tmp_path: P
     (tmp_path / "a").write_bytes(b"content")
     async with S3.open(settings.snapshot_options) as opened:
         for name in ("a b+c.db", "ü~*'()!.db", "100%.db"):
-            await opened.put(name, tmp_path / "a", {})
+            with (tmp_path / "a").open("rb") as content:
+                await opened.put(name, content, {})
             await opened.get(name, tmp_path / "copy")
             assert (tmp_path / "copy").read_bytes() == b"content"
             (tmp_path / "copy").unlink()

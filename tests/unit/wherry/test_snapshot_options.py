@@ -120,6 +120,13 @@ def test_names_of_scheduled_snapshots_are_theirs_alone() -> None:
     assert snapshot_names.surplus(of_a, "a", 9) == []
 
 
+def test_the_snapshot_that_was_just_taken_is_kept() -> None:
+    """The clock was ahead when the others were taken."""
+    names = [snapshot_names.scheduled("a", NOW + timedelta(days=day)) for day in range(4)]
+    assert snapshot_names.surplus(names, "a", 2, newest=names[0]) == names[1:3]
+    assert snapshot_names.surplus(names, "a", 4, newest=names[0]) == []
+
+
 def test_a_snapshot_leaves_room_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Facts:
         f_bavail, f_frsize, f_blocks = 300, 1 << 20, 100_000
