@@ -60,16 +60,18 @@ class S3:
 
         await self._requests.repeated(attempt)
 
-    async def get(self, name: str, path: Path, count: Count = lambda _: None) -> None:
-        """Write an object to a new file of mode 0600; raises S3Error, OSError. An incomplete file is removed."""
+    async def get(self, name: str, path: Path, size: int, count: Count = lambda _: None) -> None:
+        """Write an object of `size` bytes to a new file of mode 0600; raises S3Error, OSError. Another file is removed."""
         counted = _Counted(count)
 
         async def attempt() -> None:
             counted.restart()
             with _created(path) as descriptor:
-                digest = hashlib.sha256()
+                digest, left = hashlib.sha256(), size
                 async with self._requests.send("GET", name) as response:
                     async for piece in response.content.iter_chunked(PIECE):
+                        if (left := left - len(piece)) < 0:
+                            raise S3Error(f"{self.url(name)} has more bytes than the {size} that the list says")
                         await asyncio.to_thread(_write, descriptor, piece)
                         digest.update(piece)
                         counted(len(piece))

@@ -23,6 +23,8 @@ LONGEST = 4096
 """Characters that are kept of an element; names of objects have at most 1024 bytes."""
 MOST_ELEMENTS = 100_000
 """Elements of a document; services send pages of at most 1000 objects, of some ten elements each."""
+LARGEST_SIZE = 1 << 60
+"""Bytes of an object; S3 allows 50 TB."""
 PIECE, LONGEST_TAG = 64 << 10, 256 << 10
 """Bytes that are parsed at once, and bytes of a tag, which the parser keeps until its end."""
 
@@ -133,7 +135,9 @@ def _objects(found: Records) -> Iterator[StoredObject]:
 def _object(fields: dict[str, str]) -> StoredObject:
     try:
         changed: datetime = parse_time(fields[CHANGED])
-        return StoredObject(fields[KEY], int(fields[SIZE]), changed.timestamp())
+        if (size := int(fields[SIZE])) > LARGEST_SIZE:
+            raise ValueError(f"its size is {fields[SIZE][:40]}")
+        return StoredObject(fields[KEY], size, changed.timestamp())
     except KeyError as error:
         raise NotS3(f"an object of the list is incomplete: it has no {error.args[0].rpartition('/')[2]}") from error
     except (ValueError, OverflowError) as error:

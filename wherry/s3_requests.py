@@ -11,9 +11,10 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
+from aiohttp.helpers import get_env_proxy_for_url
 from yarl import URL
 
 from kube import tls_settings
@@ -78,9 +79,7 @@ class Requests:
             raise S3Error(f"{options.ca or 'the CAs of the machine'} cannot be used: {error}") from error
         timeout = aiohttp.ClientTimeout(total=options.timeout, sock_connect=CONNECT_SECONDS)
         connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=timeout, trust_env=True, auto_decompress=False
-        ) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
             yield cls(options, key, session, clock)
 
     async def repeated(self, attempt: Callable[[], Awaitable[Found]]) -> Found:
@@ -131,7 +130,9 @@ class Requests:
         what = f"{method} {options.url}{path}"
         url = URL(f"{options.url}{path}" + (f"?{canonical_query(query)}" if query else ""), encoded=True)
         try:
-            async with self._session.request(method, url, headers=signed, data=body, allow_redirects=False) as response:
+            async with self._session.request(
+                method, url, headers=signed, data=body, allow_redirects=False, **_proxy(url)
+            ) as response:
                 if not 200 <= response.status < 300:
                     raise await _error(what, response)
                 yield response
@@ -141,6 +142,15 @@ class Requests:
             raise S3Error(f"{what}: {error}; --snapshot-s3-ca names the CA of the service") from error
         except aiohttp.ClientError as error:
             raise _RetryError(f"{what}: {error}") from error
+
+
+def _proxy(url: URL) -> dict[str, Any]:
+    """Return the proxy of the environment. With aiohttp's `trust_env`, ~/.netrc would add credentials to signed requests."""
+    try:
+        proxy, auth = get_env_proxy_for_url(url)
+    except LookupError:
+        return {}
+    return {"proxy": proxy, "proxy_headers": {"Proxy-Authorization": auth.encode()} if auth else None}
 
 
 async def _error(what: str, response: aiohttp.ClientResponse) -> Exception:

@@ -164,7 +164,7 @@ async def _fetched(settings: Settings, what: str, private: Path) -> Path:
         disk_space.require_room(private, found.size)
         with step(f"fetch {s3.url(name)}", to=errors) as progress:
             progress.total = found.size
-            await s3.get(name, private / name, progress.add)
+            await s3.get(name, private / name, found.size, progress.add)
     return private / name
 
 

@@ -6,6 +6,7 @@ Pruning deletes scheduled snapshots of this machine only: members may share a bu
 from __future__ import annotations
 
 import asyncio
+import re
 import stat
 import time
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ from wherry.snapshot_names import SUFFIX
 from wherry.storage import wherry_errors
 
 MOST_REQUESTS = 8
+LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+_DIGITS = re.compile("[0-9]{1,18}")
+"""Numbers in the metadata of objects, which others may have stored."""
 PARTIAL_SECONDS = 3600.0
 """Age of a file that is not written any more: longer than a snapshot may take."""
 
@@ -106,8 +110,10 @@ async def remote(settings: Settings) -> list[Entry]:
         async def entry(stored: StoredObject) -> Entry:
             async with limit:
                 metadata = await s3.metadata(stored.name)
-            numbers = {name: int(text) for name, text in metadata.items() if text.isascii() and text.isdigit()}
+            numbers = {name: int(text) for name, text in metadata.items() if _DIGITS.fullmatch(text)}
             taken = float(numbers.get("taken", stored.changed))
+            if taken > LATEST:
+                taken = stored.changed
             keys, revision = numbers.get("keys"), numbers.get("revision")
             return Entry(stored.name, s3.url(stored.name), taken, stored.size, keys, revision)
 

@@ -169,6 +169,7 @@ async def test_the_private_file_is_copied_whatever_has_its_name_in_the_folder(
 ) -> None:
     """The account of the control plane owns the folder, and root copies."""
     (tmp_path / "other").write_bytes(b"a file that root alone may read")
+
     def replaced(file: Path, path: Path) -> None:
         publish(file, path)
         path.unlink()
@@ -210,6 +211,26 @@ async def test_a_folder_of_more_objects_than_are_listed_is_reported(
         bucket.objects[f"{settings.snapshot_options.prefix}{number}.db"] = (b"x", {})
     failed = await wherry(settings, "snapshot", "list", code=1)
     assert "has more than 5 objects: use a folder for snapshots alone" in str(failed.exception)
+
+
+async def test_metadata_of_others_do_not_hide_snapshots(settings: Settings, bucket: Bucket) -> None:
+    for number, taken in enumerate(("9" * 15, "1" * 400, "1" * 5000, "-1", "")):
+        bucket.objects[f"{settings.snapshot_options.prefix}{number}.db"] = (b"x", {"x-amz-meta-taken": taken})
+    rows = json.loads((await wherry(settings, "snapshot", "list", "-o", "json")).stdout)
+    assert [row["taken"] for row in rows] == ["2026-01-02T03:04:05Z"] * 5
+
+
+async def test_a_netrc_and_a_proxy_are_not_mixed_with_signed_requests(
+    settings: Settings, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login a password b\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert (await wherry(settings, "snapshot", "list")).stdout.startswith("NAME")
+    monkeypatch.setattr(s3_requests, "FIRST_PAUSE", 0.0)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert "127.0.0.1:9" in str(failed.exception)
 
 
 async def test_the_scheduled_process_has_limited_memory_and_ends_before_the_daemons(
@@ -285,10 +306,12 @@ async def test_names_are_escaped(settings: Settings, bucket: Bucket, tmp_path: P
         for name in ("a b+c.db", "ü~*'()!.db", "100%.db"):
             with (tmp_path / "a").open("rb") as content:
                 await opened.put(name, content, {})
-            await opened.get(name, tmp_path / "copy")
+            await opened.get(name, tmp_path / "copy", 7)
             assert (tmp_path / "copy").read_bytes() == b"content"
             (tmp_path / "copy").unlink()
         assert len(await opened.listed()) == 3
         with pytest.raises(WherryError, match="404 NoSuchKey"):
-            await opened.get("none.db", tmp_path / "copy")
+            await opened.get("none.db", tmp_path / "copy", 7)
+        with pytest.raises(WherryError, match=r"100%\.db has more bytes than the 6 that the list says"):
+            await opened.get("100%.db", tmp_path / "copy", 6)
     assert not (tmp_path / "copy").exists()

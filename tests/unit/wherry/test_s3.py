@@ -95,6 +95,7 @@ def _page(content: str) -> bytes:
             "incomplete: it has no LastModified",
         ),
         (_page(_object(size="1" * 5000)), "more than 4095 characters"),
+        (_page(_object(size="9" * 4000)), "an object of the list is invalid: its size is 9999"),
         (_page(_object(size="x")), "an object of the list is invalid: "),
         (_page("<a>" * 40 + "</a>" * 40), "more than 32 levels"),
         (_page("<a/>" * 100_001), "more than 100000 elements"),
