@@ -80,8 +80,11 @@ class TypeChecking:
                 await self._check_policy(self._waiting.pop())
 
     async def _check_policy(self, name: str) -> None:
-        policy = controller_support.stored(self.registry, POLICIES).get(name)
-        if policy is None or _observed(policy):
+        entry = self.registry.cached(POLICIES).get(POLICIES.key("", name))
+        if entry is None:
+            return
+        policy = entry.obj
+        if _observed(policy):
             return
         status: Object = {**(policy.get("status") or {}), "observedGeneration": policy["metadata"].get("generation", 0)}
         try:

@@ -20,6 +20,26 @@ def copy_json(value: Any) -> Any:
     return value
 
 
+def count_values(value: Any) -> int:
+    """Return how many values decoded JSON has: itself and all within it."""
+    if isinstance(value, dict):
+        return 1 + sum(map(count_values, value.values()))
+    return 1 + sum(map(count_values, value)) if isinstance(value, list) else 1
+
+
+def identical(a: Any, b: Any) -> bool:
+    """Return whether two JSON values are equal in type and value at each place; for Python's `==`, true is 1 and 1 is 1.0."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or a != b:
+        return False
+    return not isinstance(a, dict | list) or _canonical(a) == _canonical(b)
+
+
+def _canonical(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
 def go_type(value: Any) -> str:
     """Return the type that a value decoded from JSON has in Go, for upstream's messages."""
     names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}", type(None): "<nil>"}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from control.cel.patterns import search_cost
-from control.cel.values import size_of
+from control.cel.values import URL, size_of
 
 Charge = Callable[..., int]
 
@@ -45,6 +45,11 @@ def _replaced(a: Any, old: Any, new: Any, *_: Any) -> int:
     return max(1, _tenth(len(a) + a.count(old) * size_of(new)))
 
 
+def _url_part(part: str) -> Charge:
+    """Charge what is decoded of a URL, where that is more than a few characters; cel-go charges 1."""
+    return lambda a: 1 + max(0, len(getattr(a, part)) - 16) // 2 if type(a) is URL else 1
+
+
 def _joined(a: Any, separator: Any = "") -> int:
     if type(a) is not list:
         return 1
@@ -66,6 +71,8 @@ CHARGES: dict[str, Charge] = {
     "matches": _pattern,
     "find": _pattern,
     "findAll": _pattern,
+    "getEscapedPath": _url_part("path"),
+    "getQuery": _url_part("query"),
     "sets.contains": _product,
     "sets.equivalent": _product,
     "sets.intersects": _product,

@@ -14,8 +14,12 @@ from kube.bounded_cache import bounded_cache
 Function = Callable[..., Any]
 
 
+_LONGEST_ZONE = 64
+"""Characters of a time zone's name; a longer one is looked for in no file."""
+
+
 def _zone(name: str) -> Any:
-    found = _known_zone(name)
+    found = _known_zone(name) if len(name) <= _LONGEST_ZONE else None
     if found is None:
         raise EvaluationError(f"unknown time zone {shown(name)}")
     return found

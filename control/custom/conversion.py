@@ -183,12 +183,18 @@ class Reader:
         return version, obj, codec.encode(obj) if changed else None
 
     def _defaulted(self, obj: Object, version: str) -> Object:
-        """Return a copy with the defaults of its version put in and what that does not know dropped."""
+        """Return a copy with the defaults of its version put in and what that does not know dropped.
+
+        Where these are too many it has none: it can still be read, corrected and deleted.
+        """
         schema = self._versions.schemas.get(version)
         if schema is None:
             return obj
         copy: Object = prune(obj, schema, "", [], resource=True)
-        fill(copy, schema)
+        try:
+            fill(copy, schema)
+        except StatusError:
+            copy = prune(obj, schema, "", [], resource=True)
         return copy
 
     def _pruned(self, obj: Object, version: str) -> Object:

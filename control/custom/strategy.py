@@ -24,7 +24,7 @@ from control.storage.entry import Entry
 from control.storage.watcher import WatchEvent
 from kube import errors
 from kube.errors import FieldError
-from kube.json_object import Object
+from kube.json_object import Object, identical
 from kube.resources import Resource
 
 _INT32 = 2**31 - 1
@@ -86,7 +86,7 @@ class CustomStrategy(Strategy):
     def counts(self, obj: Object, old: Object) -> bool:
         """Return whether a change raises the generation: any but of metadata, and of status where that is a subresource."""
         passed = {"metadata", "apiVersion", "kind"} | ({"status"} if self.has_status else set())
-        return any(obj.get(part) != old.get(part) for part in {*obj, *old} - passed)
+        return any(not identical(obj.get(part), old.get(part)) for part in {*obj, *old} - passed)
 
     def default(self, obj: Object) -> None:
         fill(obj, self.schema)

@@ -12,7 +12,7 @@ from typing import Any
 from control.patch.apply import track_update
 from control.patch.schema import Node
 from control.registry.served import served
-from kube.json_object import Object
+from kube.json_object import Object, identical
 from kube.resources import Resource
 
 STATUS = frozenset({"status"})
@@ -56,7 +56,7 @@ def keep_times(obj: Object, old: Object) -> None:
     entries, before = (each["metadata"].get("managedFields") for each in (obj, old))
     if not entries or not before or entries == before or _timeless(entries) != _timeless(before):
         return
-    if {**obj, "metadata": {**obj["metadata"], "managedFields": before}} == old:
+    if identical({**obj, "metadata": {**obj["metadata"], "managedFields": before}}, old):
         obj["metadata"]["managedFields"] = before
 
 

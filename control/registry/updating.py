@@ -31,7 +31,7 @@ from control.storage.store import KeyNotFound, RevisionConflict, StoreError, Una
 from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
-from kube.json_object import Object
+from kube.json_object import Object, identical
 from kube.resources import Resource
 
 _SILENT = frozenset({"status", "binding"})
@@ -268,7 +268,7 @@ async def _store_changed(
 ) -> Written:
     resource = strategy.resource
     keep_times(obj, old)
-    unchanged = obj == old and not strategy.stale(entry)
+    unchanged = identical(obj, old) and not strategy.stale(entry)
     if (unchanged or context.dry_run) and not current:  # nothing is written, so the store does not compare revisions
         fresh = await newest(registry, resource, entry.key)
         if fresh is None or fresh.revision != entry.revision:

@@ -26,7 +26,7 @@ from control.schemas.validation import NOWHERE, key_of
 from kube import errors
 from kube.errors import FieldError
 from kube.field_path import bounded
-from kube.json_object import Object
+from kube.json_object import Object, identical
 
 BUDGET = 10_000_000
 """Cost limit of all rules of one object together (RuntimeCELCostBudget)."""
@@ -77,7 +77,7 @@ class Rules:
         """
         walk, root = _Walk(), self._ready()
         if root is not None:
-            walk.visit(root, obj, MISSING if old is None else old, "", unchanged=obj == old)
+            walk.visit(root, obj, MISSING if old is None else old, "", unchanged=identical(obj, old))
         return walk.found, walk.warnings
 
     def _ready(self) -> _Place | None:
@@ -188,7 +188,7 @@ class _Walk:
                 self._below(place.items, part, before, f"{path}[{index}]", unchanged=unchanged)
 
     def _below(self, place: _Place, value: Any, old: Any, path: str, *, unchanged: bool) -> None:
-        self.visit(place, value, old, path, unchanged=unchanged or (old is not MISSING and value == old))
+        self.visit(place, value, old, path, unchanged=unchanged or (old is not MISSING and identical(value, old)))
 
     def _ask(self, place: _Place, value: Any, old: Any, path: str, *, unchanged: bool) -> None:
         there = old is not MISSING and old is not None

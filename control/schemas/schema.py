@@ -10,11 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from control.patch.json_patch import identity
+from kube import errors
 from kube.field_path import MOST_PROBLEMS, bounded
-from kube.json_object import Object, copy_json
+from kube.json_object import Object, copy_json, count_values
 
 MISSING: Any = object()
 _META = ("apiVersion", "kind", "metadata")
+_EXPONENT = 1e21
+"""The least that Go writes with an exponent."""
+MOST_DEFAULTS = 50_000
+"""Values that defaults add to an object. Those of lists within lists multiply: a definition of 1 KB can make millions."""
 
 
 class Schema:
@@ -27,6 +32,7 @@ class Schema:
         "any_of",
         "closed",
         "default",
+        "default_size",
         "defaults_below",
         "embedded",
         "embedded_below",
@@ -63,6 +69,7 @@ class Schema:
         self.map_type: str = source.get("x-kubernetes-map-type") or ""
         self.rules: list[Object] = source.get("x-kubernetes-validations") or []
         self.default: Any = source.get("default", MISSING)
+        self.default_size = 0 if self.default is MISSING else count_values(self.default)
         self.properties: dict[str, Schema] = {
             name: Schema(part) for name, part in (source.get("properties") or {}).items()
         }
@@ -118,6 +125,7 @@ def compile_root(source: Object | None) -> Schema:
 def prune(value: Any, schema: Schema, path: str, unknown: list[str], *, resource: bool = False) -> Any:
     """Return a copy without the fields that the schema does not know and without nulls that it does not allow.
 
+    Whole floats become integers, which Go writes for them: a client could not read `1.0` into an integer.
     `unknown` collects the paths of dropped fields; `resource` marks the object that has metadata of its own. As upstream's
     pruning package and PruneNonNullableNullsWithoutDefaults do it.
     """
@@ -148,7 +156,7 @@ def prune(value: Any, schema: Schema, path: str, unknown: list[str], *, resource
                     part, known, bounded(f"{path}.{key}" if path else key), unknown, resource=known.embedded
                 )
             else:
-                kept[key] = part
+                kept[key] = part if type(part) is not float else _number(part)
         return kept
     if isinstance(value, list):
         items = schema.items
@@ -157,36 +165,59 @@ def prune(value: Any, schema: Schema, path: str, unknown: list[str], *, resource
         return [
             prune(part, items, f"{path}[{index}]", unknown, resource=items.embedded)
             if isinstance(part, dict | list)
-            else part
+            else (part if type(part) is not float else _number(part))
             for index, part in enumerate(value)
         ]
     return value
 
 
+def _number(value: float) -> float:
+    return int(value) if value.is_integer() and abs(value) < _EXPONENT else value
+
+
 # -- defaulting -----------------------------------------------------------------------------------------------------
 def fill(value: Any, schema: Schema) -> None:
-    """Put the schema's defaults into what is absent, in place; null stands for absent where it is not allowed."""
-    if not schema.defaults_below:
-        return
-    if isinstance(value, dict):
-        for name, part in schema.properties.items():
-            if part.default is not MISSING:
-                present = value.get(name, MISSING)
-                if present is MISSING or (present is None and not part.nullable):
-                    value[name] = copy_json(part.default)
-            if part.defaults_below and name in value:
-                fill(value[name], part)
-        additional = schema.additional
-        if additional is not None:
-            for key, part_value in value.items():
-                if key in schema.properties:
-                    continue
-                if part_value is None and additional.default is not MISSING and not additional.nullable:
-                    value[key] = copy_json(additional.default)
-                fill(value[key], additional)
-    elif isinstance(value, list) and schema.items is not None:
-        items = schema.items
-        for index, part_value in enumerate(value):
-            if part_value is None and items.default is not MISSING and not items.nullable:
-                value[index] = copy_json(items.default)
-            fill(value[index], items)
+    """Put the schema's defaults into what is absent, in place; null stands for absent where it is not allowed.
+
+    Raises 413 if they are more than MOST_DEFAULTS values.
+    """
+    _Defaults().fill(value, schema)
+
+
+class _Defaults:
+    """Puts defaults into one object, and counts them."""
+
+    def __init__(self) -> None:
+        self._left = MOST_DEFAULTS
+
+    def fill(self, value: Any, schema: Schema) -> None:
+        if not schema.defaults_below:
+            return
+        if isinstance(value, dict):
+            for name, part in schema.properties.items():
+                if part.default is not MISSING:
+                    present = value.get(name, MISSING)
+                    if present is MISSING or (present is None and not part.nullable):
+                        value[name] = self._default(part)
+                if part.defaults_below and name in value:
+                    self.fill(value[name], part)
+            additional = schema.additional
+            if additional is not None:
+                for key, part_value in value.items():
+                    if key in schema.properties:
+                        continue
+                    if part_value is None and additional.default is not MISSING and not additional.nullable:
+                        value[key] = self._default(additional)
+                    self.fill(value[key], additional)
+        elif isinstance(value, list) and schema.items is not None:
+            items = schema.items
+            for index, part_value in enumerate(value):
+                if part_value is None and items.default is not MISSING and not items.nullable:
+                    value[index] = self._default(items)
+                self.fill(value[index], items)
+
+    def _default(self, schema: Schema) -> Any:
+        self._left -= schema.default_size
+        if self._left < 0:
+            raise errors.too_much(f"the defaults of its definition add more than {MOST_DEFAULTS} values to the object")
+        return copy_json(schema.default)

@@ -18,7 +18,7 @@ from control.schemas.schema import MISSING, Schema
 from kube import errors
 from kube.errors import FieldError
 from kube.field_path import bounded
-from kube.json_object import Object
+from kube.json_object import Object, identical
 
 MOST_FOUND = 1000
 """Problems of one object that are looked for."""
@@ -51,7 +51,7 @@ def check(value: Any, schema: Schema, old: Any = MISSING) -> list[FieldError]:
 
 
 def _value(value: Any, schema: Schema, path: str, found: list[FieldError], old: Any) -> None:
-    if len(found) >= MOST_FOUND or (old is not MISSING and value == old and type(value) is type(old)):
+    if len(found) >= MOST_FOUND or (old is not MISSING and identical(value, old)):
         return
     wanted = schema.type
     if value is None:

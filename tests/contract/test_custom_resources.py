@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -277,3 +278,57 @@ async def test_rules_that_cost_much_are_evaluated_beside_the_event_loop(
     assert (await server.request("POST", path, obj("Costly", "y", tags=["longer", *tags]))).status == 422
     (cheap, costly, *_) = threads
     assert cheap != "large-objects" and costly == "large-objects"
+
+
+async def test_values_of_another_type_are_refused_also_beside_a_change(server: ApiUnderTest) -> None:
+    """In Python 1, 1.0 and true are equal; a client in Go cannot read one into the type of another."""
+    nested = version()
+    inner = {"type": "object", "properties": {"count": {"type": "integer"}, "on": {"type": "boolean"}}}
+    spec = nested["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"] |= {"inner": inner, "list": {"type": "array", "items": inner}}
+    path = await install(server, definition("Typed", nested))
+    await post(server, path, obj("Typed", inner={"count": 1, "on": True}, list=[{"count": 1}]))
+    headers = {"Content-Type": "application/merge-patch+json"}
+    before = (await server.request("GET", f"{path}/a")).json
+    for changed in (
+        {"inner": {"count": True, "on": 1}},
+        {"image": "other", "inner": {"count": True}},
+        {"image": "other", "list": [{"count": True}]},
+    ):
+        answer = await server.request("PATCH", f"{path}/a", json.dumps({"spec": changed}).encode(), headers=headers)
+        assert answer.status == 422, (changed, answer.body)
+        assert 'must be of type integer: "boolean"' in answer.json["message"]
+    answer = await server.request(
+        "PATCH", f"{path}/a", b'{"spec":{"inner":{"count":1.0},"replicas":1e0}}', headers=headers
+    )
+    assert answer.status == 200 and answer.json == before
+    answer = await server.request("PATCH", f"{path}/a", b'{"spec":{"inner":{"count":2.0}}}', headers=headers)
+    assert answer.status == 200 and b'"count":2,' in answer.body and answer.json["metadata"]["generation"] == 2
+
+
+async def test_defaults_that_multiply_end_at_a_limit(server: ApiUnderTest) -> None:
+    def lists(levels: int, defaults: list[Any] | None) -> dict[str, Any]:
+        if not levels:
+            return {"type": "object"}
+        more = {} if defaults is None else {"default": defaults}
+        return {"type": "object", "properties": {"a": {"type": "array", "items": lists(levels - 1, defaults), **more}}}
+
+    several = version()
+    several["schema"]["openAPIV3Schema"]["properties"]["spec"] = lists(7, None)
+    path = await install(server, definition("Multiplied", several))
+    made = {"apiVersion": f"{GROUP}/v1", "kind": "Multiplied", "metadata": {"name": "a"}, "spec": {}}
+    await post(server, path, made)
+    several["schema"]["openAPIV3Schema"]["properties"]["spec"] = lists(7, [{}] * 10)
+    name = f"{DEFINITIONS}/multiplieds.{GROUP}"
+    changed = json.dumps({"spec": {"versions": [several]}}).encode()
+    answer = await server.request("PATCH", name, changed, headers={"Content-Type": "application/merge-patch+json"})
+    assert answer.status == 200, answer.body
+    async with asyncio.timeout(60):
+        while (
+            answer := await server.request("POST", f"{path}?dryRun=All", made | {"metadata": {"name": "b"}})
+        ).status == 201:
+            await asyncio.sleep(0.01)
+    assert answer.status == 413 and "add more than 50000 values" in answer.json["message"], answer.body
+    answer = await server.request("GET", path)
+    assert answer.status == 200 and [found["spec"] for found in answer.json["items"]] == [{}]
+    assert (await server.request("DELETE", f"{path}/a")).status == 200

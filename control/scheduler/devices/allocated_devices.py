@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 
-from control.scheduler.devices.inventory import DeviceId
+from control.scheduler.devices.slice_device import DeviceId
 from kube import quantity
 from kube.api import resource_v1
 from kube.informer import Change

@@ -20,8 +20,9 @@ from control.scheduler.devices.allocated_devices import AllocatedDevices
 from control.scheduler.devices.budget import SearchBudget
 from control.scheduler.devices.constraints import ClaimConstraint, constraints
 from control.scheduler.devices.device_usage import MOST, DeviceResult, DeviceUsage
-from control.scheduler.devices.inventory import DEVICE_COST, Pool, SliceDevice, View
+from control.scheduler.devices.inventory import Pool, View
 from control.scheduler.devices.requests import MOST_RESULTS, ClaimToAllocate, DeviceError, RequestAlternative, Selector
+from control.scheduler.devices.slice_device import DEVICE_COST, SliceDevice
 
 PoolDevices = list[tuple[SliceDevice, Pool]]
 STEPS = 256

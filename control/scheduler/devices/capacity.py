@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 
-from control.scheduler.devices.inventory import SliceDevice
+from control.scheduler.devices.slice_device import SliceDevice
 from kube import quantity
 from kube.api import resource_v1
 

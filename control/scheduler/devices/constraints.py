@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from control.cel.devices import attribute_of
-from control.scheduler.devices.inventory import SliceDevice
 from control.scheduler.devices.requests import RequestAlternative
+from control.scheduler.devices.slice_device import SliceDevice
 from kube.api import resource_v1
 
 

@@ -14,8 +14,9 @@ from decimal import Decimal
 from control import inline
 from control.scheduler.devices.allocated_devices import AllocatedDevices
 from control.scheduler.devices.capacity import consumption
-from control.scheduler.devices.inventory import DeviceId, Pool, SliceDevice
+from control.scheduler.devices.inventory import Pool
 from control.scheduler.devices.requests import RequestAlternative
+from control.scheduler.devices.slice_device import DeviceId, SliceDevice
 
 ZERO = Decimal(0)
 MOST = inline.MOST // 2

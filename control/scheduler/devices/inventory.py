@@ -2,95 +2,23 @@
 
 A driver publishes a pool in several slices of one generation. Older generations are outdated; a pool of which not all
 slices have been seen is incomplete, one that names a device twice is invalid. Pools and slices are used in the order of
-their names, so a driver chooses the order by names. Results of selectors are cached with the device.
+their names, so a driver chooses the order by names.
 Upstream: dynamic-resource-allocation/structured, pools.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
-from typing import Any
 
 from control import inline
-from control.cel import CompileError, EvaluationError
-from control.cel.devices import COST_LIMIT, device_value
-from control.scheduler.devices.budget import SearchBudget
-from control.scheduler.devices.requests import Selector
-from control.scheduler.devices.selector_results import SelectorResult, SelectorResults
+from control.scheduler.devices.slice_device import SliceDevice
 from kube import quantity
 from kube.api import core_v1, resource_v1
 from kube.informer import Change
 from kube.node_affinity import term_matches
-
-DeviceId = tuple[str, str, str]
-"""Driver, pool, device."""
-DEVICE_COST = 8
-"""Units of cost to check a device: some microseconds."""
-
-
-class SliceDevice:
-    """A device of a ResourceSlice; `entry` is its element of the slice's `spec.devices`."""
-
-    def __init__(self, slice_: resource_v1.ResourceSlice, device: resource_v1.Device) -> None:
-        spec = slice_.spec
-        self.driver, self.pool = spec.driver, spec.pool.name if spec.pool else ""
-        self.id: DeviceId = (self.driver, self.pool, device.name)
-        self.entry, self.slice = device, slice_
-        self._results = SelectorResults()
-
-    @property
-    def shared(self) -> bool:
-        """True if the device can be allocated to several requests."""
-        return bool(self.entry.allow_multiple_allocations)
-
-    @cached_property
-    def _value(self) -> dict[str, Any]:
-        return device_value(self.driver, self.entry)
-
-    def result(self, selector: Selector) -> SelectorResult | None:
-        """Return the cached result of a selector for the device."""
-        return self._results.get(selector.digest)
-
-    def evaluate(self, selector: Selector, budget: SearchBudget) -> SelectorResult:
-        """Evaluate a selector and cache the result; another thread may do it.
-
-        Raises TooMuchHere if it costs too much on the event loop.
-        """
-        found: SelectorResult
-        try:
-            result = selector.program().evaluate({"device": self._value}, COST_LIMIT)
-            budget.charge(result.cost)
-            found = result.value is True
-        except CompileError as error:
-            found = f"CEL compile error: {error}"
-        except EvaluationError as error:
-            budget.charge(error.cost)
-            found = f"CEL runtime error: {error}"
-        return self._results.put(selector.digest, found)
-
-    @cached_property
-    def cost(self) -> int:
-        """Units of cost to check the device for a request, without the selectors."""
-        capacity = len(self.entry.capacity) if self.shared else 0
-        return DEVICE_COST * (1 + capacity) + 4 * len(self.entry.taints) + 2 * len(self.counters)
-
-    @cached_property
-    def capacity(self) -> dict[str, Decimal]:
-        """The device's capacities by name, each with the domain left out where it is the driver's own."""
-        prefix = f"{self.driver}/"
-        return {name.removeprefix(prefix): quantity.parse(c.value) for name, c in self.entry.capacity.items()}
-
-    @cached_property
-    def counters(self) -> tuple[tuple[str, str, Decimal], ...]:
-        """Counters that the device consumes of its pool: (set, counter, amount)."""
-        return tuple(
-            (consumption.counter_set, name, quantity.parse(counter.value))
-            for consumption in self.entry.consumes_counters
-            for name, counter in consumption.counters.items()
-        )
 
 
 @dataclass(slots=True)
@@ -136,8 +64,10 @@ class Inventory:
 
     def __init__(self) -> None:
         self._pools: dict[tuple[str, str], _PoolSlices] = {}
-        self._of_node: dict[str, set[tuple[str, str]]] = {}
-        self._anywhere: set[tuple[str, str]] = set()
+        self._of_node: dict[str, Counter[tuple[str, str]]] = {}
+        """Node to the pools with slices that name it, and how many these are."""
+        self._anywhere: Counter[tuple[str, str]] = Counter()
+        """The same of slices whose nodes are chosen by labels."""
         self._where: dict[str, tuple[tuple[str, str], frozenset[str] | None]] = {}
         """Slice to its pool and the nodes that it names (None: nodes are chosen by labels)."""
         self._version = 0
@@ -159,7 +89,7 @@ class Inventory:
         self._where[key] = (pool, names)
         devices = [SliceDevice(slice_, device) for device in spec.devices]
         self._pools.setdefault(pool, _PoolSlices()).slices[key] = (slice_, devices)
-        self._index(pool)
+        self._count(pool, names, 1)
 
     def remove(self, key: str) -> None:
         found = self._where.pop(key, None)
@@ -170,25 +100,20 @@ class Inventory:
         del pool_slices.slices[key]
         if not pool_slices.slices:
             del self._pools[found[0]]
-        self._unindex(found[0], found[1])
-        self._index(found[0])
+        self._count(*found, -1)
 
-    def _unindex(self, pool: tuple[str, str], names: frozenset[str] | None) -> None:
-        self._anywhere.discard(pool)
+    def _count(self, pool: tuple[str, str], names: frozenset[str] | None, by: int) -> None:
+        if names is None:
+            self._anywhere[pool] += by
+            if not self._anywhere[pool]:
+                del self._anywhere[pool]
         for name in names or ():
-            known = self._of_node.get(name)
-            if known is not None:
-                known.discard(pool)
-                if not known:
-                    del self._of_node[name]
-
-    def _index(self, pool: tuple[str, str]) -> None:
-        for key in self._pools[pool].slices if pool in self._pools else ():
-            names = self._where[key][1]
-            if names is None:
-                self._anywhere.add(pool)
-            for name in names or ():
-                self._of_node.setdefault(name, set()).add(pool)
+            known = self._of_node.setdefault(name, Counter())
+            known[pool] += by
+            if not known[pool]:
+                del known[pool]
+            if not known:
+                del self._of_node[name]
 
     def view(self, node: core_v1.Node) -> View:
         """Return the pools with devices that a node can use, those whose devices need no preparation first.
@@ -201,7 +126,7 @@ class Inventory:
             return known
         if self._views and next(iter(self._views.values())).version != self._version:
             self._views.clear()
-        names = self._anywhere | self._of_node.get(name, set())
+        names = self._anywhere.keys() | self._of_node.get(name, Counter()).keys()
         found = [pool for pool in (self._seen(pool, node) for pool in sorted(names)) if pool is not None]
         found.sort(key=lambda pool: any(device.entry.binding_conditions for device in pool.devices))
         devices = [(device, pool) for pool in found for device in pool.devices]

@@ -17,7 +17,7 @@ from control.registry.resource.selectors import validate_selectors
 from control.scheduler.decisions import Failed, Placed
 from control.scheduler.devices import requests
 from control.scheduler.devices.allocation import DeviceSearch
-from control.scheduler.devices.inventory import DEVICE_COST
+from control.scheduler.devices.slice_device import DEVICE_COST
 from kube.api import core_v1, resource_v1
 from tests.support.cost import Lines
 from tests.support.scheduling import Bench

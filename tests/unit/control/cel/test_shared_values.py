@@ -206,6 +206,13 @@ def test_a_round_of_a_loop_costs_in_proportion_to_its_body(part: str) -> None:
     assert instructions(lambda: _evaluated(program, {})) < 60 * LIMIT
 
 
+@pytest.mark.parametrize(("call", "text"), [("getQuery", "?" + "%41=%41&" * 1000), ("getEscapedPath", "%41/" * 2000)])
+def test_the_parts_of_a_url_cost_their_length(call: str, text: str) -> None:
+    for part in (text, text * 2):
+        cost = compile(f"url('http://a/{part}').{call}() == dyn(1)", Declarations({})).evaluate({}).cost
+        assert len(part) // 2 <= cost <= 2 * len(part)
+
+
 def test_an_unknown_time_zone_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_for: list[str] = []
 
@@ -217,4 +224,7 @@ def test_an_unknown_time_zone_is_looked_for_once(monkeypatch: pytest.MonkeyPatch
     program = compile("[1, 2, 3].all(v, timestamp('2020-01-01T00:00:00Z').getHours('No/Where') == 1)", SETS)
     with pytest.raises(EvaluationError, match="unknown time zone No/Where"):
         program.evaluate({})
+    long = compile("timestamp('2020-01-01T00:00:00Z').getHours('" + "a/" * 1000 + "') == 1", SETS)
+    with pytest.raises(EvaluationError, match="unknown time zone a/a/"):
+        long.evaluate({})
     assert looked_for == ["No/Where"]
