@@ -2,7 +2,7 @@
 
 python -P -m wherry.scheduled_snapshot PREFIX [PATH]      (see wherry.snapshot_schedule)
 
-With the path of a snapshot that could not be copied, it copies that one, if it is still there.
+With the path of a snapshot whose copy failed, or the deletion of surplus ones, it repeats these, if the file is still there.
 
 It reads what an S3 service sends, and is a process of the control plane, which the kernel ends last if memory is short: its own
 memory is limited, and it is ended first.
@@ -33,9 +33,9 @@ PROBLEM_CHARACTERS = 2000
 
 
 async def take(saved: Settings, again: str = "") -> Taken:
-    """Return the result; a problem after the file was written is part of it. `again` is a snapshot to be copied again."""
-    options, path = saved.snapshot_options, Path(again)
-    if again and options.bucket and path.parent == options.folder and path.is_file():
+    """Return the result; a problem after the file was written is part of it. `again` is the path of one to be finished."""
+    path = Path(again)
+    if again and path.parent == saved.snapshot_options.folder and path.is_file():
         made = await snapshot.copy(saved, path)
     else:
         made = await snapshot.save(saved, scheduled=True)

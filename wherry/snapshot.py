@@ -75,10 +75,10 @@ async def save(settings: Settings, path: Path | None = None, *, name: str = "", 
 
 
 async def copy(settings: Settings, path: Path) -> Saved:
-    """Copy a snapshot of the snapshot folder to S3, as `save` does; raises WherryError if it is none."""
+    """Copy a snapshot of the snapshot folder to S3 as `save` does, if a bucket is set; raises WherryError if it is none."""
     with wherry_errors():
-        summary = await asyncio.to_thread(archive.summary, path)
-    return await _copied(settings, Saved(summary), path)
+        saved = Saved(await asyncio.to_thread(archive.summary, path))
+    return await _copied(settings, saved, path) if settings.snapshot_options.bucket else saved
 
 
 async def _write(settings: Settings, made: Path, path: Path, progress: Progress) -> None:

@@ -110,7 +110,20 @@ async def test_a_copy_that_failed_is_repeated_without_another_snapshot_until_one
     await machine.clock.advance(HOUR)
     assert machine.taken[6:] == ["01 06:00 /s/a.db"]
     state = machine.state()
+    assert state.unfinished == ""
     assert (state.failures, state.problem, state.succeeded, state.copied) == (0, "", at("01T05:00"), at("01T06:00"))
+    task.cancel()
+
+
+async def test_surplus_snapshots_that_cannot_be_deleted_cause_no_others(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.copy_problem, machine.url = "surplus snapshots are not removed: 403", "s3://b/a.db"
+    task = machine.start()
+    await machine.clock.advance(3.3 * HOUR)
+    task.cancel()
+    task = machine.start()  # the state is kept
+    await machine.clock.advance(HOUR)
+    assert machine.taken == ["01 03:00", *(f"01 {time} /s/a.db" for time in ("03:05", "03:15", "03:35", "04:15"))]
     task.cancel()
 
 
