@@ -50,7 +50,7 @@ class RouteController:
         self._wake = asyncio.Event()
         self._written_once = asyncio.Event()
         self._monitor = RouteMonitor(self._notified)
-        self._guard = TunnelGuard(mark_of(config.masquerade_bit))
+        self._guard = TunnelGuard(mark_of(config.masquerade_bit, config.pod_network.node_routes))
         nodes.subscribe(self._node_changed)
 
     @property

@@ -31,8 +31,10 @@ _AFTER_ALL = 310
 _FAMILIES = ((4, "ip"), (6, "ip6"))
 
 
-def mark_of(masquerade_bit: int) -> int:
-    """Return the mark of packets that came out of the tunnel's device."""
+def mark_of(masquerade_bit: int, node_routes: str) -> int:
+    """Return the mark of packets that enter the tunnel; 0 if other software has the tunnel, possibly at the same port."""
+    if node_routes == "none":
+        return 0
     return 1 << next(bit for bit in _MARK_BITS if bit != masquerade_bit)
 
 
@@ -71,7 +73,7 @@ def body(
         )
         # A packet that IPVS forwards leaves by this hook, from an address that is not the node's.
         + static_table.chain("output", *(f"ct status dnat {to}" for to in to_tunnels), *strangers)
-        + _marks(port, f"0x{mark:08x}")
+        + (_marks(port, f"0x{mark:08x}") if mark else "")
     )
 
 

@@ -43,8 +43,13 @@ def test_what_the_node_forwards_to_the_port_for_others_is_dropped_before_it_is_m
 
 @pytest.mark.parametrize(("bit", "mark"), [(14, 1 << 12), (12, 1 << 11), (11, 1 << 12)])
 def test_the_mark_is_not_the_proxys(bit: int, mark: int) -> None:
-    assert tunnel_guard.mark_of(bit) == mark
+    assert tunnel_guard.mark_of(bit, "vxlan") == tunnel_guard.mark_of(bit, "auto") == mark
     assert f"0x{mark:08x}" in tunnel_guard.body(NODES, 8472, "cni7", mark=mark)
+
+
+def test_tunnels_of_other_software_need_no_mark() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7", mark=tunnel_guard.mark_of(14, "none"))
+    assert "mark" not in text and "chain output" in text
 
 
 def test_no_host_port_takes_what_is_for_the_tunnel() -> None:
