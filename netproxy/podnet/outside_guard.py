@@ -46,7 +46,9 @@ def _own(bridge: str) -> Iterator[str]:
         "ip6 saddr != fe80::/10 ip6 daddr != ff00::/8",
         "ip6 saddr fe80::/10 ip6 daddr != { fe80::/10, ff00::/8 }",
     ):
-        yield f'iifname != {{ "{bridge}", "lo" }} {addresses} meta l4proto {{ tcp, udp, sctp }} fib saddr type local drop'
+        # What the node sends to itself in a VRF comes by that; packets of others come by another device before.
+        devices = f'iifname != {{ "{bridge}", "lo" }} meta iifkind != "vrf"'
+        yield f"{devices} {addresses} meta l4proto {{ tcp, udp, sctp }} fib saddr type local drop"
 
 
 class OutsideGuard:

@@ -26,8 +26,14 @@ def test_ipv6_addresses_of_the_node_are_accepted_from_the_bridge_and_the_node_al
     """For IPv4 the kernel rejects them; neighbour discovery and the node's own multicast packets pass."""
     text = outside_guard.body([], "cni7")
     end = "meta l4proto { tcp, udp, sctp } fib saddr type local drop"
-    assert f'iifname != {{ "cni7", "lo" }} ip6 saddr != fe80::/10 ip6 daddr != ff00::/8 {end}' in text
-    assert f'iifname != {{ "cni7", "lo" }} ip6 saddr fe80::/10 ip6 daddr != {{ fe80::/10, ff00::/8 }} {end}' in text
+    assert (
+        f'iifname != {{ "cni7", "lo" }} meta iifkind != "vrf" ip6 saddr != fe80::/10 ip6 daddr != ff00::/8 {end}'
+        in text
+    )
+    assert (
+        f'iifname != {{ "cni7", "lo" }} meta iifkind != "vrf" ip6 saddr fe80::/10 ip6 daddr != {{ fe80::/10, ff00::/8 }} {end}'
+        in text
+    )
 
 
 @pytest.fixture
