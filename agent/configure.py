@@ -31,6 +31,7 @@ from agent.podspec.userns import LENGTH
 from agent.shutdown.periods import read as read_shutdown_periods
 from kube import tls_settings
 from kube.quantity import parse as parse_quantity
+from kube.tracing import configuration as tracing
 
 
 def from_flags(flags: Flags) -> AgentConfig:
@@ -192,6 +193,8 @@ def _check(file: KubeletConfiguration, flags: Flags) -> None:
     for name, given in (("logging.format", file.logging.format), ("--logging-format", flags.logging_format or "text")):
         if given not in ("text", "json"):
             raise ConfigError(f'{name}: Invalid value: "{given}": Unsupported log format')
+    if file.tracing is not None and (found := tracing.problems(file.tracing, "tracing")):
+        raise ConfigError(f"invalid configuration: {', '.join(found)}")
     if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
         raise ConfigError(
             "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"

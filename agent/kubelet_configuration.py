@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from kube import duration
+from kube.tracing.configuration import TracingConfiguration
 
 _GROUP_VERSION = "kubelet.config.k8s.io/v1beta1"
 
@@ -186,6 +187,7 @@ class KubeletConfiguration(_Base):
     shutdown_grace_period_critical_pods: str = "0s"
     shutdown_grace_period_by_pod_priority: list[ShutdownGracePeriodByPodPriority] = msgspec.field(default_factory=list)
     logging: LoggingConfiguration = msgspec.field(default_factory=LoggingConfiguration)
+    tracing: TracingConfiguration | None = None
 
 
 def shown(setting: msgspec.Struct) -> dict[str, Any]:
@@ -214,7 +216,7 @@ _ACCEPTED = frozenset(
     mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups staticPodURL staticPodURLHeader systemCgroups
-    tlsCurvePreferences tracing volumePluginDir
+    tlsCurvePreferences volumePluginDir
     volumeStatsAggPeriod containerLogMaxWorkers""".split()
 )
 

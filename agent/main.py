@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from agent import cri_spans
 from agent.assembly import kubelet_port
 from agent.assembly.agent import Agent, build
 from agent.config import AgentConfig
@@ -35,6 +36,9 @@ from kube.heartbeats import Heartbeats
 from kube.loops import Loops
 from kube.servers import Servers
 from kube.serving.daemon import daemon
+from kube.tracing import start as tracing
+from kube.tracing.configuration import TracingError
+from kube.tracing.tracer import Tracer
 from kube.transport import HttpsTransport
 
 log = logging.getLogger(__name__)
@@ -64,12 +68,14 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
     transport = HttpsTransport(access, "kubelet/v1.36.2 (linux) wherry", known)
     client = Client(transport)
     heartbeat = Client(Heartbeats(transport, min(config.status_update_period, config.lease_duration)))
+    tracer = await _tracer(config)
     operations = Operations()
     runtime = RuntimeClient(
         config.runtime_endpoint,
         config.image_endpoint,
         request_timeout=config.runtime_request_timeout,
         observe=operations.record,
+        trace=cri_spans.call if tracer is not None else None,
     )
     refused: list[ConfigError] = []
     sigterm = SigtermHandler(runtime, clock)
@@ -85,7 +91,9 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                 folder = Path(access.certificate_file).parent
                 tasks.loop("client certificate", _rotation(config, folder, client, transport, clock).run)
             address = own_address(access.server)
-            agent = await build(config, client, heartbeat, runtime, users, limits, address, operations, threads, clock)
+            agent = await build(
+                config, client, heartbeat, runtime, users, limits, address, operations, threads, clock, tracer
+            )
             await _start(tasks, agent)
             if ready is not None:
                 ready()
@@ -97,8 +105,18 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         sigterm.over()
         await runtime.close()
         await client.close()
+        if tracer is not None:
+            await tracer.close()
     if refused:
         raise refused[0]  # by itself, not in a group of errors: it is a sentence for who wrote the configuration
+
+
+async def _tracer(config: AgentConfig) -> Tracer | None:
+    """Return the tracer, None if tracing is not configured. Raise ConfigError."""
+    try:
+        return await tracing.start(config.file.tracing, {"service.name": "kubelet", "host.name": config.node_name})
+    except TracingError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _rotation(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any
 
-from control import offload, service_repair, start_steps
+from control import offload, service_repair, start_steps, tracing
 from control.aggregation.api_service_controller import APIServiceController
 from control.aggregation.remote import FrontProxy
 from control.auth.user import UserInfo
@@ -42,6 +42,7 @@ from control.storage.store import Store
 from kube.build import user_agent
 from kube.client import Client
 from kube.clock import Clock
+from kube.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +54,17 @@ UNFINISHED_SECONDS = 10.0
 class ApiServer:
     """A running API server."""
 
-    def __init__(self, config: ControlConfig, clock: Clock, store: Store, engine: Engine) -> None:
-        self.config, self.clock, self.store, self.engine = config, clock, store, engine
+    def __init__(
+        self, config: ControlConfig, clock: Clock, store: Store, engine: Engine, tracer: Tracer | None = None
+    ) -> None:
+        self.config, self.clock, self.store, self.engine, self.tracer = config, clock, store, engine, tracer
         self.background = Background(clock)
         self.cache = WatchCache(store)
         self.catching_up = CatchingUp(self.cache, engine.check)
         self.stopping = False
         self.health = self._checks()
         self.resources = Resources(config, clock, store, self.cache)
-        self.serving = Serving(config, clock, self.health, self.resources)
+        self.serving = Serving(config, clock, self.health, self.resources, tracer)
         self.registry, self.admission = self.resources.registry, self.resources.admission
         self.access, self.auth = self.resources.access, self.resources.access.auth
         self.pipeline, self.listener = self.serving.pipeline, self.serving.listener
@@ -85,12 +88,14 @@ class ApiServer:
         engine = await (opening or open_engine(config, clock))
         store: Store = MeasuredStore(engine.store, NAMES)
         encryption: EncryptionAtRest | None = None
+        tracer: Tracer | None = None
         try:
+            tracer = await tracing.start(config)
             if config.encryption_config_file is not None:
                 encryption = EncryptionAtRest(config.encryption_config_file, store)
                 await encryption.start()
                 store = encryption.store
-            server = cls(config, clock, store, engine)
+            server = cls(config, clock, store, engine, tracer)
             server.listener.bind()
             try:
                 await server._follow_store(encryption)
@@ -113,6 +118,8 @@ class ApiServer:
             await store.close()
             if encryption is not None:
                 await encryption.close()
+            if tracer is not None:
+                await tracer.close()
 
     # -- the stages of the start, in order ------------------------------------------------------------------------
     async def _follow_store(self, encryption: EncryptionAtRest | None) -> None:
@@ -207,4 +214,4 @@ class ApiServer:
 
     def embedded_components(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
-        return embedded_components(self.config, self.client, self.clock)
+        return embedded_components(self.config, self.client, self.clock, self.tracer)

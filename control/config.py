@@ -8,6 +8,7 @@ from typing import Any
 
 from kube.port_ranges import LOAD_BALANCERS
 from kube.serving.limits import ServingLimits
+from kube.tracing.configuration import TracingConfiguration
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,10 @@ class ControlConfig:
     shutdown_delay: float = 0.0
     """Seconds between saying that the server is going (/readyz fails) and accepting no more connections."""
     shutdown_timeout: float = 10.0
+    tracing_config_file: Path | None = None
+    """Collector and sampling rate of spans (TracingConfiguration); None: those of `tracing`."""
+    tracing: TracingConfiguration | None = None
+    """The same as a value; None: nothing is traced."""
     event_ttl: int = 3600
     serving: ServingLimits = field(default_factory=ServingLimits)
     """Limits of connections, of requests' heads and of clients that are slow."""

@@ -31,6 +31,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.leases import Fenced, LeaderElector, hold
 from kube.loops import Loops
+from kube.tracing.tracer import Tracer
 from kube.uid import new_uid
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ MakeClient = Callable[[UserInfo, str], Client]
 
 
 def embedded_components(
-    config: ControlConfig, make_client: MakeClient, clock: Clock
+    config: ControlConfig, make_client: MakeClient, clock: Clock, tracer: Tracer | None = None
 ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """Return what is to run beside the server, by name. Each runs until cancelled."""
     if not config.enable_controllers and not config.enable_scheduler:
@@ -54,7 +55,7 @@ def embedded_components(
     found = [("informers", loops.run("informers", informers.run))]
     for enabled, name, lease, user, run in (
         (config.enable_controllers, "controllers", "kube-controller-manager", MANAGER, _run_controllers),
-        (config.enable_scheduler, "scheduler", "kube-scheduler", SCHEDULER, _run_scheduler),
+        (config.enable_scheduler, "scheduler", "kube-scheduler", SCHEDULER, partial(_run_scheduler, tracer)),
     ):
         if enabled:
             work = partial(run, config, clock, informers)
@@ -144,7 +145,7 @@ async def _run_controllers(
 
 
 async def _run_scheduler(
-    config: ControlConfig, clock: Clock, informers: SharedInformers, make_client: MakeClient
+    tracer: Tracer | None, config: ControlConfig, clock: Clock, informers: SharedInformers, make_client: MakeClient
 ) -> None:
     await imports.ensure("control.scheduler.main", "control.scheduler.configuration")
     from control.scheduler import configuration, main
@@ -152,7 +153,7 @@ async def _run_scheduler(
     path = config.scheduler_config_file
     settings = configuration.parse(path.read_bytes()) if path is not None else None
     client = make_client(SCHEDULER, user_agent("kube-scheduler", "scheduler"))
-    await main.run(client, settings, clock, informers)
+    await main.run(client, settings, clock, informers, tracer=tracer)
 
 
 def _names(certificate: Path) -> frozenset[str]:

@@ -40,6 +40,7 @@ from control.storage.cache import WatchCache
 from control.storage.store import Store
 from kube.clock import Clock
 from kube.resources import RESOURCES
+from kube.tracing.tracer import Tracer
 
 NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}
 """Folder in the store -> group and resource."""
@@ -91,7 +92,9 @@ class Resources:
 class Serving:
     """Stages of a request, from the listener to the handlers."""
 
-    def __init__(self, config: ControlConfig, clock: Clock, health: Health, resources: Resources) -> None:
+    def __init__(
+        self, config: ControlConfig, clock: Clock, health: Health, resources: Resources, tracer: Tracer | None = None
+    ) -> None:
         registry, auth = resources.registry, resources.access.auth
         self.watches = WatchStreams(registry, config.min_watch_timeout)
         verbs = Verbs(registry, self.watches, config.max_body_bytes, auth.authorizer)
@@ -133,6 +136,7 @@ class Serving:
             metrics,
             functools.partial(list_size, registry),
             self.auditing.auditor,
+            tracer,
         )
         self.edge = Edge(self.pipeline)
         self.listener = Listener(config, self.edge)

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeVar
 
 import grpc
@@ -55,14 +55,18 @@ Options = Sequence[tuple[str, Any]]
 Metadata = tuple[tuple[str, str], ...]
 Observe = Callable[[str, float, str], None]
 """Called after a call: with its name as RunPodSandbox, how many seconds it took, and the gRPC code, "" for success."""
+Trace = Callable[[str], AbstractContextManager[Metadata]]
+"""Called with the path of a call: a context of it, whose value is metadata to send."""
 
 
 class Channel:
     """A lazily dialled connection to a runtime's socket; use from one event loop."""
 
-    def __init__(self, endpoint: str, observe: Observe | None = None, options: Options = ()) -> None:
+    def __init__(
+        self, endpoint: str, observe: Observe | None = None, options: Options = (), trace: Trace | None = None
+    ) -> None:
         self.endpoint = endpoint
-        self._observe = observe
+        self._observe, self._trace = observe, trace
         self._channel = grpc.aio.insecure_channel(
             _target(endpoint), options=list({**dict(_OPTIONS), **dict(options)}.items())
         )
@@ -77,7 +81,7 @@ class Channel:
             call = self._calls[path] = self._channel.unary_unary(
                 path, request_serializer=_serialize, response_deserializer=answer.FromString
             )
-        return await self._observed(path, lambda: call(request, timeout=deadline, metadata=metadata))
+        return await self._traced(path, lambda added: call(request, timeout=deadline, metadata=metadata + added))
 
     async def unary_in_turn(
         self,
@@ -95,8 +99,8 @@ class Channel:
         """
         begin = self._channel.unary_stream(path, request_serializer=_serialize, response_deserializer=answer.FromString)
 
-        async def receive() -> T:
-            call = begin(request)
+        async def receive(metadata: Metadata) -> T:
+            call = begin(request, metadata=metadata)
             try:
                 try:
                     async with asyncio.timeout(deadline):
@@ -114,7 +118,13 @@ class Channel:
                 call.cancel()
             return result
 
-        return await self._observed(path, receive)
+        return await self._traced(path, receive)
+
+    async def _traced(self, path: str, call: Callable[[Metadata], Awaitable[T]]) -> T:
+        if self._trace is None:
+            return await self._observed(path, lambda: call(()))
+        with self._trace(path) as metadata:
+            return await self._observed(path, lambda: call(metadata))
 
     async def _observed(self, path: str, call: Callable[[], Awaitable[T]]) -> T:
         began, rpc = time.monotonic(), path.rpartition("/")[2]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 
 from cri import events
-from cri.channel import FIXED_WINDOW, LARGE_LISTS, Channel, Observe
+from cri.channel import FIXED_WINDOW, LARGE_LISTS, Channel, Observe, Trace
 from cri.containerd_service import ContainerdService
 from cri.image_service import ImageService
 from cri.runtime_service import RuntimeService
@@ -25,15 +25,16 @@ class Client:
         *,
         request_timeout: float = 120.0,
         observe: Observe | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """Prepare to talk to unix:// endpoints; nothing is dialled before the first call. Seconds.
 
-        `observe` is called after every call.
+        `observe` is called after every call, `trace` around it.
         """
-        self._channel = Channel(endpoint, observe, LARGE_LISTS)
+        self._channel = Channel(endpoint, observe, LARGE_LISTS, trace)
         separate = image_endpoint and image_endpoint != endpoint
-        self._image_channel = Channel(image_endpoint, observe, LARGE_LISTS) if separate else self._channel
-        self._commands = Channel(endpoint, observe, FIXED_WINDOW)
+        self._image_channel = Channel(image_endpoint, observe, LARGE_LISTS, trace) if separate else self._channel
+        self._commands = Channel(endpoint, observe, FIXED_WINDOW, trace)
         self.runtime = RuntimeService(self._channel, request_timeout, self._commands)
         self.images = ImageService(self._image_channel, request_timeout)
         self.containerd = ContainerdService(self._channel)

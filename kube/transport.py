@@ -28,6 +28,7 @@ from kube.errors import StatusError, long_answer
 from kube.kubeconfig import Access
 from kube.loops import Loops
 from kube.servers import Servers
+from kube.tracing import spans, traceparent
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,8 @@ class HttpsTransport:
         if self._access.token_file and self._clock.monotonic() - self._token_read > TOKEN_LIFE:
             self._token = self._read_token(self._access.token_file)
             self._token_read = self._clock.monotonic()
+        if (span := spans.current()) is not None:
+            found[traceparent.HEADER] = span.traceparent
         if self._token:
             found["Authorization"] = f"Bearer {self._token}"
         return found

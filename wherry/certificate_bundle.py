@@ -50,6 +50,7 @@ POLICIES = (
     "apiserver.yaml",
     "controller-manager.yaml",
     "scheduler.yaml",
+    "tracing.yaml",
 )
 """Optional files of administrators in /etc/wherry for the API server and its embedded components."""
 SETTINGS = "settings.json"

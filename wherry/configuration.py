@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from kube import kubeconfig, pki, pki_layout
@@ -52,6 +53,8 @@ def kubelet_configuration(settings: Settings, shared: dict[str, Any]) -> dict[st
         "staticPodPath": str(layout.etc / "manifests"),
         "maxPods": settings.max_pods,
     }
+    if settings.tracing is not None:
+        document["tracing"] = msgspec.to_builtins(settings.tracing)
     if not settings.is_worker:
         # With the authority's key on the machine there is nobody to ask.
         document |= {

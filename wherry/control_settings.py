@@ -7,7 +7,9 @@ from pathlib import Path
 
 from control import addon_names
 from control.config import ControlConfig
+from kube.tracing import configuration as tracing
 from wherry import api_server_flags, defaults
+from wherry.errors import WherryError
 from wherry.settings import Settings
 
 
@@ -64,8 +66,20 @@ def control_config(settings: Settings) -> ControlConfig:
         authorization_webhook_file=_present(layout.etc / "authorization-webhook.kubeconfig"),
         controller_config_file=_present(layout.etc / "controller-manager.yaml"),
         scheduler_config_file=_present(layout.etc / "scheduler.yaml"),
+        tracing_config_file=_present(layout.etc / "tracing.yaml"),
+        tracing=settings.tracing,
     )
+    _check_tracing(config)
     return dataclasses.replace(config, **api_server_flags.load(layout.etc / "apiserver.yaml"))
+
+
+def _check_tracing(config: ControlConfig) -> None:
+    """Raise WherryError for an invalid file, before anything is started."""
+    try:
+        if config.tracing_config_file is not None:
+            tracing.load(config.tracing_config_file)
+    except tracing.TracingError as error:
+        raise WherryError(str(error)) from error
 
 
 def _present(path: Path) -> Path | None:

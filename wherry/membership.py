@@ -79,6 +79,8 @@ def join(
     name: options.MemberNames = None,
     max_pods: options.MaxPods = None,
     logging_format: options.LoggingFormat = "",
+    tracing_endpoint: options.TracingEndpoint = "",
+    tracing_sampling_rate: options.TracingSamplingRate = None,
 ) -> None:
     """Join this machine to a cluster as a node.
 

@@ -49,6 +49,12 @@ RegistryMirror = Annotated[
     list[str] | None, _option("HOST=URL: mirror of an image registry. May be repeated. Default: none.")
 ]
 LoggingFormat = Annotated[str, _option("Log format: text or json. Default: text.")]
+TracingEndpoint = Annotated[
+    str, _option("Address of an OpenTelemetry collector (OTLP over gRPC), as 127.0.0.1:4317. Default: none.")
+]
+TracingSamplingRate = Annotated[
+    int | None, _option("Traces out of a million that are recorded, with --tracing-endpoint. Default: 10000.")
+]
 Names = Annotated[
     list[str] | None, _option("Additional name of the API server's certificate. May be repeated.", "--name")
 ]

@@ -63,21 +63,34 @@ def _apply_form(form: str) -> None:
             handler.setFormatter(JsonFormatter())
 
 
+async def _explained(work: Coroutine[Any, Any, None], kind: type[Exception]) -> None:
+    """Run a role; an error of a kind that its configuration causes becomes one sentence in the log."""
+    try:
+        await work
+    except kind as error:
+        raise WherryError(str(error)) from error
+
+
 def server(settings: Settings) -> Coroutine[Any, Any, None]:
     from control.main import run
+    from kube.tracing.configuration import TracingError
     from wherry.control_settings import control_config
     from wherry.snapshot_schedule import run_with_snapshots
 
-    return run_with_snapshots(run(control_config(settings), ready=ready), settings)
+    return run_with_snapshots(_explained(run(control_config(settings), ready=ready), TracingError), settings)
 
 
 def agent(settings: Settings) -> Coroutine[Any, Any, None]:
+    from agent.kubelet_configuration import ConfigError
     from agent.main import run
     from wherry.agent_settings import agent_config
 
-    config = agent_config(settings)
+    try:
+        config = agent_config(settings)
+    except ConfigError as error:
+        raise WherryError(str(error)) from error
     _apply_form(config.file.logging.format)
-    return run(config, ready=ready)
+    return _explained(run(config, ready=ready), ConfigError)
 
 
 def proxy(settings: Settings) -> Coroutine[Any, Any, None]:

@@ -15,6 +15,8 @@ from control import addon_names
 from kube import names
 from kube.files import write_file
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
+from kube.tracing import configuration as tracing
+from kube.tracing.configuration import TracingConfiguration
 from kube.urls import host_port
 from wherry import addons, ranges, registries, snapshot_options
 from wherry.errors import WherryError
@@ -82,6 +84,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_pods: int = 110
     logging_format: str = "text"
     """Format of the roles' logs: text, or json, an object a line."""
+    tracing_endpoint: str = ""
+    """Address of the collector that the roles send spans to; empty: nothing is traced."""
+    tracing_sampling_rate: int = 10_000
+    """Number of traces out of a million that are recorded."""
     store: str = "sqlite"
     """Storage engine of the API server: sqlite or etcd."""
     etcd_servers: str = ""
@@ -147,6 +153,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def dns_addresses(self) -> tuple[str, ...]:
         """The addresses that pods are given as cluster DNS."""
         return () if self.cluster_dns == NO_DNS else tuple(self.cluster_dns.split(","))
+
+    @property
+    def tracing(self) -> TracingConfiguration | None:
+        """Configuration of the roles' spans; None: nothing is traced."""
+        if not self.tracing_endpoint:
+            return None
+        return TracingConfiguration(self.tracing_endpoint, self.tracing_sampling_rate)
 
     @property
     def layout(self) -> Layout:
@@ -251,6 +264,7 @@ def load(prefix: str = "/") -> Settings | None:
 def complete(settings: Settings, default_address: str) -> Settings:
     """Check the choices and fill in what follows from the machine; raises WherryError with the problem and the fix."""
     changes: dict[str, Any] = {}
+    _check_tracing(settings)
     if settings.logging_format not in ("text", "json"):
         raise WherryError(f"--logging-format {settings.logging_format}: it is either text or json")
     name = settings.node_name or socket.gethostname().lower()
@@ -294,6 +308,15 @@ def complete(settings: Settings, default_address: str) -> Settings:
         group, user = (-1, -1) if account is None else (account.pw_gid, account.pw_uid)
         snapshot_options.check(settings.snapshot_options, group, user, named=named)
     return msgspec.structs.replace(settings, **changes)
+
+
+def _check_tracing(settings: Settings) -> None:
+    options = (("endpoint", settings.tracing_endpoint), ("samplingRatePerMillion", settings.tracing_sampling_rate))
+    found = TracingConfiguration(settings.tracing_endpoint, settings.tracing_sampling_rate)
+    for problem in tracing.problems(found):
+        field, _, why = problem.partition(": Invalid value: ")
+        option = "--tracing-endpoint" if field == "endpoint" else "--tracing-sampling-rate"
+        raise WherryError(f"{option} {dict(options)[field]}: {why.partition(': ')[2]}")
 
 
 def _check_network(settings: Settings) -> None:
@@ -341,7 +364,8 @@ def _check_numbers(settings: Settings) -> None:
 OF_A_NODE = frozenset(
     "prefix node_ip second_node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port "
     "dns_metrics_port pod_network proxy dns "
-    "runtime_endpoint sandbox_image registry_mirrors registries resolv_conf max_pods logging_format".split()
+    "runtime_endpoint sandbox_image registry_mirrors registries resolv_conf max_pods logging_format "
+    "tracing_endpoint tracing_sampling_rate".split()
 )
 """Settings that a worker decides for itself."""
 

@@ -58,6 +58,8 @@ def up(
     name: options.Names = None,
     max_pods: options.MaxPods = None,
     logging_format: options.LoggingFormat = "",
+    tracing_endpoint: options.TracingEndpoint = "",
+    tracing_sampling_rate: options.TracingSamplingRate = None,
     store: options.Store = "",
     etcd_servers: options.EtcdServers = "",
     etcd_cafile: options.EtcdCafile = "",

@@ -35,6 +35,7 @@ from kube.api import node_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.informer import Informer
+from kube.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,14 @@ async def build(
     operations: Operations,
     threads: Threads,
     clock: Clock,
+    tracer: Tracer | None = None,
 ) -> Agent:
     """Build all groups. The node's status and lease are sent by `heartbeat`.
 
     `address` is the node's own where neither configuration nor machine names one.
     """
     thresholds = ThresholdTracker(limits, config.eviction.pressure_transition)
-    base = await build_base(config, client, heartbeat, runtime, thresholds, address, operations, threads, clock)
+    base = await build_base(config, client, heartbeat, runtime, thresholds, address, operations, threads, clock, tracer)
     manager = PodManager(StatusWriter(client, clock=clock, metrics=base.metrics))
     references = ReferenceStore(client, manager.references_changed, clock=clock)
     classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)

@@ -25,6 +25,7 @@ from cri.client import Client as RuntimeClient
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import EventRecorder
+from kube.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class Base:
     cgroups: Cgroups
     began: float
     """Since when the runtime answers, by the monotonic clock."""
+    tracer: Tracer | None = None
+    """None if tracing is not configured."""
 
     @property
     def pod_cgroups(self) -> Cgroups | None:
@@ -63,6 +66,7 @@ async def build_base(
     operations: Operations,
     threads: Threads,
     clock: Clock,
+    tracer: Tracer | None = None,
 ) -> Base:
     """Return once the runtime answers and the node's cgroups exist. `address`: see agent.build."""
     here = machine.inspect(config.root_dir)
@@ -97,6 +101,7 @@ async def build_base(
         runtime_status=RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images),
         cgroups=await _cgroups(config, runtime, here),
         began=clock.monotonic(),
+        tracer=tracer,
     )
 
 

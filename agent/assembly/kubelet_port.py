@@ -100,6 +100,7 @@ def _app(agent: Agent) -> Any:
             line=line,
         ),
         config.handlers,
+        base.tracer,
     )
 
 

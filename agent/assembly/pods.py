@@ -115,6 +115,7 @@ async def build_pods(
         metrics=base.metrics,
         startup=startup,
         runtime_handler=partial(runtime_handler, classes),
+        tracer=base.tracer,
     )
     mirrors = MirrorPods(client, config.node_name, clock=clock)
     workers = PodWorkers(deps, manager, mirrors, node.refresh, relist)

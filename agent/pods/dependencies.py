@@ -23,6 +23,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.events import EventRecorder
 from kube.informer import Informer
+from kube.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class PodDependencies:
     startup: PodStartupTracker
     runtime_handler: Callable[[str], str]
     """Returns the runtime handler of a RuntimeClass; KeyError where it does not exist."""
+    tracer: Tracer | None = None
+    """None if tracing is not configured."""
 
     def now(self) -> float:
         """Return the wall clock in epoch seconds."""

@@ -21,12 +21,17 @@ class SyncMetrics:
         """Count the next sync as an update."""
         self._updated = True
 
+    @property
+    def kind(self) -> str:
+        """The kind of the next sync: create, update or sync."""
+        return "create" if not self._syncs else "update" if self._updated else "sync"
+
     async def observe(self, sync: Coroutine[None, None, None]) -> None:
         """Run a sync and observe its duration, unless it fails."""
         began = self._clock.monotonic()
         if not self._syncs:
             self._metrics.worker_start.observe(began - self._created)
-        kind = "create" if not self._syncs else "update" if self._updated else "sync"
+        kind = self.kind
         self._syncs, self._updated = self._syncs + 1, False
         await sync
         self._metrics.worker_seconds.observe(self._clock.monotonic() - began, kind)

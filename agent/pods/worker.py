@@ -24,6 +24,7 @@ from agent.pods.steps.record_updates import read_exits, replace_records
 from agent.pods.steps.sync import sync
 from agent.pods.steps.termination import grace_seconds, remove_logs, remove_sandboxes, terminate_pod
 from agent.pods.sync_metrics import SyncMetrics
+from agent.pods.sync_spans import SyncSpans
 from agent.pods.wakeup import WakeUp
 from agent.runtime_records import PodRuntime
 from agent.status.phase import ENDED_PHASES
@@ -54,6 +55,7 @@ class PodWorker:
         """IDs of containers and sandboxes to read again."""
         self._child = ChildTask(state, self._wakeup, deps.clock)
         self._metrics = SyncMetrics(deps.metrics, deps.clock)
+        self._spans = SyncSpans(deps.tracer, state)
 
     # -- events ---------------------------------------------------------------------------------------------------
     def update(self, pod: core_v1.Pod) -> None:
@@ -145,7 +147,8 @@ class PodWorker:
                         self._wakeup.sync_requested = False
                         self._wakeup.request_sync_at(deps.clock.monotonic() + delay)
                     else:
-                        self._child.start(self._metrics.observe(sync(self._context)), "sync")
+                        work = self._metrics.observe(sync(self._context))
+                        self._child.start(self._spans.sync(self._metrics.kind, work), "sync")
                 elif self._wakeup.sync_requested:
                     self.reporter.publish_during_sync()
         finally:
@@ -169,7 +172,7 @@ class PodWorker:
         if termination.torn_down and not self.state.deleted:
             self.reporter.publish()  # a mirror pod may have been created that has no status yet
             return
-        self._child.start(terminate_pod(self._context, grace), "end", grace)
+        self._child.start(self._spans.termination(terminate_pod(self._context, grace)), "end", grace)
 
     def _publish_while_stopping(self) -> None:
         """Report what is new of containers that have not stopped yet, such as their readiness."""

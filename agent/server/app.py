@@ -40,6 +40,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.delegated_authentication import Authenticator
 from kube.exposition import CONTENT_TYPE
+from kube.tracing.tracer import Tracer
 from kube.yielding import LoopYield
 
 Text = Callable[[], Awaitable[str]]
@@ -83,6 +84,7 @@ def build(
     authenticator: Authenticator,
     authorizer: Authorizer,
     handlers: EnabledHandlers | None = None,
+    tracer: Tracer | None = None,
 ) -> AuthFilter:
     """Build the application with the enabled handlers, by default those of upstream's defaults."""
     handlers = handlers or EnabledHandlers()
@@ -93,7 +95,7 @@ def build(
     routes += [Route(path, _metrics_endpoint(text)) for path, text in parts.metrics_texts.items()]
     routes.append(Route("/localVolumes/{name}", _Volumes(parts).remove, methods=["DELETE"]))
     routes += _debugging(parts, show, handlers) if handlers.debugging else _without_debugging()
-    return AuthFilter(Starlette(routes=routes), authenticator, authorizer, RequestMetrics(parts.metrics))
+    return AuthFilter(Starlette(routes=routes), authenticator, authorizer, RequestMetrics(parts.metrics), tracer)
 
 
 def _without_debugging() -> list[Route]:

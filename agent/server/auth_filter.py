@@ -1,4 +1,4 @@
-"""Authenticates, authorizes and counts every request.
+"""Authenticates, authorizes, counts and traces every request.
 
 The filter wraps the whole application, so no route can be forgotten; sessions (exec, attach, port-forward) begin as HTTP
 requests and are checked like all others.
@@ -7,21 +7,27 @@ requests and are checked like all others.
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.server.authorization import Authorizer, is_plain
-from agent.server.request_metrics import RequestMetrics
+from agent.server.request_metrics import RequestMetrics, bucket
 from agent.server.sessions import Receive, Scope, Send, answer
 from kube.delegated_authentication import ANONYMOUS, Authenticator
 from kube.errors import StatusError
 from kube.step_limit import Limit, Shares, limited
+from kube.tracing import spans
+from kube.tracing.spans import Attribute, Span
+from kube.tracing.tracer import Tracer
 
 STEP_SECONDS = 1.0
 """CPU time for which a request may hold the event loop at once."""
 SHARE, PAUSE = 0.2, 10.0
 """Part of all time that long steps of one user's requests may take; seconds until the next request after one was stopped."""
 _MASTERS = "system:masters"
+_API_SERVER = "kube-apiserver-kubelet-client"
+"""Name of the API server's client certificate, as kubeadm and Wherry issue it."""
 _shares = Shares("kubelet requests", STEP_SECONDS, SHARE, PAUSE)
 
 
@@ -29,11 +35,17 @@ class AuthFilter:
     """Passes authenticated and authorized requests on to the application; counts all requests."""
 
     def __init__(
-        self, app: Any, authenticator: Authenticator, authorizer: Authorizer, requests: RequestMetrics | None = None
+        self,
+        app: Any,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        requests: RequestMetrics | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._authorizer = authorizer
+        self._tracer = tracer
         self._requests = requests or RequestMetrics(KubeletMetrics())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,4 +84,17 @@ class AuthFilter:
             if refused:
                 await answer(send, 403, refused)
                 return
+            if self._tracer is not None:
+                trusted = _MASTERS in user.groups or user.name == _API_SERVER
+                with spans.active(_span(self._tracer, scope, trusted=trusted)):
+                    await self._app(scope, receive, send)
+                return
         await self._app(scope, receive, send)
+
+
+def _span(tracer: Tracer, scope: Scope, *, trusted: bool) -> Span:
+    """Begin the span of a request; only the API server's and an administrator's trace is continued."""
+    header = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"traceparent"), "")
+    method, path = scope["method"], "/" + bucket(scope["path"])
+    attributes: dict[str, Attribute] = {"http.request.method": method, "http.route": path}
+    return tracer.accept(f"{method} {path}", header, attributes, time.time_ns(), trusted=trusted)

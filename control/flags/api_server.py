@@ -113,6 +113,7 @@ PLACES: dict[str, tuple[str, Kind]] = {
     "tls-cert-file": ("cert_file", PATH),
     "tls-private-key-file": ("key_file", PATH),
     "token-auth-file": ("token_file", PATH),
+    "tracing-config-file": ("tracing_config_file", PATH),
 }
 """Addresses and files, which on a machine that Wherry set up have places of their own."""
 

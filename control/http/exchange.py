@@ -27,6 +27,7 @@ from control.requestinfo import RequestInfo, parse_path
 from control.weight import weight
 from kube import errors
 from kube.schema import wire
+from kube.tracing.spans import Span, active
 
 Header = tuple[bytes, bytes]
 JSON = b"application/json"
@@ -34,6 +35,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 """Syntax of Go's integers; Python's int() also accepts underscores, blanks and other scripts' digits."""
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 """Texts that Go's strconv.ParseBool parses as true."""
+_TRACE = frozenset((b"traceparent", b"tracestate"))
 _FOR_PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 MOST_OPTIONS = 2000
 """Options of a query, which is parsed before authentication; the words of an exec's command are options, too."""
@@ -84,6 +86,7 @@ class Request:
         "_body",
         "_query",
         "_weighed",
+        "active_span",
         "attributes",
         "audit_id",
         "collect",
@@ -98,6 +101,7 @@ class Request:
         "query_string",
         "read_body",
         "read_parts",
+        "span",
         "until_left",
         "user",
         "warnings",
@@ -137,6 +141,9 @@ class Request:
         """Receives an incomplete body of at most so many bytes, so that the request waits for it without a seat."""
         self.flow: Flow | None = None
         """Flow of the request in priority and fairness, once it is known."""
+        self.span: Span | None = None
+        """The request's span, if tracing is configured; control/server/request_spans.py."""
+        self.active_span: active | None = None
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -260,3 +267,15 @@ def headers_of(request: Request) -> list[Header]:
     """Return a request's headers as they came, repeated ones too."""
     found: list[Header] = request.extensions.get("headers") or list(request.headers.items())
     return found
+
+
+def forwarded_headers(request: Request) -> list[Header]:
+    """Return a request's headers for another server, with the request's own span instead of the client's."""
+    if request.span is None:
+        return headers_of(request)
+    return [header for header in headers_of(request) if header[0].lower() not in _TRACE] + trace_headers(request)
+
+
+def trace_headers(request: Request) -> list[Header]:
+    """Return the header that names a request's span for another server."""
+    return [(b"traceparent", request.span.traceparent.encode())] if request.span is not None else []

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from control.http import http1, rewrite_links
 from control.http.backend_exchange import Dial, exchange
-from control.http.exchange import Answer, Header, Request, Response, Stream, Upgrade, headers_of, wants_upgrade
+from control.http.exchange import Answer, Header, Request, Response, Stream, Upgrade, forwarded_headers, wants_upgrade
 from control.http.protocol import ApiProtocol
 
 
@@ -31,7 +31,9 @@ async def proxy_request(
     if wants_upgrade(request):
 
         async def splice(protocol: ApiProtocol) -> Response | None:
-            sent = http1.request_head(request.method, target, host, headers_of(request), upgrade=True, added=headers)
+            sent = http1.request_head(
+                request.method, target, host, forwarded_headers(request), upgrade=True, added=headers
+            )
             head, reader, writer = await exchange(request, dial, sent, upgrade=True)
             if head.status != 101:
                 return http1.as_response(head, await http1.whole(head, reader, writer, http1.ERROR_LIMIT))
@@ -41,7 +43,7 @@ async def proxy_request(
         return Upgrade(splice)
     length = http1.body_length(request.headers)
     sent = http1.request_head(
-        request.method, target, host, headers_of(request), upgrade=False, length=length, added=headers
+        request.method, target, host, forwarded_headers(request), upgrade=False, length=length, added=headers
     )
     head, reader, writer = await exchange(request, dial, sent, body=length != 0)
     if rewrites_links:

@@ -8,7 +8,7 @@ import msgspec
 
 from control import offload
 from control.interfaces.admission import Attributes
-from control.registry import disabled_fields, metadata
+from control.registry import disabled_fields, metadata, pod_traces
 from control.registry.context import SERVER, Context, Written
 from control.registry.deletion import Release
 from control.registry.managed import track
@@ -188,6 +188,8 @@ async def store_new(
     except StoreError as error:
         raise storage_error(error) from error
     await wait_until_cached(registry, item)
+    if resource.target == "pods":
+        pod_traces.created(namespace, name, uid, item.revision)
     return Written(codec.with_revision(value, item.revision), True)
 
 

@@ -28,6 +28,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.tracing import spans
 
 log = logging.getLogger(__name__)
 FORESEEN = (StatusError, BindingFailed, ExtenderError)
@@ -70,7 +71,8 @@ class BindingCycle:
             return await self._failed(served, queued, error)
         began = time.perf_counter()
         try:
-            await self._bind(served.profile, info, node)
+            with spans.child("bind pod", {"k8s.node.name": node}):
+                await self._bind(served.profile, info, node)
             _observe("Bind", metrics.SUCCESS, served, began)
         except Exception as error:
             _observe("Bind", metrics.ERROR, served, began)

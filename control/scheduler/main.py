@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from control import offload
-from control.scheduler import metrics
+from control.scheduler import attempt_spans, metrics
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.budgets import Budgets
@@ -45,6 +45,7 @@ from kube.errors import StatusError
 from kube.events import EventRecorder
 from kube.informer import Change, temporary_subscriptions
 from kube.shared_informers import SharedInformers, wait_until_listed
+from kube.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,9 @@ class Scheduler:
         config: SchedulerConfig,
         clock: Clock,
         extra: Mapping[str, Factory] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        self._clock = clock
+        self._clock, self._tracer = clock, tracer
         self._pods = informers.of(core_v1.Pod)
         self._nodes = informers.of(core_v1.Node)
         self._namespaces = informers.of(core_v1.Namespace)
@@ -175,6 +177,8 @@ class Scheduler:
         while True:
             queued = await self.queue.get()
             await self._slots.acquire()
+            if self._tracer is not None:
+                attempt_spans.begin(self._tracer, queued)
             if queued.info.size >= offload.LARGE:
                 await self._prepare(queued)
             decision = await self._decide(queued)
@@ -218,10 +222,11 @@ class Scheduler:
         """Write a decision to the API."""
         writer = self._of(queued.info).writer
         try:
-            if isinstance(decision, Placed):
-                await self._binding.run(self._of(queued.info), queued, decision.node)
-            elif same_pod(queued.info, self._pods.get(queued.key)):
-                await self._report_and_preempt(writer, queued, decision)
+            with attempt_spans.carried_out(queued, decision):
+                if isinstance(decision, Placed):
+                    await self._binding.run(self._of(queued.info), queued, decision.node)
+                elif same_pod(queued.info, self._pods.get(queued.key)):
+                    await self._report_and_preempt(writer, queued, decision)
         except StatusError as error:
             if not error.not_found:
                 log.warning("scheduling %s: %s", queued.key, error)
@@ -262,6 +267,7 @@ async def run(
     clock: Clock = SYSTEM,
     informers: SharedInformers | None = None,
     extra: Mapping[str, Factory] | None = None,
+    tracer: Tracer | None = None,
 ) -> None:
     """Run a scheduler until cancelled, on informers of its own or on those of the caller.
 
@@ -269,7 +275,7 @@ async def run(
     """
     with temporary_subscriptions():
         shared = informers or SharedInformers(client, clock)
-        scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock, extra)
+        scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock, extra, tracer)
         async with asyncio.TaskGroup() as group:
             if informers is None:
                 cancellation.start(group, shared.run, "scheduler informers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from control.scheduler.podinfo import PodInfo
+from kube.tracing.spans import Span
 
 
 @dataclass(slots=True)
@@ -18,6 +19,8 @@ class QueuedPod:
     error: bool = False
     """The last try failed for another reason than lack of a fitting node."""
     rejected_by: frozenset[str] = field(default_factory=frozenset)
+    span: Span | None = None
+    """Span of the attempt that is under way, if tracing is configured."""
 
     @property
     def key(self) -> str:

@@ -29,7 +29,7 @@ from control.http.exchange import Answer, Handler, Request, Upgrade, error_respo
 from control.interfaces.acting import ACTING
 from control.registry.storing import storage_error
 from control.requestinfo import RequestInfo, with_query
-from control.server import auditing, authorizing, query_selectors, warnings
+from control.server import auditing, authorizing, query_selectors, request_spans, warnings
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError
 from kube import duration, errors
@@ -38,6 +38,8 @@ from kube.exceptions import drop_tracebacks
 from kube.owners import owner_of
 from kube.selectors import FieldSelector
 from kube.step_limit import Limit, Shares, StepTooLong, limited
+from kube.tracing import spans
+from kube.tracing.tracer import Tracer
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
@@ -77,10 +79,12 @@ class Pipeline:
         metrics: RequestMetrics,
         list_size: Callable[[RequestInfo], int],
         auditor: Auditor | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.config, self.auth = config, auth
         self.resources, self.finite = resources, finite
         self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
+        self._tracer = tracer
         self._clearing = Clearing(request_headers(config))
         self._shares = Shares("requests", STEP_SECONDS, SHARE, PAUSE)
 
@@ -90,16 +94,22 @@ class Pipeline:
         answer: Answer
         try:
             limit = Limit(self._shares)
-            work = self._answer(request, credentials, user, limit)
+            work = self._answer(request, credentials, user, limit, start)
             # What this process asks itself belongs to work that has limits of its own.
             answer = await (limited(work, limit) if user is None else work)
         except Exception as error:
             # Not a variable: with its traceback it would keep this frame, and the request, until a garbage collection.
             answer = await _refusal(request, _as_status_error(request, error))
             drop_tracebacks(error)
+        except BaseException as error:
+            if request.span is not None:
+                request_spans.cancel(request, error)
+            raise
         auditing.end(request, answer)
         if auditing.waits(request):
             await auditing.settled(request)
+        if request.span is not None:
+            request_spans.end(request, answer)
         code = 101 if isinstance(answer, Upgrade) else answer.status
         self.metrics.observe(request, answer, code, time.perf_counter() - start)
         return answer
@@ -112,8 +122,10 @@ class Pipeline:
         """Return how many requests are being served, by kind."""
         return self.metrics.in_flight()
 
-    async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None, limit: Limit) -> Answer:
-        headers = request.headers
+    async def _answer(
+        self, request: Request, credentials: Credentials, user: UserInfo | None, limit: Limit, start: float
+    ) -> Answer:
+        headers, in_process = request.headers, user is not None
         given = headers.get(b"audit-id")
         request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
         if user is None:
@@ -130,6 +142,8 @@ class Pipeline:
             if self._clearing.wanted:
                 _clear(request, self._clearing)
         info = request.info
+        if self._tracer is not None:
+            request_spans.begin(self._tracer, request, user, time.perf_counter() - start, in_process=in_process)
         if request.query_string and info.verb == "list" and info.is_resource:
             info = request.info = _queried(request, await query_selectors.naming(request, user.name))
         attributes = authorizing.without_selectors(info, user)
@@ -156,8 +170,13 @@ class Pipeline:
         request.attributes = attributes
         client = credentials.client
         anybody = client is not None and request.user.name == ANONYMOUS
-        await self._authorize(request, attributes, client.who if anybody else limit.owner)
         handler = self.resources if info.is_resource else self.finite
+        authorized = self._authorize(request, attributes, client.who if anybody else limit.owner)
+        if request.span is None:
+            await authorized
+        else:
+            await spans.within("authorization", authorized)
+            handler = request_spans.handled(handler, info)
         if info.verb != "watch" and _long_running(info):
             return _finish(request, await handler(request))
         if request.collect is not None and request.method in _WITH_BODY:
@@ -166,7 +185,8 @@ class Pipeline:
         if info.verb == "list" and not level.exempt:
             width = self.fairness.width(self.list_size(info))
         if not level.enter(width):
-            await self.fairness.wait(flow, width, user, info)
+            with spans.child("priorityandfairness"):
+                await self.fairness.wait(flow, width, user, info)
         counts = self.fairness.begun(flow)
         try:
             return await self._in_flight(request, info, handler)

@@ -1,4 +1,4 @@
-"""A store that counts and times the calls of another store, under upstream's metric names for requests to etcd."""
+"""A store that counts, times and traces the calls of another store, under upstream's names for requests to etcd."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from control.storage.store import Item, KeyExists, KeyNotFound, Page, RevisionConflict, Store, Watch
 from kube.counters import Counter, Histogram
+from kube.tracing import spans
 
 T = TypeVar("T")
 _LABELS = ("operation", "group", "resource")
@@ -43,6 +44,25 @@ SECONDS = Histogram(
 )
 _EXPECTED = (KeyExists, KeyNotFound, RevisionConflict)
 """Errors that are regular results, not failures of the store."""
+_SPANS = {
+    "get": "Get etcd3",
+    "list": "List etcd3",
+    "create": "Create etcd3",
+    "update": "GuaranteedUpdate etcd3",
+    "delete": "Delete etcd3",
+}
+"""Upstream's names of spans (apiserver/pkg/storage/etcd3/store.go), of SQLite too."""
+
+
+async def _traced(labels: tuple[str, str, str], key: str, work: Awaitable[T]) -> T:
+    """Await a call as a child of the current span, with the revision that it wrote or read."""
+    operation, group, resource = labels
+    attributes = {"key": key, "resource": f"{resource}.{group}" if group else resource}
+    with spans.child(_SPANS[operation], attributes) as span:
+        result = await work
+        if span is not None and isinstance(result, Item):
+            span.set_attribute("revision", result.revision)
+        return result
 
 
 class MeasuredStore:
@@ -77,6 +97,8 @@ class MeasuredStore:
 
     async def _measured(self, operation: str, key: str, work: Awaitable[T]) -> T:
         labels = (operation, *self._name(key))
+        if spans.current() is not None:
+            work = _traced(labels, key, work)
         start = time.perf_counter()
         try:
             return await work

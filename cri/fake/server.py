@@ -36,6 +36,8 @@ class FakeRuntime:
         self.failures = Failures()
         self.send_bytes = 16 << 20  # containerd's limit of an answer
         self.calls: list[tuple[str, Any]] = []  # rpc name and request, in order of arrival
+        self.metadata: dict[str, dict[str, str | bytes]] = {}
+        """Metadata of the last call, by the name of the rpc."""
         self._sleep = sleep
         self._server: grpc.aio.Server | None = None
 
@@ -86,6 +88,7 @@ class FakeRuntime:
     def _unary(self, rpc: str, implementation: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
         async def serve(request: Any, context: Any) -> Any:
             self.calls.append((rpc, request))
+            self.metadata[rpc] = dict(context.invocation_metadata() or ())
             if seconds := self.failures.seconds(rpc):
                 await self._sleep(seconds)
             try:

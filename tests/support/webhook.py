@@ -27,6 +27,8 @@ class Webhook:
         self.received: list[tuple[str, Object]] = []
         self.versions: set[str] = set()
         """The apiVersions of the reviews that came."""
+        self.headers: list[dict[str, str]] = []
+        """Headers of the requests, by lower-case names."""
         self.sleep = 0.0
         self.port = 0
 
@@ -41,6 +43,7 @@ class Webhook:
         review = await request.json()
         self.received.append((request.path, review["request"]))
         self.versions.add(review["apiVersion"])
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
         if self.sleep:
             await asyncio.sleep(self.sleep)
         answer = self.answers[request.path]

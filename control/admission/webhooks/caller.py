@@ -25,6 +25,7 @@ from control.service_backend import backend
 from kube.errors import StatusError, too_many_requests
 from kube.fair_places import FairPlaces, NoPlace
 from kube.json_object import Object
+from kube.tracing import spans
 
 if TYPE_CHECKING:
     import aiohttp
@@ -97,6 +98,8 @@ class Caller:
         credential = self.credentials.of(f"{URL(url).host}:{URL(url).port}")
         if credential.authorization:
             headers["Authorization"] = credential.authorization
+        if (span := spans.current()) is not None:
+            headers["traceparent"] = span.traceparent
         context = await self._contexts.get(bundle, credential, owner(name or target.host or ""))
         data = msgspec.json.encode(body)
         async with self._opened().post(

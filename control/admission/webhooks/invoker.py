@@ -23,6 +23,7 @@ from control.policy_expressions.conditions import Unclear, met, of_webhook
 from kube import errors
 from kube.json_object import Object
 from kube.owners import owner_of
+from kube.tracing import spans
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,15 @@ class WebhookInvoker:
         if attributes.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise errors.bad_request(f'admission webhook "{invocation.name}" does not support dry run')
         sent = await request_for(invocation, attributes)
+        with spans.child(f"Call {phase} webhook", _span_attributes(invocation, attributes)) as span:
+            verdict = await self._call(invocation, attributes, phase, sent)
+            if span is not None and verdict is None:
+                span.fail("calling_webhook_error")
+        return verdict
+
+    async def _call(self, invocation: Invocation, attributes: Attributes, phase: str, sent: Object) -> Verdict | None:
+        """Call a webhook, and count the call and its verdict."""
+        hook = invocation.hook
         start, labels = time.perf_counter(), (invocation.name, attributes.operation)
         kind = "admit" if phase == "mutating" else "validating"
         try:
@@ -98,6 +108,18 @@ class WebhookInvoker:
         log.warning("%s; the request continues without it", why)
         key = f"failed-open.{phase}.webhook.admission.k8s.io/round_0_index_{invocation.index}"
         attributes.annotations[key] = invocation.name
+
+
+def _span_attributes(invocation: Invocation, attributes: Attributes) -> dict[str, str | int | bool]:
+    """Return what upstream's span of a call has (apiserver/pkg/admission/plugin/webhook)."""
+    resource = attributes.resource
+    return {
+        "configuration": invocation.configuration,
+        "webhook": invocation.name,
+        "resource": f"{resource.group}/{resource.version}, Resource={resource.plural}",
+        "subresource": attributes.subresource,
+        "operation": attributes.operation,
+    }
 
 
 def _met(conditions: Sequence[Object], given: Mapping[str, Any]) -> bool:

@@ -12,7 +12,16 @@ from urllib.parse import quote, unquote, urlencode
 
 from control.http import http1, rewrite_links
 from control.http.backend_exchange import exchange
-from control.http.exchange import Answer, Request, Response, Stream, Upgrade, headers_of, wants_upgrade
+from control.http.exchange import (
+    Answer,
+    Request,
+    Response,
+    Stream,
+    Upgrade,
+    forwarded_headers,
+    trace_headers,
+    wants_upgrade,
+)
 from control.http.protocol import ApiProtocol
 from control.node_dialer import Endpoint, NodeDialer, endpoint_of
 from control.server.socket_stream import over_socket, wants_socket
@@ -40,7 +49,7 @@ async def log(
     endpoint = await _endpoint(server, pod)
     query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
     path = _agent_path("containerLogs", pod, container, query)
-    sent = http1.request_head("GET", path, endpoint.authority, [], upgrade=False)
+    sent = http1.request_head("GET", path, endpoint.authority, trace_headers(request), upgrade=False)
     head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent)
     if head.status != 200:
         raise await _refusal(head, reader, writer, request.info.name)
@@ -135,7 +144,7 @@ async def proxy(server: Verbs, dialer: NodeDialer, request: Request, endpoint: E
         return moved
     length = http1.body_length(request.headers)
     sent = http1.request_head(
-        request.method, path, endpoint.authority, headers_of(request), upgrade=False, length=length
+        request.method, path, endpoint.authority, forwarded_headers(request), upgrade=False, length=length
     )
     head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, body=length != 0)
     return rewrite_links.rewrite_response(request, head, http1.body_chunks(head, reader, writer), endpoint.authority)
@@ -153,7 +162,7 @@ def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: st
         raise errors.bad_request("Upgrade request required")
 
     async def splice(protocol: ApiProtocol) -> Response | None:
-        sent = http1.request_head(request.method, path, endpoint.authority, headers_of(request), upgrade=True)
+        sent = http1.request_head(request.method, path, endpoint.authority, forwarded_headers(request), upgrade=True)
         head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, upgrade=True)
         if head.status != 101:
             return http1.as_response(head, await http1.whole(head, reader, writer, http1.ERROR_LIMIT))

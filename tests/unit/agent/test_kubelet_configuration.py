@@ -9,6 +9,7 @@ import pytest
 from agent import configure
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
+from kube.tracing.configuration import TracingConfiguration
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
@@ -54,9 +55,24 @@ def test_a_bad_file_is_refused_with_the_fields_name(text: str, complaint: str) -
         "authorization: {mode: RBAC}",
         "tlsMinVersion: VersionTLS9",
         "tlsCipherSuites: [TLS_NULL]",
+        "tracing: {samplingRatePerMillion: -1}",
+        "tracing: {endpoint: 'http://a:4317'}",
     ],
 )
 def test_bad_values_are_refused(change: str) -> None:
     file, _ = parse(HEAD + change + "\n")
     with pytest.raises(ConfigError):
+        configure.build(file, Flags())
+
+
+def test_tracing_is_upstreams_field_with_its_messages() -> None:
+    file, idle = parse(HEAD + "tracing: {endpoint: 'c:4317', samplingRatePerMillion: 100}\n")
+    assert file.tracing == TracingConfiguration("c:4317", 100) and not idle
+    assert parse(HEAD)[0].tracing is None
+    with pytest.raises(ConfigError, match="unknown field `rate`"):
+        parse(HEAD + "tracing: {rate: 1}\n")
+    file, _ = parse(HEAD + "tracing: {samplingRatePerMillion: 2000000}\n")
+    with pytest.raises(
+        ConfigError, match=r"^invalid configuration: tracing\.samplingRatePerMillion: Invalid value: 2000000: "
+    ):
         configure.build(file, Flags())

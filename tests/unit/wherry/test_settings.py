@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from kube.tracing.configuration import TracingConfiguration
 from wherry import configuration, settings
+from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.settings import Settings, complete
 
@@ -16,6 +18,41 @@ def test_defaults_are_derived_from_the_machine_and_the_ranges() -> None:
     assert full.cluster_dns == "10.100.0.10"
     assert full.kubernetes_service == "10.100.0.1"
     assert full.server == "https://192.0.2.10:6443"
+
+
+def test_tracing_is_off_unless_there_is_a_collector(tmp_path: Path) -> None:
+    settings = Settings(prefix=str(tmp_path), tracing_sampling_rate=5)
+    assert settings.tracing is None and "tracing" not in configuration.kubelet_configuration(settings, {})
+    settings = Settings(prefix=str(tmp_path), tracing_endpoint="127.0.0.1:4317")
+    assert configuration.kubelet_configuration(settings, {})["tracing"] == {
+        "endpoint": "127.0.0.1:4317",
+        "samplingRatePerMillion": 10_000,
+    }
+    assert control_config(settings).tracing == TracingConfiguration("127.0.0.1:4317", 10_000)
+
+
+def test_a_file_of_the_administrators_is_checked_before_anything_starts(tmp_path: Path) -> None:
+    settings = Settings(prefix=str(tmp_path), tracing_endpoint="127.0.0.1:4317")
+    file = settings.layout.etc / "tracing.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n")
+    assert control_config(settings).tracing_config_file == file
+    file.write_text("kind: TracingConfiguration\n")
+    with pytest.raises(WherryError, match=f"{file}: Object missing required field `apiVersion`"):
+        control_config(settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"tracing_endpoint": "http://a:4317"}, "--tracing-endpoint http://a:4317: unsupported scheme: http"),
+        ({"tracing_sampling_rate": -1}, "--tracing-sampling-rate -1: sampling rate must be positive"),
+        ({"tracing_sampling_rate": 2_000_000}, "--tracing-sampling-rate 2000000: sampling rate per million must be"),
+    ],
+)
+def test_invalid_options_of_tracing(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(WherryError, match=problem):
+        complete(Settings(node_name="n1", **options), "192.0.2.10")
 
 
 def test_a_cluster_without_cluster_dns_gives_pods_none() -> None:

@@ -18,7 +18,9 @@ from kube.client import Client
 from kube.delegated_authentication import Authenticator, User
 from kube.errors import StatusError
 from kube.step_limit import Shares, StepTooLong, sampling
+from kube.tracing.tracer import Tracer
 from tests.support.clock import FakeClock
+from tests.support.spans import tracer
 
 
 class API:
@@ -49,13 +51,14 @@ class API:
 
 
 class World:
-    def __init__(self, anonymous: bool = False) -> None:
+    def __init__(self, anonymous: bool = False, tracer: Tracer | None = None) -> None:
         self.api, self.clock = API(), FakeClock()
         client = cast(Client, self.api)
         self.guard = AuthFilter(
             self._app,
             Authenticator(client, self.clock, cache_seconds=120, anonymous=anonymous),
             Authorizer(client, "node-1", self.clock, allowed_seconds=300, denied_seconds=30),
+            tracer=tracer,
         )
         self.reached: list[str] = []
 
@@ -67,7 +70,7 @@ class World:
         await send({"type": "http.response.body", "body": b"fine"})
 
     async def request(
-        self, path: str, method: str = "GET", token: str = "", certificate: bytes | None = None
+        self, path: str, method: str = "GET", token: str = "", certificate: bytes | None = None, trace: str = ""
     ) -> tuple[int, str]:
         sent: list[Any] = []
 
@@ -75,10 +78,27 @@ class World:
             sent.append(message)
 
         headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        headers += [(b"traceparent", trace.encode())] if trace else []
         extensions = {"tls": {"client_certificate": certificate}}
         scope = {"type": "http", "method": method, "path": path, "headers": headers, "extensions": extensions}
         await self.guard(scope, None, send)  # type: ignore[arg-type]
         return sent[0]["status"], sent[1]["body"].decode()
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+async def test_requests_are_recorded_in_the_api_servers_trace_and_not_in_anybodys() -> None:
+    chosen, kept = tracer()
+    world = World(tracer=chosen)
+    certificate = _certificate([pki.CLIENT])
+    assert (await world.request("/containerLogs/default/web/main", certificate=certificate, trace=TRACE))[0] == 200
+    assert (await world.request("/metrics", token="good", trace=TRACE))[0] == 200
+    assert (await world.request("/pods", token="bad", trace=TRACE))[0] == 401
+    first, second = kept
+    assert first.name == "GET /containerLogs" and first.parent is not None and first.parent.traceparent == TRACE
+    assert second.name == "GET /metrics" and second.parent is None
+    assert [link.traceparent for link in second.links] == [TRACE]
 
 
 def _certificate(usages: list[Any], name: str = "admin") -> bytes:
