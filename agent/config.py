@@ -204,6 +204,8 @@ class AgentConfig:
     single_process_oom_kill: bool = False
     eviction: EvictionSettings = field(default_factory=EvictionSettings)
     fail_swap_on: bool = True
+    loopback_guard: bool = False
+    """Drop packets from other devices to 127.0.0.0/8. The configuration file's default is true."""
     seccomp_default: bool = False
     allowed_unsafe_sysctls: tuple[str, ...] = ()
 

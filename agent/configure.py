@@ -107,6 +107,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         single_process_oom_kill=_single_process_oom_kill(file),
         eviction=_eviction(file),
         fail_swap_on=file.fail_swap_on,
+        loopback_guard=file.make_iptables_util_chains,
         seccomp_default=file.seccomp_default,
         allowed_unsafe_sysctls=tuple(file.allowed_unsafe_sysctls),
         images=_images(file, flags),

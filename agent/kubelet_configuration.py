@@ -143,6 +143,7 @@ class KubeletConfiguration(_Base):
     eviction_pressure_transition_period: str = "5m"
     eviction_max_pod_grace_period: int = 0
     fail_swap_on: bool = True
+    make_iptables_util_chains: bool = msgspec.field(default=True, name="makeIPTablesUtilChains")
     cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
     cpu_cfs_quota_period: str = msgspec.field(default="100ms", name="cpuCFSQuotaPeriod")
     container_log_max_size: str = "10Mi"
@@ -211,7 +212,7 @@ _ACCEPTED = frozenset(
     eventRecordQPS featureGates flushFrequency hairpinMode httpCheckFrequency
     imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation
-    makeIPTablesUtilChains maxOpenFiles memoryReservationPolicy memoryThrottlingFactor
+    maxOpenFiles memoryReservationPolicy memoryThrottlingFactor
     mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups staticPodURL staticPodURLHeader systemCgroups

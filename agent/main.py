@@ -17,6 +17,7 @@ from agent.assembly import kubelet_port
 from agent.assembly.agent import Agent, build
 from agent.config import AgentConfig
 from agent.kubelet_configuration import ConfigError
+from agent.node.loopback_guard import LoopbackGuard
 from agent.node.machine import own_address, swap_is_on
 from agent.orphans.sweep import Sweep
 from agent.preconditions import eviction_thresholds, user_namespaces
@@ -144,6 +145,10 @@ async def _start(tasks: Tasks, agent: Agent) -> None:
     """Start the groups in stages: pods, the node, the API's pods, reclaim; returns when the node can run pods."""
     base, config, clock = agent.base, agent.base.config, agent.base.clock
     tasks.loop("events", base.recorder.run)
+    if config.loopback_guard:
+        guard = LoopbackGuard(clock)
+        await guard.verify()  # before a pod starts
+        tasks.loop("guard of loopback addresses", guard.run)
     if config.shutdown_periods:
         shutdown = Shutdown(
             config.shutdown_periods,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from wherry.errors import WherryError
 from wherry.oci import ARCHITECTURE
@@ -125,6 +125,19 @@ def unpack(file: IO[bytes], manifest: Manifest, kind: str, folder: Path) -> list
     return found
 
 
+class _Bounded:
+    """A file of which little is read at once: tarfile reads a header's long names whole, before any hash is verified."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > MANIFEST_BYTES:
+            raise WherryError("this is no bundle: it has a header of more than 1 MiB")
+        return self._file.read(size)
+
+
 def _walk(
     file: IO[bytes],
     digest: str,
@@ -134,7 +147,7 @@ def _walk(
     """Read a bundle from its beginning: `place` returns where to write a member, if anywhere."""
     file.seek(0)
     try:
-        with tarfile.open(fileobj=file, mode="r:") as tar:
+        with tarfile.open(fileobj=cast(IO[bytes], _Bounded(file)), mode="r:") as tar:
             manifest = _manifest(tar)
             if digest and manifest.digest != digest:
                 raise WherryError(f"the bundle has the SHA-256 {manifest.digest}, not the one given")

@@ -13,12 +13,12 @@ import os
 from pathlib import Path
 
 from kube.files import write_file
+from wherry import writable_by_others
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.settings import Settings
 
 FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
-_WRITABLE_BY_OTHERS = 0o022
 
 
 def find() -> str | None:
@@ -45,13 +45,7 @@ def require(settings: Settings) -> None:
 
 def open_to_others(folder: Path) -> bool:
     """Return whether other accounts than root can put programs into a folder, which the runtime runs as root."""
-    for each in (folder, *folder.parents):
-        with contextlib.suppress(FileNotFoundError):
-            found = each.stat()
-            sticky = each != folder and found.st_mode & 0o1000
-            if found.st_uid != 0 or (found.st_mode & _WRITABLE_BY_OTHERS and not sticky):
-                return True
-    return False
+    return bool(writable_by_others.problem_of(folder))
 
 
 def link(settings: Settings) -> None:

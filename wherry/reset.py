@@ -130,12 +130,14 @@ def _is_shim(process: Path, socket: bytes) -> bool:
 
 
 async def _clean_network(settings: Settings) -> None:
+    from agent.node import loopback_guard
     from netproxy.cleanup import cleanup
     from netproxy.configuration_file import load
     from wherry.proxy_settings import proxy_config
 
     if settings.layout.proxy_configuration.exists():
         await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)), everything=True)
+    await loopback_guard.remove()
     await host_port_rules.remove()
 
 

@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from wherry import s3_documents
 from wherry.s3_documents import NotS3, StoredObject
@@ -21,7 +22,8 @@ from wherry.snapshot_options import SnapshotOptions
 
 LARGEST = 5 << 30
 """Bytes of an object that one request may create."""
-MOST_PAGES = 100
+MOST_PAGES, MOST_OBJECTS = 100, 10_000
+"""Pages and objects of the folder in a bucket that are listed."""
 METADATA = "x-amz-meta-"
 Count = Callable[[int], None]
 
@@ -42,11 +44,11 @@ class S3:
         """Return the name of a snapshot's object as people write it."""
         return f"s3://{self._options.bucket}/{self._options.prefix}{name}"
 
-    async def put(self, name: str, file: Path, metadata: Mapping[str, str], count: Count = lambda _: None) -> None:
-        """Create an object with the content of a file; raises S3Error, OSError."""
-        total, digest = file.stat().st_size, await asyncio.to_thread(_sha256, file)
+    async def put(self, name: str, file: IO[bytes], metadata: Mapping[str, str], count: Count = lambda _: None) -> None:
+        """Create an object with the content of an open file; raises S3Error, OSError."""
+        total, digest = os.fstat(file.fileno()).st_size, await asyncio.to_thread(_sha256, file)
         if total > LARGEST:
-            raise S3Error(f"{file} has more than 5 GiB, the most that one request may send to S3")
+            raise S3Error(f"{name} has more than 5 GiB, the most that one request may send to S3")
         headers = {f"{METADATA}{key}": value for key, value in {**metadata, "sha256": digest}.items()}
         headers |= {"Content-Length": str(total), "Content-Type": "application/vnd.sqlite3"}
         counted = _Counted(count)
@@ -58,16 +60,18 @@ class S3:
 
         await self._requests.repeated(attempt)
 
-    async def get(self, name: str, path: Path, count: Count = lambda _: None) -> None:
-        """Write an object to a new file of mode 0600; raises S3Error, OSError. An incomplete file is removed."""
+    async def get(self, name: str, path: Path, size: int, count: Count = lambda _: None) -> None:
+        """Write an object of `size` bytes to a new file of mode 0600; raises S3Error, OSError. Another file is removed."""
         counted = _Counted(count)
 
         async def attempt() -> None:
             counted.restart()
             with _created(path) as descriptor:
-                digest = hashlib.sha256()
+                digest, left = hashlib.sha256(), size
                 async with self._requests.send("GET", name) as response:
                     async for piece in response.content.iter_chunked(PIECE):
+                        if (left := left - len(piece)) < 0:
+                            raise S3Error(f"{self.url(name)} has more bytes than the {size} that the list says")
                         await asyncio.to_thread(_write, descriptor, piece)
                         digest.update(piece)
                         counted(len(piece))
@@ -105,6 +109,8 @@ class S3:
         for _ in range(MOST_PAGES):
             objects, token = await self._requests.repeated(attempt)
             found += objects
+            if len(found) > MOST_OBJECTS:
+                raise S3Error(f"{self.url('')} has more than {MOST_OBJECTS} objects: use a folder for snapshots alone")
             if not token:
                 break
         names = [(each.name.removeprefix(prefix), each) for each in found if each.name.startswith(prefix)]
@@ -134,11 +140,11 @@ class _Counted:
         self(-self._counted)
 
 
-async def _pieces(file: Path, count: Count) -> AsyncIterator[bytes]:
-    with file.open("rb") as source:
-        while piece := await asyncio.to_thread(source.read, PIECE):
-            yield piece
-            count(len(piece))
+async def _pieces(file: IO[bytes], count: Count) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while piece := await asyncio.to_thread(file.read, PIECE):
+        yield piece
+        count(len(piece))
 
 
 @contextlib.contextmanager
@@ -159,6 +165,6 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
+def _sha256(file: IO[bytes]) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

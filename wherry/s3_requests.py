@@ -11,9 +11,10 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
+from aiohttp.helpers import get_env_proxy_for_url
 from yarl import URL
 
 from kube import tls_settings
@@ -26,7 +27,10 @@ from wherry.snapshot_options import SnapshotOptions
 ATTEMPTS, FIRST_PAUSE = 3, 1.0
 CONNECT_SECONDS = 10.0
 PIECE = 1 << 20
-DOCUMENT_BYTES = 8 << 20
+DOCUMENT_BYTES, ERROR_BYTES = 8 << 20, 64 << 10
+"""Bytes of a list's page, and of an error."""
+REASON_CHARACTERS = 500
+"""Characters of an error that are reported and logged."""
 Found = TypeVar("Found")
 
 
@@ -75,9 +79,7 @@ class Requests:
             raise S3Error(f"{options.ca or 'the CAs of the machine'} cannot be used: {error}") from error
         timeout = aiohttp.ClientTimeout(total=options.timeout, sock_connect=CONNECT_SECONDS)
         connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=timeout, trust_env=True, auto_decompress=False
-        ) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
             yield cls(options, key, session, clock)
 
     async def repeated(self, attempt: Callable[[], Awaitable[Found]]) -> Found:
@@ -128,7 +130,9 @@ class Requests:
         what = f"{method} {options.url}{path}"
         url = URL(f"{options.url}{path}" + (f"?{canonical_query(query)}" if query else ""), encoded=True)
         try:
-            async with self._session.request(method, url, headers=signed, data=body, allow_redirects=False) as response:
+            async with self._session.request(
+                method, url, headers=signed, data=body, allow_redirects=False, **_proxy(url)
+            ) as response:
                 if not 200 <= response.status < 300:
                     raise await _error(what, response)
                 yield response
@@ -140,20 +144,33 @@ class Requests:
             raise _RetryError(f"{what}: {error}") from error
 
 
+def _proxy(url: URL) -> dict[str, Any]:
+    """Return the proxy of the environment. With aiohttp's `trust_env`, ~/.netrc would add credentials to signed requests."""
+    try:
+        proxy, auth = get_env_proxy_for_url(url)
+    except LookupError:
+        return {}
+    return {"proxy": proxy, "proxy_headers": {"Proxy-Authorization": auth.encode()} if auth else None}
+
+
 async def _error(what: str, response: aiohttp.ClientResponse) -> Exception:
     """Return the error of a response."""
-    code, message = s3_documents.error(await document(response))
+    try:
+        code, message = s3_documents.error(await document(response, ERROR_BYTES))
+    except S3Error:  # no error of S3 is as large
+        code, message = "", ""
     if 300 <= response.status < 400:
         message = message or "the bucket is in another region"
-    text = f"{what}: {response.status} {code or response.reason or ''}{': ' if message else ''}{message}"
+    reason = f"{code or response.reason or ''}{': ' if message else ''}{message}"
+    text = f"{what}: {response.status} {reason[:REASON_CHARACTERS]}"
     return _RetryError(text) if response.status >= 500 or code == "SlowDown" else S3Error(text)
 
 
-async def document(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body of a response; raises S3Error if it is large."""
-    found = b""
+async def document(response: aiohttp.ClientResponse, most: int = DOCUMENT_BYTES) -> bytes:
+    """Return the body of a response; raises S3Error if it has more bytes than `most`."""
+    found = bytearray()
     async for piece in response.content.iter_chunked(PIECE):
         found += piece
-        if len(found) > DOCUMENT_BYTES:
-            raise S3Error(f"{response.url.host} sent more than {DOCUMENT_BYTES >> 20} MiB instead of a document")
-    return found
+        if len(found) > most:
+            raise S3Error(f"{response.url.host} sent more than {most >> 10} KiB instead of a document")
+    return bytes(found)

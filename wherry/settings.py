@@ -231,10 +231,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _account_group() -> int:
     """Return the group of the control plane's account, -1 if this machine has none."""
+    account = _account()
+    return -1 if account is None else account.pw_gid
+
+
+def _account() -> pwd.struct_passwd | None:
     try:
-        return pwd.getpwnam(USER).pw_gid
+        return pwd.getpwnam(USER)
     except KeyError:
-        return -1
+        return None
 
 
 def load(prefix: str = "/") -> Settings | None:
@@ -299,7 +304,9 @@ def complete(settings: Settings, default_address: str) -> Settings:
     addons.check_disabled(settings.disable)
     check_store(settings)
     if not settings.is_worker:
-        snapshot_options.check(settings.snapshot_options, _account_group(), named=bool(settings.snapshot_folder))
+        named, account = bool(settings.snapshot_folder), _account()
+        group, user = (-1, -1) if account is None else (account.pw_gid, account.pw_uid)
+        snapshot_options.check(settings.snapshot_options, group, user, named=named)
     return msgspec.structs.replace(settings, **changes)
 
 

@@ -25,7 +25,7 @@ from wherry.errors import WherryError
 from wherry.progress import Progress, size_of, step
 from wherry.s3 import S3
 from wherry.settings import Settings
-from wherry.snapshot_files import copy_in, publish, require_new, working_folder
+from wherry.snapshot_files import copy_in, open_file, publish, require_new, working_folder
 from wherry.snapshot_names import SUFFIX
 from wherry.storage import opened_etcd, wherry_errors
 from wherry.terminal import errors
@@ -69,8 +69,16 @@ async def save(settings: Settings, path: Path | None = None, *, name: str = "", 
             progress.set(size := made.stat().st_size, size)
         summary = await asyncio.to_thread(archive.summary, made)
         await asyncio.to_thread(publish, made, path)
-    saved = Saved(replace(summary, path=path))
-    return await _copied(settings, saved) if copied else saved
+        saved = Saved(replace(summary, path=path))
+        # Of the private file: another account may own the folder that it was published in, and replace it there.
+        return await _copied(settings, saved, made) if copied else saved
+
+
+async def copy(settings: Settings, path: Path) -> Saved:
+    """Copy a snapshot of the snapshot folder to S3 as `save` does, if a bucket is set; raises WherryError if it is none."""
+    with wherry_errors():
+        saved = Saved(await asyncio.to_thread(archive.summary, path))
+    return await _copied(settings, saved, path) if settings.snapshot_options.bucket else saved
 
 
 async def _write(settings: Settings, made: Path, path: Path, progress: Progress) -> None:
@@ -95,8 +103,8 @@ async def _write(settings: Settings, made: Path, path: Path, progress: Progress)
     await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, made)
 
 
-async def _copied(settings: Settings, saved: Saved) -> Saved:
-    """Copy a snapshot to S3; a problem is returned, because the file is complete."""
+async def _copied(settings: Settings, saved: Saved, file: Path) -> Saved:
+    """Copy the file of a snapshot to S3; a problem is returned, because the file is complete."""
     summary = saved.summary
     metadata = {"keys": str(summary.keys), "revision": str(summary.revision), "taken": str(int(summary.taken))}
     try:
@@ -104,7 +112,8 @@ async def _copied(settings: Settings, saved: Saved) -> Saved:
             url = s3.url(summary.path.name)
             with step(f"copy it to {url}", to=errors) as progress:
                 progress.total = summary.size
-                await s3.put(summary.path.name, summary.path, metadata, progress.add)
+                with open_file(file, follow=False) as opened:
+                    await s3.put(summary.path.name, opened, metadata, progress.add)
     except (WherryError, OSError) as error:
         return replace(saved, problem=str(error))
     return replace(saved, url=url)
@@ -140,7 +149,7 @@ async def _fetched(settings: Settings, what: str, private: Path) -> Path:
             raise WherryError(f"there is no snapshot {what} in {options.folder}{hint}")
         disk_space.require_room(private, path.stat().st_size if path.is_file() else 0)
         with step("read the snapshot", to=errors) as progress:
-            return await asyncio.to_thread(copy_in, path, private, progress.add)
+            return await asyncio.to_thread(copy_in, path, private, progress.add, follow=not is_name)
     name = what
     if what.startswith(S3_URL):
         bucket, _, key = what.removeprefix(S3_URL).partition("/")
@@ -155,7 +164,7 @@ async def _fetched(settings: Settings, what: str, private: Path) -> Path:
         disk_space.require_room(private, found.size)
         with step(f"fetch {s3.url(name)}", to=errors) as progress:
             progress.total = found.size
-            await s3.get(name, private / name, progress.add)
+            await s3.get(name, private / name, found.size, progress.add)
     return private / name
 
 

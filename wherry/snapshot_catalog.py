@@ -6,6 +6,8 @@ Pruning deletes scheduled snapshots of this machine only: members may share a bu
 from __future__ import annotations
 
 import asyncio
+import re
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from control.storage import archive
-from control.storage.store import StoreError
+from control.storage.store import Corrupt, StoreError
 from kube.clock import format_time
 from wherry import snapshot_names
 from wherry.errors import WherryError
@@ -26,6 +28,9 @@ from wherry.snapshot_names import SUFFIX
 from wherry.storage import wherry_errors
 
 MOST_REQUESTS = 8
+LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+_DIGITS = re.compile("[0-9]{1,18}")
+"""Numbers in the metadata of objects, which others may have stored."""
 PARTIAL_SECONDS = 3600.0
 """Age of a file that is not written any more: longer than a snapshot may take."""
 
@@ -81,8 +86,13 @@ def local(settings: Settings) -> list[Entry]:
     found = []
     with wherry_errors():
         for path in settings.snapshot_options.folder.glob(f"[!.]*{SUFFIX}"):
-            facts = path.stat()
             try:
+                facts = path.lstat()
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            try:
+                if not stat.S_ISREG(facts.st_mode):
+                    raise Corrupt(f"{path} is no snapshot: it is not a regular file")
                 summary = archive.summary(path)
                 found.append(Entry(path.name, str(path), facts.st_mtime, facts.st_size, summary.keys, summary.revision))
             except StoreError as error:
@@ -100,8 +110,10 @@ async def remote(settings: Settings) -> list[Entry]:
         async def entry(stored: StoredObject) -> Entry:
             async with limit:
                 metadata = await s3.metadata(stored.name)
-            numbers = {name: int(text) for name, text in metadata.items() if text.isascii() and text.isdigit()}
+            numbers = {name: int(text) for name, text in metadata.items() if _DIGITS.fullmatch(text)}
             taken = float(numbers.get("taken", stored.changed))
+            if taken > LATEST:
+                taken = stored.changed
             keys, revision = numbers.get("keys"), numbers.get("revision")
             return Entry(stored.name, s3.url(stored.name), taken, stored.size, keys, revision)
 
@@ -155,13 +167,16 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-async def prune(settings: Settings, kept: int, *, in_bucket: bool = True) -> list[str]:
-    """Delete scheduled snapshots of this machine that are more than those to keep; return their paths."""
+async def prune(settings: Settings, kept: int, *, newest: str = "", in_bucket: bool = True) -> list[str]:
+    """Delete scheduled snapshots of this machine that are more than those to keep; return their paths.
+
+    `newest` is the name of the one that was just taken.
+    """
     options, node = settings.snapshot_options, settings.node_name
     deleted = []
     with wherry_errors():
         names = [path.name for path in options.folder.glob(f"*{SUFFIX}")]
-        for name in snapshot_names.surplus(names, node, kept):
+        for name in snapshot_names.surplus(names, node, kept, newest):
             (options.folder / name).unlink(missing_ok=True)
             deleted.append(str(options.folder / name))
         for path in options.folder.glob(f"*{SUFFIX}{PARTIAL}"):  # of a process that was killed
@@ -169,7 +184,8 @@ async def prune(settings: Settings, kept: int, *, in_bucket: bool = True) -> lis
                 path.unlink(missing_ok=True)
         if options.bucket and in_bucket:
             async with S3.open(options) as s3:
-                for name in snapshot_names.surplus([each.name for each in await s3.listed()], node, kept):
+                there = [each.name for each in await s3.listed()]
+                for name in snapshot_names.surplus(there, node, kept, newest):
                     await s3.delete(name)
                     deleted.append(s3.url(name))
     return deleted

@@ -9,6 +9,7 @@ descriptor.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from wherry.errors import WherryError
 from wherry.new_files import MODE, link_or_copy
@@ -66,18 +68,32 @@ def _remove_unlocked(folder: Path) -> None:
         os.close(descriptor)
 
 
-def copy_in(path: Path, folder: Path, count: Callable[[int], None] = lambda size: None) -> Path:
-    """Copy a snapshot into a private folder, with its name, and return the copy; raises WherryError, OSError. Blocks.
+@contextlib.contextmanager
+def open_file(path: Path, *, follow: bool = True) -> Iterator[IO[bytes]]:
+    """Open a regular file for reading; raises WherryError, OSError. Blocks.
 
-    Each copied piece is counted.
+    Links are followed if a person named the file, not in the snapshot folder: another account than this may own it.
     """
     try:
-        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     except FileNotFoundError as error:
         raise WherryError(f"there is no snapshot {path}") from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise WherryError(f"{path} is no snapshot: it is a link") from error
+        raise
     with open(source, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise WherryError(f"{path} is no snapshot: it is not a regular file")
+        yield file
+
+
+def copy_in(path: Path, folder: Path, count: Callable[[int], None] = lambda size: None, *, follow: bool = True) -> Path:
+    """Copy a snapshot into a private folder, with its name, and return the copy; raises WherryError, OSError. Blocks.
+
+    Each copied piece is counted; links are followed as by `open_file`.
+    """
+    with open_file(path, follow=follow) as file:
         copy = folder / path.name
         with open(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE), "wb") as target:
             while piece := file.read(1 << 20):

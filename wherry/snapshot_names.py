@@ -39,7 +39,10 @@ def is_scheduled(name: str, node: str = "") -> bool:
     return re.fullmatch(rf"{SCHEDULED}-{of}{_TIME}{re.escape(SUFFIX)}", name) is not None
 
 
-def surplus(names: list[str], node: str, kept: int) -> list[str]:
-    """Return the names of scheduled snapshots of a machine that are more than those to keep, the oldest first."""
-    found = sorted(name for name in names if is_scheduled(name, node))
+def surplus(names: list[str], node: str, kept: int, newest: str = "") -> list[str]:
+    """Return the names of scheduled snapshots of a machine that are more than those to keep, the oldest first.
+
+    `newest` was taken last and is kept: times in others' names may be later, from before the clock was corrected.
+    """
+    found = sorted((name for name in names if is_scheduled(name, node)), key=lambda name: (name == newest, name))
     return found[: max(0, len(found) - kept)]

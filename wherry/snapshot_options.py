@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from kube import cron, urls
 from kube.cron import Schedule
+from wherry import writable_by_others
 from wherry.errors import WherryError
 
 OFF, USUAL = "off", "0 */12 * * *"
@@ -79,8 +80,8 @@ def machine_zone(path: Path = Path("/etc/localtime")) -> tzinfo:
         return UTC
 
 
-def check(options: SnapshotOptions, group: int, *, named: bool) -> None:
-    """Raise WherryError for options that cannot work; `group` is that of the control plane's account, -1 without one.
+def check(options: SnapshotOptions, group: int, user: int, *, named: bool) -> None:
+    """Raise WherryError for options that cannot work; `group` and `user` are the control plane's account, -1 without one.
 
     The folder is checked if it was `named`; the one of the installation is created.
     """
@@ -94,7 +95,7 @@ def check(options: SnapshotOptions, group: int, *, named: bool) -> None:
         raise WherryError(f"--snapshot-retention {options.retention}: it is at least 1")
     if options.timeout < 1:
         raise WherryError(f"--snapshot-s3-timeout {options.timeout}: it is at least 1 second")
-    if named and (problem := _folder_problem(options.folder)):
+    if named and (problem := folder_problem(options.folder, user)):
         raise WherryError(f"--snapshot-folder {options.folder}: {problem}")
     if options.bucket:
         _check_s3(options, group)
@@ -102,8 +103,11 @@ def check(options: SnapshotOptions, group: int, *, named: bool) -> None:
         raise WherryError("--snapshot-s3-bucket is missing: the other options of S3 have no effect without it")
 
 
-def _folder_problem(path: Path) -> str:
-    """Return the problem of a folder that snapshots, which contain Secrets, are written to."""
+def folder_problem(path: Path, user: int) -> str:
+    """Return the problem of a folder that snapshots, which contain Secrets, are written to.
+
+    Only root and the account of the control plane may write it or replace it: a restore trusts its files.
+    """
     if not path.is_absolute():
         return "name it by its whole path"
     try:
@@ -112,9 +116,7 @@ def _folder_problem(path: Path) -> str:
         return "there is no such folder: create it with mode 0700, or mount its disk"
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a folder"
-    if found.st_mode & 0o022:
-        return f"other accounts may write it: `chmod go-w {path}`"
-    return ""
+    return writable_by_others.problem_of(path, writable_by_others.trusted(user))
 
 
 def _check_s3(options: SnapshotOptions, group: int) -> None:
@@ -129,6 +131,8 @@ def _check_s3(options: SnapshotOptions, group: int) -> None:
         raise WherryError(f"--snapshot-s3-endpoint {options.url}: {problem}")
     if options.ca and not Path(options.ca).is_file():
         raise WherryError(f"--snapshot-s3-ca {options.ca}: there is no such file")
+    if options.ca and (problem := writable_by_others.problem_of(Path(options.ca), writable_by_others.trusted())):
+        raise WherryError(f"--snapshot-s3-ca {options.ca}: {problem}")
     if problem := secret_problem(options.credentials, group):
         raise WherryError(f"--snapshot-s3-credentials {options.credentials}: {problem}")
 
@@ -159,4 +163,4 @@ def secret_problem(path: Path, group: int) -> str:
     allowed = 0o640 if found.st_gid in (0, group) else 0o600
     if found.st_mode & 0o777 & ~allowed:
         return f"other accounts may read it: `chmod 600 {path}`"
-    return ""
+    return writable_by_others.problem_of(path, writable_by_others.trusted())

@@ -3,7 +3,8 @@
 A snapshot is taken by a process of its own (wherry.scheduled_snapshot), which has the account and the sandbox of the control
 plane: it reads all of the database, and the API server's memory and event loop have no part in it. The options are read again
 before each, so a change needs no restart. One that was missed, because the machine was off, is taken after the start; one that
-failed is repeated after five minutes, later each time, up to an hour.
+failed is repeated after five minutes, later each time, up to an hour. If only its copy to S3 or the deletion of surplus ones
+failed, these are repeated: snapshots of the last hours would take the places of those of the last days.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-Take = Callable[[Settings], Awaitable[Taken]]
+Take = Callable[[Settings, str], Awaitable[Taken]]
+"""Takes a snapshot, or finishes the one of a path."""
 
 
 def due(schedule: Schedule, state: State, zone: tzinfo) -> datetime | None:
@@ -96,7 +98,8 @@ class SnapshotSchedule:
             if left > 0:
                 await self._clock.sleep(min(left, CHECK_SECONDS))
                 continue
-            await self._attempt(now.timestamp())
+            assert schedule is not None
+            await self._attempt(now.timestamp(), self._unfinished(schedule, now))
 
     def _mark(self) -> tuple[int, int]:
         """Return the time and the inode of the file of the settings."""
@@ -116,12 +119,17 @@ class SnapshotSchedule:
         except WherryError as error:
             log.warning("the options of snapshots are not reread: %s", error)
 
-    async def _attempt(self, now: float) -> None:
-        taken = await self._take(self._settings)
+    def _unfinished(self, schedule: Schedule, now: datetime) -> str:
+        """Return the path of the last snapshot if it is not finished, and no other is due; else ""."""
+        coming = schedule.after(datetime.fromtimestamp(self.state.succeeded, UTC), self._zone())
+        return self.state.unfinished if coming is None or coming > now else ""
+
+    async def _attempt(self, now: float, again: str) -> None:
+        taken = await self._take(self._settings, again)
         for path in taken.deleted:
             log.info("removed the snapshot %s", path)
         changes: dict[str, Any] = {"attempted": now, "problem": taken.problem}
-        if taken.path:
+        if taken.path and taken.path != again:
             changes |= {"succeeded": now, "path": taken.path, "size": taken.size}
             log.info(
                 "snapshot %s: %d keys at revision %d, %d bytes", taken.path, taken.keys, taken.revision, taken.size
@@ -129,6 +137,7 @@ class SnapshotSchedule:
         if taken.url:
             changes["copied"] = now
             log.info("snapshot %s was copied to %s", taken.path, taken.url)
+        changes["unfinished"] = taken.path if taken.problem else ""
         changes["failures"] = self.state.failures + 1 if taken.problem else 0
         if taken.problem:
             log.error("the scheduled snapshot failed: %s", taken.problem)
@@ -149,11 +158,11 @@ class SnapshotSchedule:
         FAILING.set(value=self.state.failures)
 
 
-async def take(settings: Settings) -> Taken:
-    """Take a snapshot in a process of its own."""
+async def take(settings: Settings, again: str = "") -> Taken:
+    """Take a snapshot in a process of its own, or finish the one of a path."""
     options = settings.snapshot_options
     seconds = TAKE_SECONDS + (4 * options.timeout if options.bucket else 0)
-    argv = [sys.executable, "-P", "-m", "wherry.scheduled_snapshot", settings.prefix]
+    argv = [sys.executable, "-P", "-m", "wherry.scheduled_snapshot", settings.prefix, *([again] if again else [])]
     try:
         result = await run(argv, timeout=seconds, check=False)
     except CommandError as error:

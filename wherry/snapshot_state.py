@@ -23,6 +23,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     copied: float = 0
     """Time of the last copy to S3."""
+    unfinished: str = ""
+    """The last snapshot if it is written, but its copy failed or surplus ones could not be deleted."""
     failures: int = 0
     """Attempts since the last success that failed."""
     problem: str = ""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from wherry import options, output
+from wherry import options, output, terminal
 from wherry.errors import WherryError
 from wherry.membership import installed, root
 
@@ -83,7 +83,7 @@ def version(prefix: options.Prefix = "/", format: options.Output = "table") -> N
         print(output.dumped(found, format), end="")
         return
     for name, text in found.items():
-        print(f"{name}: {text}")
+        print(f"{name}: {terminal.plain(text)}")
 
 
 def support_bundle(

@@ -29,6 +29,8 @@ from wherry.settings import Settings
 from wherry.snapshot_catalog import Entry
 
 MEMBER_SECONDS = 10.0
+SLICE = "kubernetes"
+"""Name of the EndpointSlice that the API servers write."""
 METRIC = "apiserver_requested_deprecated_apis"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 T = TypeVar("T", bound=msgspec.Struct)
@@ -163,12 +165,14 @@ def _stored(definition: apiextensions_v1.CustomResourceDefinition) -> Iterator[t
 
 async def _members(settings: Settings, client: Client) -> list[Member]:
     """Ask every API server for its version and for the deprecated APIs that were requested from it."""
-    slices = await client.list(
+    found = await client.list(
         discovery_v1.EndpointSlice, "default", label_selector="kubernetes.io/service-name=kubernetes"
     )
+    # Those of the API servers, which repair them: the administrator's certificate authenticates to each address.
+    slices = [each for each in found.items if each.metadata.name == SLICE]
     addresses = [
         host_port(address, port.port)
-        for each in slices.items
+        for each in slices
         for port in each.ports
         if port.port is not None
         for endpoint in each.endpoints

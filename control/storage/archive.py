@@ -6,10 +6,11 @@ A snapshot of etcd can be restored into SQLite and vice versa, and any SQLite to
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -19,6 +20,10 @@ from control.storage.snapshot import sync
 from control.storage.store import Corrupt, Item, Unavailable
 
 PAGE = 1000
+STEPS = 100_000
+"""Instructions of SQLite's virtual machine between two calls of the handler that counts them."""
+STEPS_PER_BYTE, FREE_STEPS = 10, 100_000_000
+"""Instructions of what is read from a file, for each byte of it and in any case; a row takes some tens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,12 @@ def read(path: Path) -> tuple[int, list[Entry]]:
 _NEWEST = "SELECT key, max(revision) AS revision, deleted FROM history GROUP BY key HAVING NOT deleted"
 
 
+def _limit(most: int) -> Callable[[], int]:
+    """Return a progress handler that ends what a connection does after so many instructions."""
+    calls = itertools.count(1)
+    return lambda: int(next(calls) * STEPS > most)
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
@@ -114,8 +125,11 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         # A snapshot is one file: what is beside it (a journal) may be of an account that may write its folder.
         place = quote(os.fspath(path.absolute()))
         with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro&immutable=1", uri=True)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.set_progress_handler(_limit(FREE_STEPS + STEPS_PER_BYTE * path.stat().st_size), STEPS)
             if connection.execute("PRAGMA user_version").fetchone()[0] != schema.FORMAT:
                 raise Corrupt(f"{path} is not a snapshot of this version")
+            schema.require_own(connection, path)
             yield connection
     except sqlite3.OperationalError as error:
         raise Unavailable(f"cannot read {path}: {error}") from error

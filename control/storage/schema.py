@@ -22,6 +22,7 @@ from control.storage.store import Corrupt, Unavailable
 FORMAT = 1
 MODE = 0o600
 
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _ERROR_CODE = re.compile(r"error code=([0-9]+)")
 """Message of integrity_check if a page could not be read; the low byte is the kind of error."""
 _TABLES = """
@@ -38,6 +39,26 @@ CREATE INDEX history_by_key ON history (key, revision, deleted);
 CREATE TABLE marks (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO marks VALUES ('compacted', 0), ('swept', 0);
 """
+
+
+_STATISTICS = re.compile(r"CREATE TABLE sqlite_stat[14]\([a-z,]+\)")
+"""Tables of ANALYZE, which a person may have run."""
+
+
+def require_own(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise Corrupt if a file of others has tables, views, triggers or indexes that this module did not create.
+
+    SQLite would run what they contain at reads and writes, in the cluster's database after a restore, too.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+        empty.executescript(_TABLES)
+        own = set(empty.execute(_SCHEMA))
+    for kind, name, table, sql in connection.execute(_SCHEMA):
+        if (kind, name, table, sql) not in own and not (kind == "table" and _STATISTICS.fullmatch(sql or "")):
+            raise Corrupt(f"{path} is no snapshot: it has the {kind} {name[:100]!r}, which Wherry does not create")
+        own.discard((kind, name, table, sql))
+    if own:
+        raise Corrupt(f"{path} is no snapshot: it has no {min(own)[1]}")
 
 
 def lock(path: Path) -> int:

@@ -52,6 +52,8 @@ def restore(snapshot: Path, path: Path) -> int:
             raise Unavailable(f"cannot restore {snapshot}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise Corrupt(f"the snapshot {snapshot} is damaged: {error}") from error
+        with contextlib.closing(sqlite3.connect(f"file:{staged}?mode=ro", uri=True)) as connection:
+            schema.require_own(connection, snapshot)
         schema.prepare(staged)
         with contextlib.closing(schema.connect(staged)) as connection:
             revision = max(schema.newest_revision(connection), _newest(path)) + REVISION_BUMP

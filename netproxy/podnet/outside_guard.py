@@ -1,4 +1,4 @@
-"""Drops packets that have an address of this node's pods as their source and come neither from the bridge nor the node itself.
+"""Drops packets with an address of this node's pods or of the node as their source that come by other devices than theirs.
 
 Network policies, and the rules that masquerade pods, identify a pod by its address. source_rules.py validates what pods send;
 a machine of the node's network could send with any address all the same: the kernel's reverse path check is off or loose by
@@ -7,12 +7,17 @@ default in many distributions, and IPv6 has none. The input device cannot be spo
 Packets of this node's pods never come back with their address as the source: what leaves for machines outside, nodes among
 them, is masqueraded, and translated packets of the bridge (hairpin) are forwarded without passing this hook again. Packets
 are dropped as they came in, before connection tracking.
+
+Rules take a source that is an address of the node for the node itself: those of policies in IPVS mode, and those of Services
+with the policy Local. For IPv4 the kernel rejects such packets from other machines, for IPv6 it does not. Neighbour discovery
+and the node's own multicast packets, which the kernel returns by the device that they leave by, are not judged. Of link-local
+addresses, which different machines may have on different links, only packets to others than such are.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from netproxy.nft import static_table
 from netproxy.nft.commands import family_keyword
@@ -32,7 +37,18 @@ def body(ranges: Sequence[str], bridge: str) -> str:
     """Return nft's text for what is in the table; `ranges` are those of this node's pods."""
     networks = [ipaddress.ip_network(each) for each in ranges]
     rules = (foreign((bridge,), str(each), each.version) for each in networks)
-    return static_table.chain("prerouting", *rules, priority=BEFORE_RAW)
+    return static_table.chain("prerouting", *rules, *_own(bridge), priority=BEFORE_RAW)
+
+
+def _own(bridge: str) -> Iterator[str]:
+    """Yield the rules that drop packets from IPv6 addresses of this node."""
+    for addresses in (
+        "ip6 saddr != fe80::/10 ip6 daddr != ff00::/8",
+        "ip6 saddr fe80::/10 ip6 daddr != { fe80::/10, ff00::/8 }",
+    ):
+        # What the node sends to itself in a VRF comes by that; packets of others come by another device before.
+        devices = f'iifname != {{ "{bridge}", "lo" }} meta iifkind != "vrf"'
+        yield f"{devices} {addresses} meta l4proto {{ tcp, udp, sctp }} fib saddr type local drop"
 
 
 class OutsideGuard:

@@ -20,7 +20,7 @@ from netproxy.podnet import cluster_routes, kernel_routes, node_routes, peers
 from netproxy.podnet.node_routes import NodeRoutes
 from netproxy.podnet.peers import Link, Network, Peer
 from netproxy.podnet.rtnetlink import RouteMonitor
-from netproxy.podnet.tunnel_guard import TunnelGuard
+from netproxy.podnet.tunnel_guard import TunnelGuard, mark_of
 from netproxy.slim_objects import SlimNode
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class RouteController:
         self._wake = asyncio.Event()
         self._written_once = asyncio.Event()
         self._monitor = RouteMonitor(self._notified)
-        self._guard = TunnelGuard()
+        self._guard = TunnelGuard(mark_of(config.masquerade_bit, config.pod_network.node_routes))
         nodes.subscribe(self._node_changed)
 
     @property

@@ -3,7 +3,10 @@
 VXLAN carries no proof of its sender: whoever reaches the port could have any packet, from any pod's address, delivered to
 pods, past their network policies. So what comes to the port is dropped unless it is from a node's address to a node's.
 A pod with the port as its host port (the plugin portmap) gets none of it: nothing may translate it.
-What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too.
+What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too,
+and what it forwards to the port for others (containers of another engine, virtual machines), which it may masquerade.
+Sockets of the node have its address as well. So packets get a mark when they enter the tunnel, which the kernel keeps on the
+packet that carries them, and others to a node's port are dropped: to set a mark needs CAP_NET_ADMIN or CAP_NET_RAW.
 In mode vxlan the pods of other nodes are behind the tunnel alone. Packets with their addresses as the source that come by
 another device are dropped, for any machine of the network could send these.
 The table of nf_tables is there wherever the mode allows a tunnel. It is written whole, in one transaction, when it changes.
@@ -21,10 +24,23 @@ from netproxy.podnet.outside_guard import foreign
 from netproxy.podnet.peers import Address
 
 TABLE = "inet wherry-tunnel"
+_MARK_BITS = 12, 11
+"""The bit of the mark, and the one if the proxy masquerades by the first. portmap has 13, upstream's proxy and ours 14."""
+_AFTER_ALL = 310
+"""The priority of the chain that marks: the proxy and other programs use marks until then (srcnat: 100)."""
 _FAMILIES = ((4, "ip"), (6, "ip6"))
 
 
-def body(nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = ()) -> str:
+def mark_of(masquerade_bit: int, node_routes: str) -> int:
+    """Return the mark of packets that enter the tunnel; 0 if other software has the tunnel, possibly at the same port."""
+    if node_routes == "none":
+        return 0
+    return 1 << next(bit for bit in _MARK_BITS if bit != masquerade_bit)
+
+
+def body(
+    nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = (), mark: int = 1 << _MARK_BITS[0]
+) -> str:
     """Return nft's text for what is in the table; `behind` are ranges of pods whose packets come by the tunnel alone."""
     known = sorted(nodes, key=lambda each: (each.version, int(each)))
     sets = {}
@@ -51,11 +67,22 @@ def body(nodes: Iterable[Address], port: int, bridge: str, behind: Collection[st
             *(f"udp dport {port} {ip} {end} != @nodes{f} drop" for f, ip in _FAMILIES for end in ("saddr", "daddr")),
         )
         + static_table.chain(
-            "forward", *(f"{what} {to}" for to in to_tunnels for what in (f'iifname "{bridge}"', "ct status dnat"))
+            "forward",
+            *(f"{what} {to}" for to in to_tunnels for what in (f'iifname "{bridge}"', "ct status dnat")),
+            *strangers,
         )
         # A packet that IPVS forwards leaves by this hook, from an address that is not the node's.
         + static_table.chain("output", *(f"ct status dnat {to}" for to in to_tunnels), *strangers)
+        + (_marks(port, f"0x{mark:08x}") if mark else "")
     )
+
+
+def _marks(port: int, mark: str) -> str:
+    """Return the chains that mark what enters the tunnel, and drop what is sent to the port without."""
+    unmarked = (f"udp dport {port} {ip} daddr @nodes{f} meta mark & {mark} != {mark} drop" for f, ip in _FAMILIES)
+    return static_table.chain(
+        "postrouting", f'oifname "{DEVICE}" meta mark set meta mark | {mark}', priority=_AFTER_ALL, name="marked"
+    ) + static_table.chain("output", *unmarked, priority=BEFORE_RAW, name="unmarked")
 
 
 def _sources(behind: Collection[str], bridge: str) -> str:
@@ -73,12 +100,13 @@ def _sources(behind: Collection[str], bridge: str) -> str:
 class TunnelGuard(StaticTable):
     """The table as last written."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: int = 1 << _MARK_BITS[0]) -> None:
+        self._mark = mark
         super().__init__(TABLE, "the tunnel to other nodes cannot be guarded, and is not used without")
 
     async def set(self, nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = ()) -> bool:
         """Let these in, but not the pods of `bridge`; return whether the table, or the one before, is in force."""
-        return await self.write(body(nodes, port, bridge, behind))
+        return await self.write(body(nodes, port, bridge, behind, self._mark))
 
 
 async def remove() -> None:

@@ -104,6 +104,10 @@ def answered(own: Cluster, name: str) -> bool:
     return True
 
 
+def tables(own: Cluster) -> list[str]:
+    return [line for line in own.host.run("nft", "list", "tables").stdout.splitlines() if "wherry-" in line]
+
+
 def links(own: Cluster) -> str:
     return own.host.run("ip", "-br", "link").stdout
 
@@ -124,7 +128,7 @@ def test_a_node_without_a_network_runs_pods_of_the_host_network(own: Cluster) ->
     assert list((own.prefix / "etc/cni/net.d").iterdir()) == []
     assert "cni0" not in links(own) and "wherry" not in links(own)
     assert "proto 87" not in own.host.run("ip", "route", "show", "table", "all").stdout
-    assert "wherry-" not in own.host.run("nft", "list", "tables").stdout
+    assert tables(own) == ["table inet wherry-localnet"], "the agent's"
 
     run(own, "host", hostNetwork=True, **ANYWHERE)
     run(own, "waits", **ANYWHERE)
@@ -264,3 +268,4 @@ def test_reset_leaves_what_the_other_plugin_has(own: Cluster) -> None:
     own.wherry("reset", "--yes")
     assert sorted(path.name for path in (own.prefix / "opt/cni/bin").iterdir()) == ["site-ptp"], "links are Wherry's"
     assert [path.name for path in (own.prefix / "etc/cni/net.d").iterdir()] == ["10-site.conflist"]
+    assert tables(own) == []

@@ -71,6 +71,24 @@ def test_the_commands_verify_and_install_a_bundle(made: tuple[Path, str]) -> Non
     assert shell(*made) == (True, ["install", "./packages/a_1.0+b~c%3a1_amd64.deb", "./packages/b.deb"])
 
 
+def test_the_commands_refuse_a_folder_that_is_a_link(made: tuple[Path, str], tmp_path: Path) -> None:
+    """The files behind it would be verified, and could be others when they are installed."""
+    file, digest = made
+    (tmp_path / "medium").mkdir()
+    with tarfile.open(file) as tar:
+        entries = [(entry, each.read()) for entry in tar if (each := tar.extractfile(entry))]
+    with tarfile.open(file, "w") as tar:
+        link = tarfile.TarInfo("packages")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "medium")
+        tar.addfile(link)
+        for entry, content in entries:
+            if entry.name.startswith("packages/"):
+                (tmp_path / "medium" / Path(entry.name).name).write_bytes(content)
+            else:
+                tar.addfile(entry, io.BytesIO(content))
+    assert shell(file, digest) == (False, [])
+
+
 @pytest.mark.parametrize("sums", [False, True], ids=["a package", "a package and its sum"])
 def test_the_commands_refuse_a_changed_package(made: tuple[Path, str], *, sums: bool) -> None:
     def damage(members: dict[str, bytes]) -> None:

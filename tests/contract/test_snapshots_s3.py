@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from control.storage.sqlite import SqliteStore
+from kube import process
 from tests.contract.test_snapshots import content, put, wherry
+from tests.support import s3
 from tests.support.s3 import REGION, Bucket, s3_service
+from wherry import s3 as client
 from wherry import s3_requests, scheduled_snapshot, snapshot_schedule
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.s3 import S3
 from wherry.settings import Settings
+from wherry.snapshot_files import publish
 
 
 @pytest.fixture
@@ -137,6 +143,109 @@ async def test_a_bucket_that_fails_loses_no_snapshot_and_no_older_copy(
     assert len(bucket.objects) == 2
 
 
+async def test_a_bucket_that_fails_costs_no_older_snapshot(settings: Settings, bucket: Bucket) -> None:
+    settings = msgspec.structs.replace(settings, snapshot_s3_timeout=5)
+    folder = settings.snapshot_options.folder
+    folder.mkdir(parents=True)
+    old = "scheduled-n1-20260101-000000.db"
+    (folder / old).write_bytes(b"x")
+    bucket.failures = [403]
+    taken = await scheduled_snapshot.take(settings)
+    assert "403" in taken.problem
+    names = {old, Path(taken.path).name}
+    for _ in range(3):
+        bucket.failures = [403]
+        again = await scheduled_snapshot.take(settings, taken.path)
+        assert "403" in again.problem and again.path == taken.path
+        assert {path.name for path in folder.iterdir()} == names
+    again = await scheduled_snapshot.take(settings, taken.path)
+    assert not again.problem and again.url and again.keys == 3 and {path.name for path in folder.iterdir()} == names
+    remove(taken.path)
+    assert (await scheduled_snapshot.take(settings, taken.path)).path  # another one, for this one is gone
+
+
+async def test_the_private_file_is_copied_whatever_has_its_name_in_the_folder(
+    settings: Settings, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account of the control plane owns the folder, and root copies."""
+    (tmp_path / "other").write_bytes(b"a file that root alone may read")
+
+    def replaced(file: Path, path: Path) -> None:
+        publish(file, path)
+        path.unlink()
+        path.symlink_to(tmp_path / "other")
+
+    monkeypatch.setattr("wherry.snapshot.publish", replaced)
+    await wherry(settings, "snapshot", "save", "--name", "a")
+    ((body, _),) = bucket.objects.values()
+    assert body.startswith(b"SQLite format 3")
+    (name,) = (path.name for path in settings.snapshot_options.folder.iterdir())
+    shown = (await wherry(settings, "snapshot", "list", "-o", "wide")).stdout
+    assert "it is not a regular file" in shown
+    failed = await wherry(settings, "snapshot", "restore", name, "--yes", code=1)
+    assert "is no snapshot: it is a link" in str(failed.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<a>" * 20_000 + "</a>" * 20_000, "418 I'm a Teapot"),
+        (f"<Error><Code>Full</Code><Message>{'m' * 3000}</Message></Error>", f"418 Full: {'m' * 494}"),
+        (f"<Error><Code>Full</Code><Message>{'m' * 100_000}</Message></Error>", "418 I'm a Teapot"),
+    ],
+)
+async def test_large_errors_of_a_service_are_cut(
+    settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setattr(s3, "_error", lambda status, code: web.Response(status=status, text=text))
+    bucket.failures = [418]
+    taken = await scheduled_snapshot.take(settings)
+    assert taken.path and taken.problem.endswith(message)
+
+
+async def test_a_folder_of_more_objects_than_are_listed_is_reported(
+    settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOST_OBJECTS", 5)
+    for number in range(6):
+        bucket.objects[f"{settings.snapshot_options.prefix}{number}.db"] = (b"x", {})
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert "has more than 5 objects: use a folder for snapshots alone" in str(failed.exception)
+
+
+async def test_metadata_of_others_do_not_hide_snapshots(settings: Settings, bucket: Bucket) -> None:
+    for number, taken in enumerate(("9" * 15, "1" * 400, "1" * 5000, "-1", "")):
+        bucket.objects[f"{settings.snapshot_options.prefix}{number}.db"] = (b"x", {"x-amz-meta-taken": taken})
+    rows = json.loads((await wherry(settings, "snapshot", "list", "-o", "json")).stdout)
+    assert [row["taken"] for row in rows] == ["2026-01-02T03:04:05Z"] * 5
+
+
+async def test_a_netrc_and_a_proxy_are_not_mixed_with_signed_requests(
+    settings: Settings, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login a password b\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert (await wherry(settings, "snapshot", "list")).stdout.startswith("NAME")
+    monkeypatch.setattr(s3_requests, "FIRST_PAUSE", 0.0)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    failed = await wherry(settings, "snapshot", "list", code=1)
+    assert "127.0.0.1:9" in str(failed.exception)
+
+
+async def test_the_scheduled_process_has_limited_memory_and_ends_before_the_daemons(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It inherits the score of the control plane, which the kernel ends last."""
+    source = (
+        "import resource, sys; from pathlib import Path; from wherry import scheduled_snapshot, settings\n"
+        "settings.load = lambda prefix: print(Path('/proc/self/oom_score_adj').read_text().strip(), "
+        "resource.getrlimit(resource.RLIMIT_DATA)[0])\nscheduled_snapshot.main('/none')"
+    )
+    found = await process.run([sys.executable, "-c", source], env={"PYTHONPATH": ":".join(sys.path)})
+    assert found.stdout.splitlines()[0] == f"500 {scheduled_snapshot.MEMORY}"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -193,13 +302,16 @@ async def test_the_scheduled_process_prints_its_result(settings: Settings, tmp_p
 
 async def test_names_are_escaped(settings: Settings, bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"content")
-    async with S3.open(settings.snapshot_options) as s3:
+    async with S3.open(settings.snapshot_options) as opened:
         for name in ("a b+c.db", "ü~*'()!.db", "100%.db"):
-            await s3.put(name, tmp_path / "a", {})
-            await s3.get(name, tmp_path / "copy")
+            with (tmp_path / "a").open("rb") as content:
+                await opened.put(name, content, {})
+            await opened.get(name, tmp_path / "copy", 7)
             assert (tmp_path / "copy").read_bytes() == b"content"
             (tmp_path / "copy").unlink()
-        assert len(await s3.listed()) == 3
+        assert len(await opened.listed()) == 3
         with pytest.raises(WherryError, match="404 NoSuchKey"):
-            await s3.get("none.db", tmp_path / "copy")
+            await opened.get("none.db", tmp_path / "copy", 7)
+        with pytest.raises(WherryError, match=r"100%\.db has more bytes than the 6 that the list says"):
+            await opened.get("100%.db", tmp_path / "copy", 6)
     assert not (tmp_path / "copy").exists()

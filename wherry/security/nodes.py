@@ -105,6 +105,12 @@ def _ciphers(facts: Facts) -> CheckResult:
     return passed("weak suites were rejected")
 
 
+def _localnet(facts: Facts) -> CheckResult:
+    if facts.kubelet.get("makeIPTablesUtilChains", True):
+        return passed("packets from elsewhere to 127.0.0.0/8 are dropped (table inet wherry-localnet)")
+    return failed("disabled", f"makeIPTablesUtilChains: true in {DROP_IN}")
+
+
 def _processes(facts: Facts) -> CheckResult:
     found = facts.kubelet.get("podPidsLimit", -1)
     if found > 0:
@@ -132,7 +138,6 @@ def _elsewhere(why: str) -> Callable[[Facts], CheckResult]:
     return lambda facts: not_here(why)
 
 
-_CHAINS = "the proxy manages its own chains"
 _EVENTS = "events are aggregated and counted; there is no rate limit that drops them"
 
 
@@ -156,7 +161,12 @@ CHECKS = (
     _row("4.2.3", "Client certificates are verified", _client_ca),
     _row("4.2.4", "There is no read-only port", _read_only, "passes; there is no read-only port"),
     _row("4.2.5", "Idle streaming connections time out", _idle, "passes; after 4 hours"),
-    _row("4.2.6", "The kubelet keeps its iptables chains", _elsewhere(_CHAINS), "N/A: " + _CHAINS),
+    _row(
+        "4.2.6",
+        "The kubelet keeps its iptables chains",
+        _localnet,
+        "passes; a table of nftables drops packets to loopback addresses",
+    ),
     _row(
         "4.2.7",
         "The node name is the host name",

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
@@ -19,7 +18,7 @@ import msgspec
 
 from control.helper_client import LENGTH
 from control.server.helper.jobs import JOBS
-from kube import errors, log_lines
+from kube import errors, log_lines, memory_limit
 from kube.collecting import uncollected
 from kube.errors import StatusError
 
@@ -27,19 +26,14 @@ log = logging.getLogger(__name__)
 NICE = 10
 MEMORY = 2 << 30
 """Bytes of address space. The largest body takes a tenth of it."""
-
-
 PROCESSOR_SECONDS = 5.0
 """Maximum CPU time of a job: everybody else's wait behind it. The costliest takes two seconds."""
-OOM_SCORE = 500
-"""OOM score: the kernel kills the helper before the server, whose score (-900 by its unit) it would inherit."""
 
 
 def main() -> None:
     """Serve jobs from standard input."""
     os.nice(NICE)
-    _raise_oom_score(Path("/proc/self/oom_score_adj"))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    memory_limit.limit(resource.RLIMIT_AS, MEMORY)
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server continues until it has drained
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, _end_job)
@@ -50,11 +44,6 @@ def main() -> None:
         sink.write(len(answer).to_bytes(LENGTH, "big"))
         sink.write(answer)
         sink.flush()
-
-
-def _raise_oom_score(file: Path) -> None:
-    if int(file.read_text()) < OOM_SCORE:  # to raise it needs no right, to lower it does
-        file.write_text(str(OOM_SCORE))
 
 
 def _read(source: BinaryIO) -> bytes | None:

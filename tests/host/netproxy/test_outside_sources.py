@@ -138,6 +138,8 @@ def test_no_packet_from_outside_has_an_address_of_this_nodes_pods_as_its_source(
     addresses(site)
     forged = [(source, *target) for family in (4, 6) for source in OURS[family] for target in TARGETS[family]]
     forged += [("10.244.1.77", THIRD, 9999)]
+    # An address of the node itself: rules take such packets for the node's.
+    forged += [(NODE6, *target) for target in TARGETS[6]]
     honest = [(source, *target) for family, source in ((4, CLIENT_IP), (6, CLIENT6)) for target in TARGETS[family][:1]]
 
     async def check() -> None:

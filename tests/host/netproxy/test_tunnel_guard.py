@@ -32,6 +32,8 @@ def test_the_table_is_written_anew_only_where_it_differs() -> None:
             "flush chain inet wherry-tunnel input",
             "flush chain inet wherry-tunnel forward",
             "flush chain inet wherry-tunnel output",
+            "flush chain inet wherry-tunnel marked",
+            "flush chain inet wherry-tunnel unmarked",
         ):
             await run(["nft", *damage.split()])
             await made.set(NODES, 8472, "cni0")

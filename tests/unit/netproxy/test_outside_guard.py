@@ -22,6 +22,20 @@ def test_the_pods_addresses_are_accepted_from_the_bridge_and_the_node_alone_in_b
     assert "hook prerouting priority -310" in text
 
 
+def test_ipv6_addresses_of_the_node_are_accepted_from_the_bridge_and_the_node_alone() -> None:
+    """For IPv4 the kernel rejects them; neighbour discovery and the node's own multicast packets pass."""
+    text = outside_guard.body([], "cni7")
+    end = "meta l4proto { tcp, udp, sctp } fib saddr type local drop"
+    assert (
+        f'iifname != {{ "cni7", "lo" }} meta iifkind != "vrf" ip6 saddr != fe80::/10 ip6 daddr != ff00::/8 {end}'
+        in text
+    )
+    assert (
+        f'iifname != {{ "cni7", "lo" }} meta iifkind != "vrf" ip6 saddr fe80::/10 ip6 daddr != {{ fe80::/10, ff00::/8 }} {end}'
+        in text
+    )
+
+
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
@@ -36,7 +50,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_ranges_stay_until_the_node_has_others(written: list[str]) -> None:
     guard = OutsideGuard("cni0")
     assert await guard.set_node_ranges(())
-    assert "drop" not in written[-1]
+    assert "ip saddr" not in written[-1]
     assert await guard.set_node_ranges(("10.244.1.0/24",))
     assert await guard.set_node_ranges(())
     assert "ip saddr 10.244.1.0/24 drop" in written[-1]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kube.informer import Change
-from netproxy.config import ProxyConfig
+from netproxy.config import PodNetworkConfig, ProxyConfig
 from netproxy.podnet import route_controller
 from netproxy.podnet.rtnetlink import RouteMonitor
 from tests.support.clock import FakeClock, settle
@@ -33,7 +33,10 @@ async def test_a_node_whose_address_changes_all_the_time_is_reconciled_twice_a_s
 ) -> None:
     clock, nodes, syncs = FakeClock(), Nodes(), list[float]()
     monkeypatch.setattr(RouteMonitor, "start", lambda self: None)
-    settings = cast(ProxyConfig, SimpleNamespace(cluster_cidrs=("10.244.0.0/16",)))
+    settings = cast(
+        ProxyConfig,
+        SimpleNamespace(cluster_cidrs=("10.244.0.0/16",), masquerade_bit=14, pod_network=PodNetworkConfig()),
+    )
     controller = route_controller.RouteController(settings, "own", cast(Any, nodes), clock)
 
     async def sync() -> int:

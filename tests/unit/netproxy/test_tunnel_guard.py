@@ -23,6 +23,35 @@ def test_pods_are_kept_from_the_port_in_both_families() -> None:
         assert f"ct status dnat udp dport 8472 {address} drop" in forward
 
 
+def test_only_what_enters_the_tunnel_has_the_mark_to_be_sent_to_the_port() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7")
+    marked = text[text.index("chain marked") : text.index("chain unmarked")]
+    assert "hook postrouting priority 310;" in marked  # after the proxy's marks were used
+    assert 'oifname "wherry-vxlan" meta mark set meta mark | 0x00001000' in marked
+    unmarked = text[text.index("chain unmarked") :]
+    assert "hook output priority -310;" in unmarked
+    for address in ("ip daddr @nodes4", "ip6 daddr @nodes6"):
+        assert f"udp dport 8472 {address} meta mark & 0x00001000 != 0x00001000 drop" in unmarked
+
+
+def test_what_the_node_forwards_to_the_port_for_others_is_dropped_before_it_is_masqueraded() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7")
+    forward = text[text.index("chain forward") : text.index("chain output")]
+    for ip, nodes in (("ip", "nodes4"), ("ip6", "nodes6")):
+        assert f"udp dport 8472 {ip} saddr != @{nodes} {ip} daddr @{nodes} drop" in forward
+
+
+@pytest.mark.parametrize(("bit", "mark"), [(14, 1 << 12), (12, 1 << 11), (11, 1 << 12)])
+def test_the_mark_is_not_the_proxys(bit: int, mark: int) -> None:
+    assert tunnel_guard.mark_of(bit, "vxlan") == tunnel_guard.mark_of(bit, "auto") == mark
+    assert f"0x{mark:08x}" in tunnel_guard.body(NODES, 8472, "cni7", mark=mark)
+
+
+def test_tunnels_of_other_software_need_no_mark() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7", mark=tunnel_guard.mark_of(14, "none"))
+    assert "mark" not in text and "chain output" in text
+
+
 def test_no_host_port_takes_what_is_for_the_tunnel() -> None:
     text = tunnel_guard.body(NODES, 8472, "cni7")
     chain = text[text.index("chain prerouting") : text.index("chain input")]

@@ -226,3 +226,12 @@ def test_a_digest_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     for digest in ("", "abc", "0" * 63, "0" * 65):
         done = CliRunner().invoke(app, ["bundle", "load", str(tmp_path / "none"), "--sha256", digest])
         assert "is no SHA-256" in str(done.exception), digest
+
+
+def test_a_long_header_is_not_read_into_memory(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "long", "w", format=tarfile.PAX_FORMAT) as tar:
+        entry = tarfile.TarInfo("manifest.json")
+        entry.pax_headers = {"comment": "x" * (2 << 20)}
+        tar.addfile(entry)
+    with pytest.raises(WherryError, match="a header of more than 1 MiB"):
+        verified(tmp_path / "long")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.support import cost
 from wherry import s3_documents
 from wherry.s3_documents import NotS3, StoredObject
 from wherry.s3_signature import EMPTY, Key, escaped, sign
@@ -73,13 +76,30 @@ def test_pages_of_a_list_are_read() -> None:
     assert s3_documents.page(text.replace(b"true\n", b"false"))[1] == ""
 
 
+def _object(key: str = "a", size: str = "1") -> str:
+    return f"<Contents><Key>{key}</Key><Size>{size}</Size><LastModified>2026-01-02T03:04:05Z</LastModified></Contents>"
+
+
+def _page(content: str) -> bytes:
+    return f"<ListBucketResult>{content}</ListBucketResult>".encode()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (b"<html>", "is no XML"),
         (b"<a/>", "is no list"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><ListBucketResult>&b;</ListBucketResult>', "has a document type"),
-        (b"<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>", "incomplete: 'LastModified'"),
+        (
+            b"<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",
+            "incomplete: it has no LastModified",
+        ),
+        (_page(_object(size="1" * 5000)), "more than 4095 characters"),
+        (_page(_object(size="9" * 4000)), "an object of the list is invalid: its size is 9999"),
+        (_page(_object(size="x")), "an object of the list is invalid: "),
+        (_page("<a>" * 40 + "</a>" * 40), "more than 32 levels"),
+        (_page("<a/>" * 100_001), "more than 100000 elements"),
+        (_page("<a " + " ".join(f'a{n}=""' for n in range(60_000)) + "/>"), "a tag has more than 256 KiB"),
     ],
 )
 def test_other_documents_are_refused(text: bytes, message: str) -> None:
@@ -91,3 +111,36 @@ def test_errors_have_a_code_and_a_message() -> None:
     text = b"<Error><Code>NoSuchBucket</Code><Message>no bucket</Message></Error>"
     assert s3_documents.error(text) == ("NoSuchBucket", "no bucket")
     assert s3_documents.error(b"<html>") == ("", "")
+
+
+def test_long_messages_are_cut() -> None:
+    code, message = s3_documents.error(b"<Error><Code>a</Code><Message>" + b"m\n" * 10_000 + b"</Message></Error>")
+    assert code == "a" and message == "m\n" * (s3_documents.LONGEST // 2)
+
+
+def test_a_page_of_many_objects_is_read() -> None:
+    objects, _ = s3_documents.page(_page("".join(_object(f"{number}" + "&lt;" * 900) for number in range(1000))))
+    assert len(objects) == 1000 and objects[999].name == "999" + "<" * 900
+
+
+@pytest.mark.parametrize("size", [4096, 65536, 1 << 20])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda size: b"<a>" * (size // 7) + b"</a>" * (size // 7),
+        lambda size: _page("<Contents><Key/></Contents>" * (size // 27)),
+        lambda size: _page("<Contents>" + "<Key>a</Key>" * (size // 12) + "</Contents>"),
+        lambda size: _page("<Contents><Key>" + "a&amp;" * (size // 6) + "</Key></Contents>"),
+        lambda size: b"<Error><Message>" + b"m\n" * (size // 2) + b"</Message></Error>",
+    ],
+)
+def test_the_memory_of_a_document_is_in_proportion_to_its_length(build: Callable[[int], bytes], size: int) -> None:
+    """Memory for the path of each element grew with the square of the depth: 1.5 GiB for 280 kB."""
+
+    def read(document: bytes) -> None:
+        s3_documents.error(document)
+        with contextlib.suppress(NotS3):
+            s3_documents.page(document)
+
+    case = cost.Case("an S3 document", build, read)
+    assert cost.peak(case, build(size)) < 40 * size + cost.LITTLE // 4

@@ -13,7 +13,7 @@ from wherry import disk_space, snapshot_files, snapshot_names, up
 from wherry import settings as saved
 from wherry.errors import WherryError
 from wherry.settings import Settings, complete
-from wherry.snapshot_options import OFF, USUAL, machine_zone, secret_problem
+from wherry.snapshot_options import OFF, USUAL, folder_problem, machine_zone, secret_problem
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -89,6 +89,44 @@ def test_a_file_with_a_secret_is_for_root_and_the_control_planes_group(credentia
     assert not secret_problem(path, other) and secret_problem(path, -1)
 
 
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A folder in one of another account's."""
+    (tmp_path / "alice" / "backup").mkdir(parents=True, mode=0o755)
+    os.chown(tmp_path / "alice", 1234567, -1)
+    return tmp_path / "alice" / "backup"
+
+
+def test_a_folder_of_snapshots_is_of_root_or_the_control_planes_account_with_all_above_it(
+    tmp_path: Path, other: Path
+) -> None:
+    (tmp_path / "own").mkdir()
+    assert not folder_problem(tmp_path / "own", -1)
+    os.chown(tmp_path / "own", 1234568, -1)
+    assert folder_problem(tmp_path / "own", -1) == f"user 1234568 may write it, the owner of {tmp_path / 'own'}"
+    assert not folder_problem(tmp_path / "own", 1234568)
+    assert folder_problem(other, -1) == f"user 1234567 may write it, the owner of {other.parent}"
+    (tmp_path / "link").symlink_to(other)
+    assert folder_problem(tmp_path / "link", -1) == f"user 1234567 may write it, the owner of {other.parent}"
+    (other / "link").symlink_to(tmp_path)
+    assert "1234567" in folder_problem(other / "link", -1)
+    os.chown(other.parent, 0, -1)
+    other.parent.chmod(0o775)
+    assert folder_problem(other, -1) == f"other accounts may write it: `chmod go-w {other.parent}`"
+
+
+def test_files_of_the_bucket_are_of_root_with_all_above_them(credentials: str, other: Path) -> None:
+    (other / "file").touch(0o600)
+    right = Settings(node_name="n1", snapshot_s3_bucket="backups", snapshot_s3_credentials=credentials)
+    for option in ("snapshot_s3_credentials", "snapshot_s3_ca"):
+        wrong = msgspec.structs.replace(right, **{option: str(other / "file")})  # type: ignore[arg-type]
+        with pytest.raises(WherryError, match=r"user 1234567 may write it, the owner of .*/alice"):
+            complete(wrong, "192.0.2.10")
+    os.chown(credentials, 1234567, -1)
+    with pytest.raises(WherryError, match=r"user 1234567 may write it, the owner of .*/key"):
+        complete(right, "192.0.2.10")
+
+
 def test_a_change_of_the_schedule_restarts_nothing() -> None:
     before = Settings(node_name="n1")
     same = msgspec.structs.replace(before, snapshot_schedule="@daily", snapshot_s3_bucket="b", snapshot_retention=9)
@@ -118,6 +156,13 @@ def test_names_of_scheduled_snapshots_are_theirs_alone() -> None:
     ]
     assert snapshot_names.surplus([*reversed(of_a), *others], "a", 2) == of_a[:2]
     assert snapshot_names.surplus(of_a, "a", 9) == []
+
+
+def test_the_snapshot_that_was_just_taken_is_kept() -> None:
+    """The clock was ahead when the others were taken."""
+    names = [snapshot_names.scheduled("a", NOW + timedelta(days=day)) for day in range(4)]
+    assert snapshot_names.surplus(names, "a", 2, newest=names[0]) == names[1:3]
+    assert snapshot_names.surplus(names, "a", 4, newest=names[0]) == []
 
 
 def test_a_snapshot_leaves_room_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,12 @@ class Machine:
         self.settings.save()
         snapshot_state.path_of(self.settings).parent.mkdir(parents=True)
         self.clock, self.taken, self.problem = FakeClock(), list[str](), ""
+        self.copy_problem = self.url = ""
 
-    async def take(self, settings: Settings) -> Taken:
-        self.taken.append(f"{self.clock.now():%d %H:%M}")
-        path = "" if self.problem else "/s/a.db"
-        return Taken(path=path, size=7, keys=1, revision=2, problem=self.problem)
+    async def take(self, settings: Settings, again: str) -> Taken:
+        self.taken.append(f"{self.clock.now():%d %H:%M}" + (f" {again}" if again else ""))
+        path = "" if self.problem else again or "/s/a.db"
+        return Taken(path=path, size=7, keys=1, revision=2, problem=self.problem or self.copy_problem, url=self.url)
 
     def start(self) -> asyncio.Task[None]:
         schedule = SnapshotSchedule(self.settings, self.take, self.clock, lambda: UTC)
@@ -90,6 +91,39 @@ async def test_a_failure_is_repeated_later_each_time_and_counted(machine: Machin
     await machine.clock.advance(HOUR)
     assert machine.taken[6:] == ["01 06:15"] and machine.state().failures == 0
     assert snapshot_schedule.SUCCEEDED.values[()] == machine.state().succeeded > 0
+    task.cancel()
+
+
+async def test_a_copy_that_failed_is_repeated_without_another_snapshot_until_one_is_due(tmp_path: Path) -> None:
+    """Snapshots of the last hour would take the places of those of the last days."""
+    machine = Machine(tmp_path, "0 3,5 * * *")
+    machine.copy_problem = "503"
+    task = machine.start()
+    await machine.clock.advance(4.5 * HOUR)
+    again = [f"01 {time} /s/a.db" for time in ("03:05", "03:15", "03:35", "04:15")]
+    assert machine.taken == ["01 03:00", *again]
+    state = machine.state()
+    assert (state.failures, state.succeeded, state.attempted) == (5, at("01T03:00"), at("01T04:15"))
+    await machine.clock.advance(HOUR)
+    assert machine.taken[5:] == ["01 05:00"] and machine.state().succeeded == at("01T05:00")
+    machine.copy_problem, machine.url = "", "s3://b/a.db"
+    await machine.clock.advance(HOUR)
+    assert machine.taken[6:] == ["01 06:00 /s/a.db"]
+    state = machine.state()
+    assert state.unfinished == ""
+    assert (state.failures, state.problem, state.succeeded, state.copied) == (0, "", at("01T05:00"), at("01T06:00"))
+    task.cancel()
+
+
+async def test_surplus_snapshots_that_cannot_be_deleted_cause_no_others(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.copy_problem, machine.url = "surplus snapshots are not removed: 403", "s3://b/a.db"
+    task = machine.start()
+    await machine.clock.advance(3.3 * HOUR)
+    task.cancel()
+    task = machine.start()  # the state is kept
+    await machine.clock.advance(HOUR)
+    assert machine.taken == ["01 03:00", *(f"01 {time} /s/a.db" for time in ("03:05", "03:15", "03:35", "04:15"))]
     task.cancel()
 
 

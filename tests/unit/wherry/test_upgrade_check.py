@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from kube.api import apiextensions_v1, meta_v1
+from kube.api import apiextensions_v1, discovery_v1, meta_v1
 from wherry import upgrade_check, upgrade_command, upgrade_facts
 from wherry.errors import WherryError
 from wherry.expiry import Ending
@@ -199,6 +200,30 @@ apiserver_request_total{code="200"} 1.0
 """
     assert upgrade_facts.deprecated_apis(text) == (("endpoints.v1", ""), ("flows.v1beta3.f.io", "1.38"))
     assert upgrade_facts.deprecated_apis("") == ()
+
+
+async def test_only_addresses_that_api_servers_wrote_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The administrator's certificate authenticates to each."""
+
+    def slice_of(name: str, address: str) -> discovery_v1.EndpointSlice:
+        return discovery_v1.EndpointSlice(
+            metadata=meta_v1.ObjectMeta(name=name),
+            address_type="IPv4",
+            endpoints=[discovery_v1.Endpoint(addresses=[address])],
+            ports=[discovery_v1.EndpointPort(port=6443)],
+        )
+
+    class Server:
+        async def list(self, *_: Any, **__: Any) -> Any:
+            items = [slice_of("kubernetes", "192.0.2.1"), slice_of("kubernetes-x", "192.0.2.66")]
+            return SimpleNamespace(items=items)
+
+    async def member(settings: Settings, address: str) -> Member:
+        return Member(address)
+
+    monkeypatch.setattr(upgrade_facts, "_member", member)
+    found = await upgrade_facts._members(Settings(), Server())  # type: ignore[arg-type]
+    assert [each.address for each in found] == ["192.0.2.1:6443"]
 
 
 def test_stored_versions_are_those_that_are_not_written_any_more() -> None:

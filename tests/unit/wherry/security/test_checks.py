@@ -180,7 +180,7 @@ def test_an_installation_as_it_should_be_passes(good: Facts) -> None:
     assert {number for number, each in found.items() if each.verdict == "N/A"} == {
         *("1.1.7", "1.1.8", "1.1.15", "1.1.16", "1.1.17", "1.1.18", "1.2.23", "1.2.26"),
         *(f"2.{number}" for number in range(1, 8)),
-        *("4.2.6", "4.2.8", "5.2.10"),
+        *("4.2.8", "5.2.10"),
     }
 
 
@@ -377,6 +377,7 @@ DEFECTS: dict[str, Change] = {
     "4.2.3": kubelet(authentication={"x509": {}}),
     "4.2.4": listening("agent", 10255),
     "4.2.5": kubelet(streamingConnectionIdleTimeout="0s"),
+    "4.2.6": kubelet(makeIPTablesUtilChains=False),
     "4.2.7": lambda facts: dataclasses.replace(facts, host_name="other"),
     "4.2.9": kubelet(tlsCertFile=""),
     "4.2.10": kubelet(rotateCertificates=False),
@@ -420,7 +421,7 @@ DEFECTS: dict[str, Change] = {
     "5.6.4": objects("Pod", {**pod(), **named("p", "default")}),
 }
 CANNOT_FAIL = {
-    *("1.1.7", "1.1.8", "1.1.15", "1.1.16", "1.1.17", "1.1.18", "4.2.6", "4.2.8"),  # not here
+    *("1.1.7", "1.1.8", "1.1.15", "1.1.16", "1.1.17", "1.1.18", "4.2.8"),  # not here
     "1.2.21",  # built in
     "5.1.7",  # always a warning: the administrator's kubeconfig is in the group
 }

@@ -1,0 +1,119 @@
+"""Packets to another node's tunnel port from other senders than the tunnel: none reaches a pod, while the tunnel works."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netproxy.podnet.node_routes import DEVICE
+from netproxy.podnet.tunnel_guard import TunnelGuard
+from tests.host.netproxy.raw_frames import ether, ip4, udp
+from tests.support.hollow import eventually
+from tests.support.netns import Namespace, namespaces, wire
+
+PORT, VNI = 8472, 1
+MACS = {1: "0a:58:0a:f4:01:00", 2: "0a:58:0a:f4:02:00", 3: "0a:58:0a:f4:03:00"}
+POD, CONTAINER = "10.244.2.5", "172.17.0.2"
+UNDERLAY = {4: {1: "192.168.9.1", 2: "192.168.9.2"}, 6: {1: "fd99::1", 2: "fd99::2"}}
+RECEIVE = (
+    "import socket, sys\n"
+    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 7000))\n"
+    "out = open(sys.argv[1], 'a')\n"
+    "while True: print(s.recv(99).decode(), file=out, flush=True)\n"
+)
+SEND = (
+    "import os, socket, sys\n"
+    "address, port, data, user = sys.argv[1:]\n"
+    "if int(user): os.setgroups([]); os.setgid(int(user)); os.setuid(int(user))\n"
+    "s = socket.socket(socket.AF_INET6 if ':' in address else socket.AF_INET, socket.SOCK_DGRAM)\n"
+    "try: s.sendto(bytes.fromhex(data), (address, int(port)))\n"
+    "except PermissionError: pass\n"
+)
+MASQUERADE = (
+    "table ip other { chain c { type nat hook postrouting priority 100; "
+    'ip saddr 172.17.0.0/16 oifname != "docker0" masquerade; }\n}'
+)
+
+
+class Site:
+    """Two nodes, a pod of node 2, and a container of another engine on node 1."""
+
+    def __init__(self, family: int, node: Namespace, container: Namespace, received: Path) -> None:
+        self.node, self.container, self.family, self._received = node, container, family, received
+        self._number = 0
+
+    async def passed(self, sender: Namespace, user: int) -> bool:
+        """Send a packet of node 3's pod in a tunnel's, then others by the tunnel until one arrives; whether the first did."""
+        self._number += 1
+        text, last = f"forged{self._number}", f"last{self._number}"
+        inner = ether(MACS[3], MACS[2], 0x0800, ip4("10.244.3.9", POD, 17, udp(text.encode(), 1234, 7000)))
+        data = struct.pack("!II", 0x08000000, VNI << 8) + inner
+        self._send(sender, UNDERLAY[self.family][2], PORT, data, user)
+
+        def arrived() -> bool:
+            self._send(self.node, POD, 7000, last.encode(), 0)
+            return last in self._texts()
+
+        await eventually(arrived)
+        return text in self._texts()
+
+    def _send(self, sender: Namespace, address: str, port: int, data: bytes, user: int) -> None:
+        sender.run(sys.executable, "-I", "-c", SEND, address, str(port), data.hex(), str(user))
+
+    def _texts(self) -> list[str]:
+        return self._received.read_text().splitlines() if self._received.exists() else []
+
+
+@pytest.fixture(params=[4, 6], ids=["IPv4", "IPv6"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    family, place = request.param, os.getpid()
+    with namespaces(*(f"ts-{name}-{place}" for name in ("n1", "n2", "pod", "other"))) as (one, two, pod, other):
+        wire(one, "e0", two, "e0")
+        length = 24 if family == 4 else 64
+        for number, node in ((1, one), (2, two)):
+            own, far = UNDERLAY[family][number], 3 - number
+            node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+            node.run("ip", "address", "add", f"{own}/{length}", "dev", "e0", *(["nodad"] if family == 6 else []))
+            tunnel = ("type", "vxlan", "id", str(VNI), "dstport", str(PORT), "nolearning", "local", own)
+            node.run("ip", "link", "add", DEVICE, *tunnel)
+            node.run("ip", "link", "set", DEVICE, "address", MACS[number], "up")
+            node.run("ip", "address", "add", f"10.244.{number}.0/32", "dev", DEVICE)
+            node.run("sysctl", "-qw", f"net.ipv4.conf.{DEVICE}.rp_filter=2")
+            for each in (far, 3):
+                node.run(
+                    "ip", "route", "add", f"10.244.{each}.0/24", "via", f"10.244.{each}.0", "dev", DEVICE, "onlink"
+                )
+                node.run("ip", "neighbor", "add", f"10.244.{each}.0", "lladdr", MACS[each], "dev", DEVICE)
+            node.run("bridge", "fdb", "append", MACS[far], "dev", DEVICE, "dst", UNDERLAY[family][far])
+        for node, bridge, end, address in ((two, "cni0", pod, POD), (one, "docker0", other, CONTAINER)):
+            gateway = f"{address.rpartition('.')[0]}.1"
+            node.run("ip", "link", "add", bridge, "type", "bridge")
+            wire(node, "v0", end, "eth0")
+            node.run("ip", "link", "set", "v0", "master", bridge)
+            node.run("ip", "link", "set", bridge, "up")
+            node.run("ip", "address", "add", f"{gateway}/24", "dev", bridge)
+            end.run("ip", "address", "add", f"{address}/24", "dev", "eth0")
+            end.run("ip", "route", "add", "default", "via", gateway)
+        one.run("nft", "-f", "-", input=MASQUERADE)
+        pod.start(sys.executable, "-I", "-c", RECEIVE, str(tmp_path / "received"))
+        nodes = [ipaddress.ip_address(each) for each in UNDERLAY[family].values()]
+        for node in (one, two):
+            assert node.inside(lambda: TunnelGuard().set(nodes, PORT, "cni0", ()))
+        yield Site(family, one, other, tmp_path / "received")
+
+
+async def test_packets_that_did_not_enter_the_tunnel_are_dropped(site: Site) -> None:
+    senders = [(site.node, 65534)] + ([(site.container, 0)] if site.family == 4 else [])
+    for sender, user in senders:
+        assert not await site.passed(sender, user)
+    # Without the rules they would arrive.
+    for chain in ("unmarked", "forward", "output"):
+        site.node.run("nft", "flush", "chain", "inet", "wherry-tunnel", chain)
+    for sender, user in senders:
+        assert await site.passed(sender, user)
