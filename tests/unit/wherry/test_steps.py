@@ -95,7 +95,8 @@ def test_a_terminal_is_never_exceeded_and_redrawn_ten_times_a_second_at_most() -
         assert ("7.0 MiB of 48 MiB" in line) == (width > 20)
 
 
-def test_a_terminal_shows_one_line_after_the_step() -> None:
+def test_a_terminal_shows_one_line_after_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    at(monkeypatch, 5.0)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     with step("load", to=console):
         pass
