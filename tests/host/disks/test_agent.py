@@ -12,6 +12,7 @@ import pytest
 
 from agent.config import EvictionSettings
 from cri.fake import FakeRuntime
+from kube.api import core_v1
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.disks import FailingDisk, SmallDisk, ext4_disk, failing_disk
 from tests.support.fake_node import SPEED, container, create, waiting
@@ -69,6 +70,12 @@ def refuse(disk: SmallDisk | FailingDisk, how: str, on: bool) -> None:
         disk.free()
 
 
+def again(pod: core_v1.Pod) -> bool:
+    """Return whether the container runs for the second time; between its creation and its start it waits."""
+    [status] = pod.status.container_statuses
+    return status.restart_count == 1 and bool(status.state and status.state.running)
+
+
 @pytest.mark.parametrize("how", ["full", "read-only"], indirect=True)
 async def test_pods_run_on_and_new_ones_start_once_the_disk_takes_them(
     node: NodeUnderTest, disk: SmallDisk, runtime: FakeRuntime, how: str
@@ -85,9 +92,8 @@ async def test_pods_run_on_and_new_ones_start_once_the_disk_takes_them(
     [status] = before.status.container_statuses
     await runtime.containers.crash((status.container_id or "").partition("://")[2], exit_code=3)
     if how == "full":
-        after = await node.wait("running", lambda pod: pod.status.container_statuses[0].restart_count == 1)
+        after = await node.wait("running", again)
         [status] = after.status.container_statuses
-        assert status.state and status.state.running
     else:
         after = await node.wait("running", lambda pod: waiting(pod) == "CreateContainerConfigError")
         [status] = after.status.container_statuses
