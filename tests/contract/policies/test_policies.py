@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from control.storage import codec
 from kube import bounded_cache
@@ -17,28 +15,14 @@ from tests.support.admission_policies import (
     RULE,
     VALIDATING,
     create,
-    delete_policies,
     establish,
     path_of,
     policy_of,
-    policy_server,
 )
 from tests.support.control import ApiUnderTest
 from tests.support.webhook import webhook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
-    async with policy_server(tmp_path_factory.mktemp("api")) as api:
-        yield api
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def server(started: ApiUnderTest) -> AsyncIterator[ApiUnderTest]:
-    yield started
-    await delete_policies(started)
 
 
 async def test_what_fails_an_expression_is_refused_in_upstreams_words(server: ApiUnderTest) -> None:

@@ -2,11 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from control.cel import Program, Result, parser, program
 from kube.json_object import Object
@@ -16,26 +14,12 @@ from tests.support.admission_policies import (
     RULE,
     VALIDATING,
     create,
-    delete_policies,
     establish,
     path_of,
-    policy_server,
 )
 from tests.support.control import ApiUnderTest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
-    async with policy_server(tmp_path_factory.mktemp("api")) as api:
-        yield api
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def server(started: ApiUnderTest) -> AsyncIterator[ApiUnderTest]:
-    yield started
-    await delete_policies(started)
 
 
 COSTLY = "object.data.all(a, object.data.all(b, a != '' || b != ''))"

@@ -1,26 +1,11 @@
 """Mutating admission policies over the wire."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
-from tests.support.admission_policies import MUTATING, create, delete_policies, establish, path_of, policy_server
+from tests.support.admission_policies import MUTATING, create, establish, path_of
 from tests.support.control import ApiUnderTest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
-    async with policy_server(tmp_path_factory.mktemp("api")) as api:
-        yield api
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def server(started: ApiUnderTest) -> AsyncIterator[ApiUnderTest]:
-    yield started
-    await delete_policies(started)
 
 
 async def test_mutations_lay_a_configuration_over_the_object_or_patch_it(server: ApiUnderTest) -> None:
