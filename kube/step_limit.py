@@ -22,13 +22,14 @@ import signal
 import threading
 import time
 import types
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from kube.counters import Counter
 from kube.rate import Rate
 from kube.steps import Step, stepwise
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 TICK = 0.05
@@ -129,6 +130,14 @@ class _Current:
 
 
 _current = _Current()
+
+
+def limited_call(shares: Shares, work: Callable[[A], T], argument: A) -> T:
+    """Return what `work` returns, limited as one step of no owner; raises StepTooLong. In another thread nothing limits it."""
+    if threading.current_thread() is not threading.main_thread():
+        return work(argument)
+    result: T = Limit(shares).run(work, argument)
+    return result
 
 
 def limited(work: Coroutine[Any, Any, T], limit: Limit) -> Awaitable[T]:

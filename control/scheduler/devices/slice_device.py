@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -14,7 +13,7 @@ from control.scheduler.devices.requests import Selector
 from control.scheduler.devices.selector_results import SelectorResult, SelectorResults
 from kube import quantity
 from kube.api import resource_v1
-from kube.step_limit import Limit, Shares, StepTooLong
+from kube.step_limit import Shares, StepTooLong, limited_call
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
@@ -54,8 +53,7 @@ class SliceDevice:
         """
         found: SelectorResult
         try:
-            on_loop = threading.current_thread() is threading.main_thread()
-            result = Limit(_SHARES).run(self._evaluated, selector) if on_loop else self._evaluated(selector)
+            result = limited_call(_SHARES, self._evaluated, selector)
             budget.charge(result.cost)
             found = result.value is True
         except CompileError as error:
