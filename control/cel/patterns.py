@@ -30,8 +30,8 @@ _MEMORY = 32
 KEPT_MEMORY = 64 << 20
 INSTRUCTION_COST = 2
 """Units of cost (control/inline.py) to compile an instruction."""
-_PAUSE = 4
-"""A thread that has compiled a pattern pauses so many times as long: others need the interpreter's lock."""
+_PAUSE, _LONGEST_PAUSE = 4, 1.0
+"""A thread that has compiled a pattern pauses so many times as long, up to 1 s: others need the interpreter's lock."""
 _SHORTEST = 0.002
 
 
@@ -89,7 +89,7 @@ def compiled(pattern: str) -> Any:
     took = time.perf_counter() - began
     _kept.put(pattern, found, memory)
     if took > _SHORTEST and threading.current_thread() is not threading.main_thread():
-        time.sleep(_PAUSE * took)
+        time.sleep(min(_PAUSE * took, _LONGEST_PAUSE))
     return found
 
 

@@ -145,15 +145,15 @@ def test_patterns_are_kept_up_to_a_total_of_memory(monkeypatch: pytest.MonkeyPat
 
 def test_a_thread_that_compiles_pauses_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    clock = iter([10.0, 10.5, 20.0, 20.001, 30.0, 31.0])
+    clock = iter([10.0, 10.125, 20.0, 20.001, 30.0, 39.0, 40.0, 41.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(time, "sleep", pauses.append)
-    for pattern in ("long", "short"):
+    for pattern in ("long", "short", "longest"):
         thread = threading.Thread(target=patterns.compiled, args=(pattern,))
         thread.start()
         thread.join()
     patterns.compiled("on the main thread")
-    assert pauses == [2.0]
+    assert pauses == [0.5, 1.0]
 
 
 @pytest.mark.parametrize("call", ["matches('{}')", "find('{}') == ''", "findAll('{}') == []"])
