@@ -33,10 +33,11 @@ def identical(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b) or a != b:
         return False
-    return not isinstance(a, dict | list) or _canonical(a) == _canonical(b)
+    return not isinstance(a, dict | list) or canonical(a) == canonical(b)
 
 
-def _canonical(value: Any) -> bytes:
+def canonical(value: Any) -> bytes:
+    """Return a text that is the same for identical values, whatever the order of their keys, and for these alone."""
     return msgspec.json.encode(value, order="deterministic")
 
 

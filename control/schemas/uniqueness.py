@@ -8,12 +8,12 @@ import msgspec
 
 from control.decoding.decode_errors import go_message
 from control.schemas.schema import Schema
-from control.schemas.validation import canonical, key_of
+from control.schemas.validation import key_of
 from kube import errors
 from kube.api import meta_v1
 from kube.errors import FieldError
 from kube.field_path import MOST_PROBLEMS, bounded
-from kube.json_object import Object
+from kube.json_object import Object, canonical
 
 
 def check_structure(value: Any, schema: Schema) -> list[FieldError]:

@@ -18,7 +18,7 @@ from control.schemas.schema import MISSING, Schema
 from kube import errors
 from kube.errors import FieldError
 from kube.field_path import bounded
-from kube.json_object import Object, identical
+from kube.json_object import Object, canonical, identical
 
 MOST_FOUND = 1000
 """Problems of one object that are looked for."""
@@ -190,11 +190,6 @@ def key_of(item: Object, schema: Schema) -> bytes:
     return canonical(found)
 
 
-def canonical(value: Any) -> bytes:
-    """Return a text that is the same for equal values."""
-    return msgspec.json.encode(value, order="deterministic")
-
-
 def _string(value: str, schema: Schema, path: str, found: list[FieldError]) -> None:
     limits = schema.limits
     if limits:
@@ -204,11 +199,22 @@ def _string(value: str, schema: Schema, path: str, found: list[FieldError]) -> N
         if len(value) < limits.get("minLength", 0):
             _invalid(found, path, value, f"should be at least {limits['minLength']} chars long")
         pattern = limits.get("pattern")
-        if pattern is not None and not patterns.found(pattern, value):
-            _invalid(found, path, value, f"should match '{pattern}'")
+        if pattern is not None and (why := _unmatched(pattern, value)):
+            _invalid(found, path, value, f"should match '{why}'")
     if schema.format and not formats.valid(schema.format, value):
         why = f'{path} in body must be of type {schema.format}: "{value}"'
         found.append(TypeInvalid(_at(path), "Invalid value", why, value))
+
+
+def _unmatched(pattern: str, value: str) -> str:
+    """Return the pattern if a value does not match it, with the reason where it cannot be compiled; else nothing.
+
+    A definition can have such a pattern if another server, or an older version, has stored it.
+    """
+    try:
+        return "" if patterns.found(pattern, value) else pattern
+    except patterns.PatternError as error:
+        return f"{pattern}, but pattern is invalid: {error}"
 
 
 def _number(value: float, schema: Schema, path: str, found: list[FieldError]) -> None:

@@ -52,6 +52,14 @@ MESSAGES: list[tuple[dict[str, Any], Any, list[str]]] = [
     ({"type": "string", "minLength": 2}, "a", ['f: Invalid value: "a": f in body should be at least 2 chars long']),
     ({"type": "string", "pattern": "^a+$"}, "b", ["f: Invalid value: \"b\": f in body should match '^a+$'"]),
     (
+        {"type": "string", "pattern": "(a"},
+        "b",
+        [
+            'f: Invalid value: "b": f in body should match '
+            "'(a, but pattern is invalid: error parsing regexp: missing ): `(a`'"
+        ],
+    ),
+    (
         {"type": "array", "maxItems": 1, "items": {"type": "string"}},
         ["a", "b"],
         ["f: Too many: 2: must have at most 1 items"],
