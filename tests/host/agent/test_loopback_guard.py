@@ -48,6 +48,7 @@ class Site:
         """Send a packet of the pod, and others to the node's own address until one arrives; return whether the first did."""
         self._number += 1
         text, last = f"packet{self._number}", f"last{self._number}"
+        await eventually(self._received.exists)  # the receiver writes it once it has its socket
         self._send(target, port, text)
 
         def arrived() -> bool:

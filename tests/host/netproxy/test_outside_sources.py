@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,10 +63,13 @@ class Outside:
         self._number = 0
         self._macs = (device(site.client)[0], device(site.node, "uplink")[0])
         for name, namespace in (("pod", site.pods["pod-a"]), ("client", site.client)):
-            namespace.start(sys.executable, "-I", "-c", SINK, str(site.folder / f"received-{name}"))
+            namespace.start(sys.executable, "-I", "-c", SINK, str(self._file(name)))
+
+    def _file(self, name: str) -> Path:
+        return self._site.folder / f"received-{name}"
 
     def received(self, name: str = "pod") -> list[str]:
-        path = self._site.folder / f"received-{name}"
+        path = self._file(name)
         return path.read_text().splitlines() if path.exists() else []
 
     async def passed(self, *packets: tuple[str, str, int]) -> list[str]:
@@ -74,6 +78,9 @@ class Outside:
         self._number += 1
         last = f"last{self._number}"
         text = "\n".join(self._frame(*each, f"packet-to-{each[1]}-{each[2]}") for each in packets)
+        await until(
+            lambda: all(self._file(name).exists() for name in ("pod", "client")), "the sinks have their sockets"
+        )
         before = len(self.received()), len(self.received("client"))
         await asyncio.to_thread(client.run, sys.executable, "-I", "-c", SEND, input=text)
         for source, target in ((CLIENT_IP, A), (CLIENT6, A6)):

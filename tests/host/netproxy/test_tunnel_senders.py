@@ -54,6 +54,7 @@ class Site:
         text, last = f"forged{self._number}", f"last{self._number}"
         inner = ether(MACS[3], MACS[2], 0x0800, ip4("10.244.3.9", POD, 17, udp(text.encode(), 1234, 7000)))
         data = struct.pack("!II", 0x08000000, VNI << 8) + inner
+        await eventually(self._received.exists)  # the receiver writes it once it has its socket
         self._send(sender, UNDERLAY[self.family][2], PORT, data, user)
 
         def arrived() -> bool:
