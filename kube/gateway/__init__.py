@@ -1,0 +1,1 @@
+"""The Gateway API and Ingress: what a gateway serves, computed from their objects."""

@@ -1,0 +1,134 @@
+"""What a gateway serves: listeners with the rules of the routes that are attached to them.
+
+The controller in the control plane computes it for statuses, and each node's gateway for its traffic, by the same functions.
+Routes of all kinds (HTTPRoute, GRPCRoute, Ingress) are converted to these rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Pair = tuple[str, str]
+"""A name (headers: lower case) and a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathMatch:
+    """A condition on a request's path; a prefix consists of whole segments."""
+
+    kind: Literal["Exact", "PathPrefix"] = "PathPrefix"
+    value: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Conditions that a request must all meet."""
+
+    path: PathMatch = PathMatch()
+    method: str = ""
+    headers: tuple[Pair, ...] = ()
+    query: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderChange:
+    """Changes of a request's or a response's headers."""
+
+    set: tuple[Pair, ...] = ()
+    add: tuple[Pair, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """A new path, or what replaces the prefix that the rule has matched."""
+
+    kind: Literal["ReplaceFullPath", "ReplacePrefixMatch"]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A redirect that answers a request; empty fields are those of the request, 0 is the port that follows from the scheme."""
+
+    scheme: str = ""
+    hostname: str = ""
+    port: int = 0
+    path: PathChange | None = None
+    status: int = 302
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What happens to requests and responses of a rule or of one of its backends."""
+
+    request: HeaderChange | None = None
+    response: HeaderChange | None = None
+    redirect: Redirect | None = None
+    hostname: str = ""
+    path: PathChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A port of a Service and its share of the requests.
+
+    A backend that cannot be used has no Service, and its share is answered 500.
+    """
+
+    weight: int
+    namespace: str = ""
+    service: str = ""
+    port: int = 0
+    filters: Filters = Filters()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Requests that meet one of the matches go to the backends by weight; without backends they are answered 500.
+
+    `request_seconds` and `backend_seconds` limit the whole request and each attempt at a backend; None is the gateway's
+    default, 0 no limit.
+    """
+
+    matches: tuple[Match, ...] = (Match(),)
+    filters: Filters = Filters()
+    backends: tuple[Backend, ...] = ()
+    request_seconds: float | None = None
+    backend_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route as one listener serves it: `hostnames` are those that it shares with the listener (empty: any)."""
+
+    kind: str
+    namespace: str
+    name: str
+    created: str
+    hostnames: tuple[str, ...]
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A hostname (empty: any) on a port of a gateway. `certificates` are names of Secrets in the gateways' namespace."""
+
+    name: str
+    port: int
+    tls: bool
+    hostname: str
+    certificates: tuple[str, ...]
+    routes: tuple[Route, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """What one Gateway serves. `ports` maps a listener's port to the one that every node's gateway listens on for it."""
+
+    namespace: str
+    name: str
+    uid: str
+    listeners: tuple[Listener, ...]
+    ports: tuple[tuple[int, int], ...]
