@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
+from control.assembly.api_server import ApiServer
 
-from control.assembly import ApiServer
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
 from kube import pki_layout
