@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any
 
-from control import offload, service_repair, start_steps, tracing
+from control import service_repair, start_steps, tracing
 from control.aggregation.api_service_controller import APIServiceController
 from control.aggregation.remote import FrontProxy
 from control.auth.user import UserInfo
@@ -24,9 +24,10 @@ from control.controllers.identities import POLICY_CHECKER, account_user
 from control.custom.definition_controller import DefinitionController
 from control.embedded_components import embedded_components
 from control.encryption_at_rest import EncryptionAtRest
+from control.event_loop import offload
+from control.event_loop.imports import HEAD_START_SECONDS
 from control.fairness.flow_schema_controller import FlowSchemaController
 from control.groups import NAMES, Resources, Serving
-from control.imports import HEAD_START_SECONDS
 from control.policy_checking import TypeChecking
 from control.registry.context import SERVER
 from control.server.health import Health

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from control import offload
+from control.event_loop import offload
 from kube import bounded_cache
 from kube.selectors import LabelSelector, from_label_selector
 

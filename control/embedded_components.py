@@ -20,11 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from control import embedded_ports, imports
+from control import embedded_ports
 from control.auth.user import UserInfo
 from control.config import ControlConfig
 from control.controllers import controller_accounts
 from control.controllers.identities import MANAGER, SCHEDULER, account_user
+from control.event_loop import imports
 from kube import pki
 from kube.build import user_agent
 from kube.client import Client

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from control import imports
 from control.config import ControlConfig
+from control.event_loop import imports
 from kube import client_authorities, tls_settings
 from kube.client import Client
 from kube.clock import Clock

@@ -17,13 +17,13 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from control import offload
 from control.admission.policies import typing
 from control.cel import CompileError, Declarations
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, Type
 from control.custom.definitions import Definitions
-from control.pacing import TimeSlice
+from control.event_loop import offload
+from control.event_loop.pacing import TimeSlice
 from control.policy_expressions.declarations import declarations
 from control.registry import controller_support
 from control.registry.context import SERVER

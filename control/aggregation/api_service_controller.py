@@ -19,7 +19,7 @@ from control.aggregation import availability, registrations, stored
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.checks import Checks
 from control.aggregation.remote import FrontProxy, Remote
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.registry import controller_support, deletion
 from control.registry.apiextensions.definition_index import DefinitionIndex
 from control.registry.context import SERVER, Context

@@ -10,10 +10,10 @@ import logging
 
 import msgspec
 
-from control import offload
 from control.aggregation import discovery_document, openapi_v2
 from control.aggregation.openapi_v2 import Part, Unusable
 from control.aggregation.remote import Remote
+from control.event_loop import offload
 from control.interfaces.lookup import Objects
 from control.service_backend import SLICES, backend
 from kube.errors import StatusError

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from control.switch_interval import switching
+from control.event_loop.switch_interval import switching
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from control import offload
-from control.offload import LARGE, apart, run
-from control.switch_interval import SWITCH_SECONDS
-from control.time_limit import Limited
+from control.event_loop import offload
+from control.event_loop.offload import LARGE, apart, run
+from control.event_loop.switch_interval import SWITCH_SECONDS
+from control.event_loop.time_limit import Limited
 from kube.errors import StatusError
 
 

@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from control import helper_client, inline, weight
-from control.helper_client import Helper, HelperMissing
-from control.pacing import IterationBudget, yield_to_loop
-from control.switch_interval import switching
-from control.time_limit import Limited
+from control.event_loop import helper_client, inline, weight
+from control.event_loop.helper_client import Helper, HelperMissing
+from control.event_loop.pacing import IterationBudget, yield_to_loop
+from control.event_loop.switch_interval import switching
+from control.event_loop.time_limit import Limited
 from kube import errors
 from kube.owners import owner_of
 
@@ -32,7 +32,7 @@ _Job = tuple[asyncio.Future[Any], Callable[[], asyncio.Future[Any]]]
 LARGE = weight.LARGE
 YIELD_WEIGHT = 8 * 1024
 """Weight of an object from which on work on it here yields first if others have been worked on in the same iteration of the
-event loop (control/pacing.py): work on many requests' objects does not add up."""
+event loop (control/event_loop/pacing.py): work on many requests' objects does not add up."""
 HUGE = 1 << 20
 """Bytes of a list from which on it is written by the helper, which may have to start: that takes a quarter of a second."""
 PIECE = 512 * 1024

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from control import inline, offload
 from control.auth.authorizers import Link, RetryingAuthorizer, UnionAuthorizer, decide
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from control.auth.webhooks.access import Settings, WebhookAuthorizer
 from control.cel import BudgetExceeded, Declarations, Program, compile
 from control.cel.types import DYN
+from control.event_loop import inline, offload
 from tests.support.clock import FakeClock
 
 NUMBERS = {"object": list(range(100))}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from control import imports
-from control.switch_interval import SWITCH_SECONDS, switching
+from control.event_loop import imports
+from control.event_loop.switch_interval import SWITCH_SECONDS, switching
 
 
 async def test_modules_are_imported_in_a_thread_one_after_another(
@@ -28,7 +28,7 @@ async def test_modules_are_imported_in_a_thread_one_after_another(
 
 async def test_an_imported_module_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "run", None)
-    await imports.ensure("asyncio", "control.imports")
+    await imports.ensure("asyncio", "control.event_loop.imports")
 
 
 async def test_a_module_that_cannot_be_imported_fails_for_the_caller() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from control.decoding.decode import Decoder
 from control.decoding.yaml_body import load_yaml
-from control.weight import LARGE, VALUE, weight
+from control.event_loop.weight import LARGE, VALUE, weight
 from kube import value_count
 from kube.api import core_v1
 from kube.errors import StatusError

@@ -26,7 +26,7 @@ IDLE_SECONDS = 30.0
 END_SECONDS = 5.0
 """The longest that others wait for a killed process, which may hang in the kernel."""
 LENGTH = 8
-_ROOT = str(Path(__file__).resolve().parents[1])
+_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class HelperFailed(Exception):
