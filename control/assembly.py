@@ -19,10 +19,10 @@ from control.aggregation.remote import FrontProxy
 from control.auth.user import UserInfo
 from control.background import Background
 from control.bootstrap import Bootstrap
+from control.components.embedded import embedded_components
 from control.config import ControlConfig
 from control.controllers.identities import POLICY_CHECKER, account_user
 from control.custom.definition_controller import DefinitionController
-from control.embedded_components import embedded_components
 from control.encryption_at_rest import EncryptionAtRest
 from control.event_loop import offload
 from control.event_loop.imports import HEAD_START_SECONDS

@@ -2,7 +2,7 @@
 
 They act as the user of a kubeconfig and hold upstream's lease while they work, so that one can take the other's place. With
 --use-service-account-credentials each controller acts as its service account instead (controllers/account_clients.py).
-Health, metrics and configuration are served over TLS where upstream's are (10257, 10259; component_port.py), with a
+Health, metrics and configuration are served over TLS where upstream's are (10257, 10259; secure_port.py), with a
 certificate of their own unless one is given.
 """
 
@@ -21,9 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from control import component_port, embedded_ports, features
-from control.component_access import OPEN_PATHS, ComponentAccess
-from control.component_port import MANAGER, PortSettings
+from control import features
+from control.components import embedded_ports, secure_port
+from control.components.access import OPEN_PATHS, ComponentAccess
+from control.components.secure_port import MANAGER, PortSettings
 from control.controllers.account_clients import AccountClients
 from control.flags.command import FlagError
 from kube import client_authorities, kubeconfig, pki, tls_settings
@@ -216,7 +217,7 @@ async def _port(chosen: Options, client: Client, clock: Clock) -> AsyncIterator[
             configuration=partial(embedded_ports.document, chosen.config),
             gates=chosen.feature_gates,
         )
-        await stack.enter_async_context(component_port.serving(settings))
+        await stack.enter_async_context(secure_port.serving(settings))
         yield
 
 

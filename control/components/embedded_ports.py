@@ -29,9 +29,9 @@ RETRY_SECONDS = 30.0
 
 async def serve(config: ControlConfig, clock: Clock, component: str, port: int, client: Client) -> None:
     """Serve a component's port until cancelled; `client` acts as the component and sends the reviews."""
-    await imports.ensure("control.component_port")
-    from control.component_access import ComponentAccess
-    from control.component_port import MANAGER, PortSettings, serving
+    await imports.ensure("control.components.secure_port")
+    from control.components.access import ComponentAccess
+    from control.components.secure_port import MANAGER, PortSettings, serving
 
     file = config.controller_config_file if component == MANAGER else config.scheduler_config_file
     tls = TlsFiles(partial(_tls, config), [config.cert_file, config.key_file, config.client_ca_file])

@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from control import features
-from control.component_access import ComponentAccess
+from control.components.access import ComponentAccess
 from control.server import common_metrics
 from control.server.health import Health
 from kube import counters

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from control import embedded_components
+from control.components import embedded
 from control.config import ControlConfig
 from kube.client import Client
 from kube.loops import FAILURES, RUNNING
@@ -32,12 +32,12 @@ async def test_a_scheduler_that_ends_by_itself_is_started_again_and_counted(
         awaited.cancel()
         await awaited
 
-    monkeypatch.setattr(embedded_components, "hold", hold)
+    monkeypatch.setattr(embedded, "hold", hold)
     config = ControlConfig(*[Path("unused")] * 5, enable_controllers=False, enable_scheduler=True)
     before = FAILURES.values.get(("scheduler",), 0)
     tasks = [
         asyncio.create_task(work, name=name)
-        for name, work in embedded_components.embedded_components(config, lambda user, agent: cast(Client, None), clock)
+        for name, work in embedded.embedded_components(config, lambda user, agent: cast(Client, None), clock)
     ]
     await clock.advance(10)
     assert starts == [0.0, 1.0, 3.0]

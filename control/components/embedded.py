@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from control import embedded_ports
 from control.auth.user import UserInfo
+from control.components import embedded_ports
 from control.config import ControlConfig
 from control.controllers import controller_accounts
 from control.controllers.identities import MANAGER, SCHEDULER, account_user

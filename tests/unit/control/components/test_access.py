@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from control.component_access import CACHE_SECONDS, ComponentAccess
+from control.components.access import CACHE_SECONDS, ComponentAccess
 from kube.api import authentication_v1, authorization_v1
 from kube.errors import StatusError
 from tests.support.clock import FakeClock
