@@ -13,12 +13,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any
 
-from control import service_repair, start_steps, tracing
+from control import start_steps, tracing
 from control.aggregation.api_service_controller import APIServiceController
 from control.aggregation.remote import FrontProxy
 from control.auth.user import UserInfo
 from control.background import Background
-from control.bootstrap import Bootstrap
 from control.components.embedded import embedded_components
 from control.config import ControlConfig
 from control.controllers.identities import POLICY_CHECKER, account_user
@@ -28,13 +27,15 @@ from control.event_loop import offload
 from control.event_loop.imports import HEAD_START_SECONDS
 from control.fairness.flow_schema_controller import FlowSchemaController
 from control.groups import NAMES, Resources, Serving
-from control.policy_checking import TypeChecking
 from control.registry.context import SERVER
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
 from control.server.lookup import follow_auth
-from control.server_addresses import ServerAddresses
-from control.server_identity import ServerIdentity
+from control.server_tasks import service_repair
+from control.server_tasks.bootstrap import Bootstrap
+from control.server_tasks.policy_checking import TypeChecking
+from control.server_tasks.server_addresses import ServerAddresses
+from control.server_tasks.server_identity import ServerIdentity
 from control.storage.cache import WatchCache
 from control.storage.catching_up import CatchingUp
 from control.storage.engine import Engine, open_engine

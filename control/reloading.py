@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from control.auth.metrics import RELOADED, RELOADS
-from control.server_identity import identity
+from control.server_tasks.server_identity import identity
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)

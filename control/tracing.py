@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from control.config import ControlConfig
-from control.server_identity import identity
+from control.server_tasks.server_identity import identity
 from kube.tracing import configuration
 from kube.tracing.start import start as start_tracer
 from kube.tracing.tracer import Tracer

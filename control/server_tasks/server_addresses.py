@@ -13,7 +13,7 @@ import contextlib
 import ipaddress
 import logging
 
-from control.bootstrap import Bootstrap
+from control.server_tasks.bootstrap import Bootstrap
 from control.storage import codec
 from control.storage.store import KeyExists, KeyNotFound, RevisionConflict, Store, StoreError
 from kube.clock import Clock
