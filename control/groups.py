@@ -16,10 +16,10 @@ from control.audit_sinks import Auditing
 from control.auth.legacy_use import LegacyTokenUse
 from control.config import ControlConfig
 from control.custom.definitions import Definitions
+from control.dialing.node_dialer import NodeDialer
 from control.fairness import debug as fairness_debug
 from control.fairness.flow_schema_controller import list_size
 from control.http.exchange import Handler, Request
-from control.node_dialer import NodeDialer
 from control.registry.registry import Registry
 from control.registry.strategy_context import Settings
 from control.resource_metrics.objects import RESOURCES as METRICS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from control.service_backend import backend
+from control.dialing.service_backend import backend
 from kube.errors import StatusError
 from tests.support.lookup import Objects
 

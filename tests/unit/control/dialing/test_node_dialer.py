@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from control import node_dialer
-from control.node_dialer import Endpoint, address_of
+from control.dialing import node_dialer
+from control.dialing.node_dialer import Endpoint, address_of
 from kube.errors import StatusError
 
 
