@@ -24,7 +24,7 @@ from control.http import encodings, query
 from control.http.accept import LONGEST
 from control.http.negotiate import negotiate
 from control.http.pieces import Body
-from control.requestinfo import RequestInfo, parse_path
+from control.interfaces.requestinfo import RequestInfo, parse_path
 from kube import errors
 from kube.schema import wire
 from kube.tracing.spans import Span, active

@@ -27,8 +27,8 @@ from control.event_loop import offload
 from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
 from control.interfaces.acting import ACTING
+from control.interfaces.requestinfo import RequestInfo, with_query
 from control.registry.storing import storage_error
-from control.requestinfo import RequestInfo, with_query
 from control.server import auditing, authorizing, query_selectors, request_spans, warnings
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError

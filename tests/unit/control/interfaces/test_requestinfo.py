@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.requestinfo import parse_path, with_query
+from control.interfaces.requestinfo import parse_path, with_query
 from kube.selectors import parse_fields
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from control import compiled_selectors
 from control.admission.matching import selected
 from control.auth.user import UserInfo
-from control.compiled_selectors import CompiledSelectors
 from control.event_loop.offload import LARGE
+from control.interfaces import compiled_selectors
 from control.interfaces.admission import Attributes
+from control.interfaces.compiled_selectors import CompiledSelectors
 from kube import resources
 from kube.api import core_v1
 
