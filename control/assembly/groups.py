@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 
 from control import features
-from control.access import Access
 from control.admission import configuration as admission_configuration
 from control.admission import plugins
 from control.admission.chain import Chain
 from control.admission.webhooks.caller import Caller
 from control.admission.webhooks.invoker import WebhookInvoker
 from control.aggregation.aggregator import Aggregator, Extensions
-from control.audit_sinks import Auditing
+from control.assembly.access import Access
+from control.assembly.audit_sinks import Auditing
 from control.auth.legacy_use import LegacyTokenUse
 from control.config import ControlConfig
 from control.custom.definitions import Definitions

@@ -13,20 +13,21 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any
 
-from control import start_steps, tracing
+from control import start_steps
 from control.aggregation.api_service_controller import APIServiceController
 from control.aggregation.remote import FrontProxy
+from control.assembly import tracing
+from control.assembly.background import Background
+from control.assembly.encryption_at_rest import EncryptionAtRest
+from control.assembly.groups import NAMES, Resources, Serving
 from control.auth.user import UserInfo
-from control.background import Background
 from control.components.embedded import embedded_components
 from control.config import ControlConfig
 from control.controllers.identities import POLICY_CHECKER, account_user
 from control.custom.definition_controller import DefinitionController
-from control.encryption_at_rest import EncryptionAtRest
 from control.event_loop import offload
 from control.event_loop.imports import HEAD_START_SECONDS
 from control.fairness.flow_schema_controller import FlowSchemaController
-from control.groups import NAMES, Resources, Serving
 from control.registry.context import SERVER
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport

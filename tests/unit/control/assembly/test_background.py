@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from control.background import Background, BackgroundFailed
+from control.assembly.background import Background, BackgroundFailed
 from tests.support.clock import FakeClock, settle
 
 

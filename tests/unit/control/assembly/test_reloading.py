@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from control.reloading import LAST_RETRY, Reloaded
+from control.assembly.reloading import LAST_RETRY, Reloaded
 from tests.support.clock import FakeClock
 
 

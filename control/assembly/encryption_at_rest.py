@@ -14,7 +14,7 @@ import functools
 import logging
 from pathlib import Path
 
-from control.reloading import Reloaded
+from control.assembly.reloading import Reloaded
 from control.storage import encryption_configuration
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, EncryptionError

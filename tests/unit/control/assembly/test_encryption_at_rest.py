@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from control import encryption_at_rest
-from control.encryption_at_rest import EncryptionAtRest
+from control.assembly import encryption_at_rest
+from control.assembly.encryption_at_rest import EncryptionAtRest
 from control.storage.encrypted_store import Rewritten
 from control.storage.encryption import Encryption
 from control.storage.kms.plugin import EncryptedSeed

@@ -15,6 +15,7 @@ from typing import Any
 
 from cryptography import x509
 
+from control.assembly.reloading import Reloaded
 from control.auth import abac, authorization_modes, oidc_flags, setup
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
 from control.auth.authorization_configuration import Entry
@@ -28,7 +29,6 @@ from control.auth.webhooks.access import WebhookAuthorizer
 from control.auth.webhooks.client import ReviewClient
 from control.auth.webhooks.token import TokenWebhook
 from control.config import ControlConfig
-from control.reloading import Reloaded
 from kube import cancellation, pki
 from kube.clock import Clock
 from kube.tls_files import FromFiles
