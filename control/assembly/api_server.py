@@ -211,6 +211,10 @@ class ApiServer:
         if self.registry.unfinished:
             await asyncio.wait(self.registry.unfinished, timeout=UNFINISHED_SECONDS)
 
+    def busy(self) -> bool:
+        """Return whether requests are being served, or the store works; long-running requests such as watches do not count."""
+        return self.engine.busy() or any(self.pipeline.in_flight().values())
+
     def client(self, user: UserInfo, user_agent: str = "") -> Client:
         """Return a client inside this process that acts as a user."""
         return Client(InProcessTransport(self.pipeline, user, user_agent))

@@ -38,6 +38,12 @@ class SqliteStore:
         self._writer, self._reader, self._feed = writer, reader, feed
         self._counts = sql.RemainingCounts()
         self._closed = False
+        self._unanswered = 0
+        """Requests that the writer has not answered."""
+
+    def busy(self) -> bool:
+        """Return whether the writer has requests that it has not answered."""
+        return self._unanswered > 0
 
     def check_disk(self) -> str | None:
         """Return why nothing can be written, or something cannot be read; None if the disk works."""
@@ -138,7 +144,13 @@ class SqliteStore:
     def _future(self) -> asyncio.Future[Item | None]:
         if self._closed:
             raise Unavailable("the store is closed")
-        return asyncio.get_running_loop().create_future()
+        future = asyncio.get_running_loop().create_future()
+        self._unanswered += 1
+        future.add_done_callback(self._answered)
+        return future
+
+    def _answered(self, future: asyncio.Future[Item | None]) -> None:
+        self._unanswered -= 1
 
 
 def _prepare(path: Path, publish: Publish) -> tuple[int, Reserve, Writer]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
-import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,10 +19,10 @@ from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object, Source, objects
 from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
+from wherry.testing.timing.real import RealTime
+from wherry.testing.timing.virtual import VirtualTime
 
 MANAGER = "wherry-testing"
-LOOK_SECONDS = 0.01
-"""Time between two looks at an object that is waited for."""
 SERVED_SECONDS = 10.0
 """Time that the kind of an object may take to be served after its definition was applied."""
 
@@ -91,22 +90,51 @@ class AsyncNode:
 
 
 class AsyncCluster:
-    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds; port 0 is a free one."""
+    """A cluster that exists while the block runs.
 
-    def __init__(self, nodes: int = 1, *, timeout: float = 30.0, port: int = 0) -> None:
+    time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
+    timeout: limit of each wait, in seconds, by default 30, and 3600 in virtual time. port 0 is a free one.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        time: Literal["real", "virtual"] = "real",
+        start: datetime | None = None,
+        timeout: float | None = None,
+        port: int = 0,
+    ) -> None:
+        if time not in ("real", "virtual"):
+            raise ClusterError(f"time is {time!r}: it is real or virtual")
+        if start is not None and (time == "real" or start.tzinfo is None):
+            raise ClusterError("start is the beginning of virtual time, a datetime with a time zone")
         if nodes < 0:
             raise ClusterError(f"nodes is {nodes}: it is the number of simulated nodes")
         self._number, self._timeout, self._port = nodes, timeout, port
+        self._virtual, self._start = time == "virtual", start
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(self)
 
     async def __aenter__(self) -> Self:
+        self._time = VirtualTime(self._start or datetime.now(UTC).replace(microsecond=0)) if self._virtual else RealTime()
+        try:
+            async with self._time.flowing():
+                await self._begin()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def _begin(self) -> None:
         from wherry.testing.engine import engine
 
-        self.engine = await self._stack.enter_async_context(engine(self._number, port=self._port))
+        self._stack.enter_context(self._time.installed())
+        self.engine = await self._stack.enter_async_context(engine(self._number, self._time.clock, port=self._port))
+        api = self.engine.api
+        self._time.observe(busy=api.busy, revision=lambda: api.cache.revision)
         self._resources = Resources(self.engine.client)
         await self.wait("serviceaccount/default", "exists")
-        return self
 
     async def __aexit__(self, *failure: Any) -> None:
         await self._stack.aclose()
@@ -161,16 +189,16 @@ class AsyncCluster:
 
     async def _served(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a kind whose definition may have been applied just now."""
-        deadline = time.monotonic() + SERVED_SECONDS
+        deadline = self._time.clock.monotonic() + SERVED_SECONDS
         resource = await self._resources.of_kind(api_version, kind)
         while True:
+            revision = self._time.revision()
             try:
                 await self.client.call("GET", resource.path(), query={"limit": "1"})
                 return resource
             except StatusError as error:
-                if not error.not_found or time.monotonic() > deadline:
+                if not error.not_found or not await self._time.changed(revision, deadline):
                     raise ClusterError(f"{kind} in {api_version} is not served: {error.message}") from error
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def get(self, reference: str, *, namespace: str = "default") -> Object:
         """Return an object by its reference (`deployment/web`). Raise ClusterError if there is none."""
@@ -219,6 +247,23 @@ class AsyncCluster:
         return await self._resources.named(kind), name
 
     # -- waiting --------------------------------------------------------------------------------------------------
+    @property
+    def now(self) -> datetime:
+        """The cluster's time."""
+        return self._time.clock.now()
+
+    async def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let virtual time pass; everything that happens meanwhile happens at its time."""
+        await self._time.advance(timedelta(days, seconds, 0, 0, minutes, hours).total_seconds())
+
+    async def settle(self, *, quiet: float = 60.0, timeout: float | None = None) -> None:
+        """Let virtual time pass until no object has changed for `quiet` seconds. Raise ClusterError after `timeout`."""
+        await self._time.settle(quiet, self._limit(timeout))
+
+    def _limit(self, timeout: float | None) -> float:
+        given = self._timeout if timeout is None else timeout
+        return self._time.timeout if given is None else given
+
     async def wait(
         self, reference: str, condition: Condition, *, namespace: str = "default", timeout: float | None = None
     ) -> Object:
@@ -229,17 +274,17 @@ class AsyncCluster:
         """
         resource, name = await self._reference(reference)
         check, path = conditions.compiled(condition), resource.path(namespace, name)
-        limit = self._timeout if timeout is None else timeout
-        deadline = time.monotonic() + limit
+        limit = self._limit(timeout)
+        deadline = self._time.clock.monotonic() + limit
         while True:
+            revision = self._time.revision()
             obj = await self._find(path)
             met = check(obj)
             if await met if inspect.isawaitable(met) else met:
                 return obj
-            if time.monotonic() >= deadline:
+            if not await self._time.changed(revision, deadline):
                 wanted = condition if isinstance(condition, str) else getattr(condition, "__name__", "the condition")
                 raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {conditions.described(obj)}")
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def _find(self, path: str) -> Object:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -71,10 +72,21 @@ class Node:
 
 
 class Cluster:
-    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds."""
+    """A cluster that exists while the block runs.
 
-    def __init__(self, nodes: int = 1, *, timeout: float = 30.0) -> None:
-        self.running = AsyncCluster(nodes, timeout=timeout)
+    time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
+    timeout: limit of each wait, in seconds, by default 30, and 3600 in virtual time.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        time: Literal["real", "virtual"] = "real",
+        start: datetime | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.running = AsyncCluster(nodes, time=time, start=start, timeout=timeout)
         self.pods = Pods(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -167,6 +179,19 @@ class Cluster:
     def delete(self, reference: str, *, namespace: str = "default") -> None:
         """Delete an object, as kubectl does (in the background)."""
         self.run(self.running.delete(reference, namespace=namespace))
+
+    @property
+    def now(self) -> datetime:
+        """The cluster's time."""
+        return self.running.now
+
+    def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let virtual time pass; everything that happens meanwhile happens at its time."""
+        self.run(self.running.advance(seconds=seconds, minutes=minutes, hours=hours, days=days))
+
+    def settle(self, *, quiet: float = 60.0, timeout: float | None = None) -> None:
+        """Let virtual time pass until no object has changed for `quiet` seconds. Raise ClusterError after `timeout`."""
+        self.run(self.running.settle(quiet=quiet, timeout=timeout))
 
     def wait(
         self, reference: str, condition: Condition, *, namespace: str = "default", timeout: float | None = None

@@ -1,0 +1,74 @@
+"""Detection that an event loop is idle: nothing is ready to run, and no other thread works for it.
+
+asyncio has no call for this. Its loops ask their selector for events with a timeout other than 0 exactly when nothing is ready,
+so the selector's `select` is replaced while the cluster runs, and so is `run_in_executor`, to count what threads do. Work that
+neither shows, such as requests in progress, is what `busy` reports. Timers of the event loop itself do not count: they are time
+limits of real connections and processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Any
+
+from wherry.testing.errors import ClusterError
+
+
+class IdleDetector:
+    """Callers of `wait` continue one by one, each when the loop is idle again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._selector = loop, getattr(loop, "_selector", None)
+        if not callable(getattr(self._selector, "select", None)):
+            raise ClusterError(f"virtual time needs an event loop of asyncio with a selector, not {type(loop).__name__}")
+        self._waiting: list[asyncio.Future[None]] = []
+        self._in_threads = 0
+        self.busy: Callable[[], bool] = lambda: False
+
+    async def wait(self) -> None:
+        """Return when the loop is idle."""
+        waiter = self._loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Observe the loop while the block runs."""
+        selector: Any = self._selector
+        loop: Any = self._loop
+        select, run_in_executor = selector.select, loop.run_in_executor
+
+        def selected(timeout: float | None = None) -> Any:
+            if timeout is not None and timeout <= 0:
+                return select(timeout)
+            if not self._waiting:
+                return select(timeout)
+            found = select(0)
+            if found:
+                return found
+            if self._in_threads or self.busy():
+                return select(timeout)
+            self._waiting.pop(0).set_result(None)
+            return []
+
+        def counted(executor: Executor | None, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+            future: asyncio.Future[Any] = run_in_executor(executor, function, *args)
+            self._in_threads += 1
+            future.add_done_callback(self._thread_done)
+            return future
+
+        selector.select, loop.run_in_executor = selected, counted
+        try:
+            yield
+        finally:
+            del selector.select, loop.run_in_executor
+
+    def _thread_done(self, future: asyncio.Future[Any]) -> None:
+        self._in_threads -= 1

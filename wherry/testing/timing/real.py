@@ -1,0 +1,55 @@
+"""Time of a cluster that is the machine's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from kube.clock import SYSTEM, Clock
+from wherry.testing.errors import ClusterError
+
+LOOK_SECONDS = 0.01
+"""Time between two looks at an object that is waited for."""
+
+
+class RealTime:
+    """The machine's time: it passes by itself."""
+
+    timeout = 30.0
+    """Seconds that a wait takes at most, unless it has a limit of its own."""
+
+    def __init__(self) -> None:
+        self.clock: Clock = SYSTEM
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Nothing is observed."""
+        yield
+
+    @contextlib.asynccontextmanager
+    async def flowing(self) -> AsyncIterator[None]:
+        """Time passes by itself."""
+        yield
+
+    def observe(self, *, busy: Callable[[], bool], revision: Callable[[], int]) -> None:
+        """Nothing is observed."""
+
+    def revision(self) -> int:
+        """Return the state that `changed` compares with; there is none."""
+        return 0
+
+    async def changed(self, since: int, end: float) -> bool:
+        """Wait until objects may have changed; False if that is after `end` (as the clock's `monotonic`)."""
+        if self.clock.monotonic() >= end:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+        return True
+
+    async def advance(self, seconds: float) -> None:
+        """Raise ClusterError."""
+        raise ClusterError('the time of this cluster is real: use Cluster(time="virtual") to move it')
+
+    async def settle(self, quiet: float, most: float) -> None:
+        """Raise ClusterError."""
+        await self.advance(0)

@@ -1,0 +1,96 @@
+"""Moves a cluster's virtual clock: from one sleeper to the next, each time when all that the last one caused is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+
+from wherry.testing.errors import ClusterError
+from wherry.testing.timing.clock import VirtualClock
+from wherry.testing.timing.idle import IdleDetector
+
+FLOW_SECONDS = 0.001
+"""Real time between two moves of the clock while the cluster starts."""
+
+
+class VirtualTime:
+    """The time of one cluster, on the running event loop."""
+
+    timeout = 3600.0
+    """Seconds that a wait takes at most, unless it has a limit of its own."""
+
+    def __init__(self, start: datetime) -> None:
+        self.clock = VirtualClock(start)
+        self._idle = IdleDetector(asyncio.get_running_loop())
+        self._moving = asyncio.Lock()
+        self._revision: Callable[[], int] = lambda: 0
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Observe the event loop while the block runs."""
+        with self._idle.installed():
+            yield
+
+    def observe(self, *, busy: Callable[[], bool], revision: Callable[[], int]) -> None:
+        """Move the clock only while the cluster is not `busy`; `revision` differs whenever an object has changed."""
+        self._idle.busy, self._revision = busy, revision
+
+    @contextlib.asynccontextmanager
+    async def flowing(self) -> AsyncIterator[None]:
+        """Move the clock whenever the loop is idle while the block runs: a start waits now and then."""
+
+        async def flow() -> None:
+            while True:
+                await self._idle.wait()
+                await self._step(float("inf"))
+                await asyncio.sleep(FLOW_SECONDS)
+
+        task = asyncio.create_task(flow(), name="flow of virtual time")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def advance(self, seconds: float) -> None:
+        """Let so much time pass; what happens at its end is done when this returns."""
+        if seconds < 0:
+            raise ClusterError(f"time cannot go back by {-seconds:g} s")
+        end = self.clock.monotonic() + seconds
+        await self._idle.wait()
+        while await self._step(end):
+            pass
+        self.clock.move(end)
+        await self._idle.wait()
+
+    async def settle(self, quiet: float, most: float) -> None:
+        """Let time pass until no object has changed for `quiet` seconds. Raise ClusterError after `most` seconds."""
+        end = self.clock.monotonic() + most
+        await self._idle.wait()
+        while await self.changed(self._revision(), self.clock.monotonic() + quiet):
+            if self.clock.monotonic() > end:
+                raise ClusterError(f"objects still change after {most:g} s of virtual time")
+
+    def revision(self) -> int:
+        """Return the state that `changed` compares with."""
+        return self._revision()
+
+    async def changed(self, since: int, end: float) -> bool:
+        """Let time pass until objects have changed since a `revision`; False if none has until `end`."""
+        await self._idle.wait()
+        while self._revision() == since:
+            if not await self._step(end):
+                return False
+        return True
+
+    async def _step(self, end: float) -> bool:
+        """Move an idle cluster to its next sleeper, and wait until it is idle again; False if there is none until `end`."""
+        async with self._moving:
+            following = self.clock.next_at()
+            if following is None or following > end:
+                return False
+            self.clock.move(following)
+            await self._idle.wait()
+            return True
