@@ -28,6 +28,7 @@ from control.custom.definition_controller import DefinitionController
 from control.event_loop import offload
 from control.event_loop.imports import HEAD_START_SECONDS
 from control.fairness.flow_schema_controller import FlowSchemaController
+from control.interfaces.local_nodes import LocalNodes
 from control.registry.context import SERVER
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
@@ -219,6 +220,8 @@ class ApiServer:
         """Return a client inside this process that acts as a user."""
         return Client(InProcessTransport(self.pipeline, user, user_agent))
 
-    def embedded_components(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def embedded_components(
+        self, local_nodes: LocalNodes | None = None
+    ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
-        return embedded_components(self.config, self.client, self.clock, self.tracer)
+        return embedded_components(self.config, self.client, self.clock, self.tracer, local_nodes)

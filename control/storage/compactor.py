@@ -47,14 +47,21 @@ class Compactor:
             then, since = await self._resume(then, since)
         except StoreError as error:
             log.warning("the time of the next compaction is not known: %s", error)
+        compacted, newest, pause = 0, 0, CHECK_SECONDS
         while True:
-            await self._clock.sleep(CHECK_SECONDS)
+            await self._clock.sleep(pause)
             try:
                 revision = await self._store.current_revision()
+                pause = CHECK_SECONDS if revision != newest else min(2 * pause, INTERVAL_SECONDS)
+                idle, newest = revision == newest, revision
                 if self._clock.monotonic() - since >= INTERVAL_SECONDS:
-                    await self._compact(then)
-                    then, since = revision, self._clock.monotonic()
-                    await self._record(revision)
+                    if then > compacted:
+                        await self._compact(then)
+                    compacted, since = then, self._clock.monotonic()
+                    if not idle:
+                        then = revision
+                        await self._record(revision)
+                        newest = await self._store.current_revision()
                 elif revision - await self._store.compacted_revision() > self._max:
                     await self._compact(revision - self._max // 2)
             except StoreError as error:

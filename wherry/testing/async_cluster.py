@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 from collections.abc import Sequence
@@ -19,10 +20,11 @@ from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object, Source, objects
 from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
-from wherry.testing.timing.real import RealTime
+from wherry.testing.timing.real import LOOK_SECONDS, RealTime
 from wherry.testing.timing.virtual import VirtualTime
 
 MANAGER = "wherry-testing"
+START_SECONDS = 60.0
 SERVED_SECONDS = 10.0
 """Time that the kind of an object may take to be served after its definition was applied."""
 
@@ -131,10 +133,17 @@ class AsyncCluster:
 
         self._stack.enter_context(self._time.installed())
         self.engine = await self._stack.enter_async_context(engine(self._number, self._time.clock, port=self._port))
-        api = self.engine.api
-        self._time.observe(busy=api.busy, revision=lambda: api.cache.revision)
+        self._time.observe(self.engine.api)
         self._resources = Resources(self.engine.client)
-        await self.wait("serviceaccount/default", "exists")
+        await self._started()
+
+    async def _started(self) -> None:
+        """Wait in real time until pods can be created."""
+        resource, name = await self._reference("serviceaccount/default")
+        path = resource.path("default", name)
+        async with asyncio.timeout(START_SECONDS):
+            while not await self._find(path):
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def __aexit__(self, *failure: Any) -> None:
         await self._stack.aclose()
@@ -281,8 +290,10 @@ class AsyncCluster:
             obj = await self._find(path)
             met = check(obj)
             if await met if inspect.isawaitable(met) else met:
+                await self._time.rest()
                 return obj
             if not await self._time.changed(revision, deadline):
+                await self._time.rest()
                 wanted = condition if isinstance(condition, str) else getattr(condition, "__name__", "the condition")
                 raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {conditions.described(obj)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import importlib
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import yaml
 from control.assembly.api_server import ApiServer
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
+from control.interfaces.local_nodes import LocalNodes
 from kube import pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
@@ -26,6 +28,7 @@ from wherry.testing.nodes.scripts import Scripts
 CONTEXT = "wherry-testing"
 """Name of the context in kubeconfigs."""
 ADMIN = UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,))
+COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.scheduler.configuration")
 
 
 @dataclass(slots=True)
@@ -74,18 +77,21 @@ def _base64(data: bytes) -> str:
 @contextlib.asynccontextmanager
 async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIterator[Engine]:
     """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
+    if clock.steady:  # their import would be idle time
+        await asyncio.to_thread(lambda: [importlib.import_module(each) for each in COMPONENTS])
     with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
         folder = Path(name)
         keys = await asyncio.to_thread(pki_layout.ensure, folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         async with ApiServer.open(_config(folder, port), clock) as api:
-            components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
+            local = LocalNodes()
+            components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components(local)]
             scripts = Scripts()
 
             def client_of(node: str) -> Client:
                 return api.client(UserInfo(f"system:node:{node}", groups=("system:nodes",)), f"kubelet/{node}")
 
             client = api.client(ADMIN, "wherry.testing")
-            simulated = SimulatedNodes(client, client_of, clock, scripts)
+            simulated = SimulatedNodes(client, client_of, clock, scripts, local)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
                 for _ in range(nodes):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 from kube.clock import SYSTEM, Clock
 from wherry.testing.errors import ClusterError
+
+if TYPE_CHECKING:
+    from control.assembly.api_server import ApiServer
 
 LOOK_SECONDS = 0.01
 """Time between two looks at an object that is waited for."""
@@ -32,8 +36,11 @@ class RealTime:
         """Time passes by itself."""
         yield
 
-    def observe(self, *, busy: Callable[[], bool], revision: Callable[[], int]) -> None:
+    def observe(self, api: ApiServer) -> None:
         """Nothing is observed."""
+
+    async def rest(self) -> None:
+        """Time does not stand."""
 
     def revision(self) -> int:
         """Return the state that `changed` compares with; there is none."""

@@ -6,11 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from wherry.testing.errors import ClusterError
 from wherry.testing.timing.clock import VirtualClock
 from wherry.testing.timing.idle import IdleDetector
+if TYPE_CHECKING:
+    from control.assembly.api_server import ApiServer
 
+HEARTBEATS = ("/registry/leases/",)
+"""Folders of objects that change for ever."""
+SHORT_SECONDS = 1.0
 FLOW_SECONDS = 0.001
 """Real time between two moves of the clock while the cluster starts."""
 
@@ -26,6 +32,7 @@ class VirtualTime:
         self._idle = IdleDetector(asyncio.get_running_loop())
         self._moving = asyncio.Lock()
         self._revision: Callable[[], int] = lambda: 0
+        self._settled: Callable[[], int] = lambda: 0
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -33,18 +40,19 @@ class VirtualTime:
         with self._idle.installed():
             yield
 
-    def observe(self, *, busy: Callable[[], bool], revision: Callable[[], int]) -> None:
-        """Move the clock only while the cluster is not `busy`; `revision` differs whenever an object has changed."""
-        self._idle.busy, self._revision = busy, revision
+    def observe(self, api: ApiServer) -> None:
+        """Move the clock only while the server is not busy, and observe its objects."""
+        self._idle.busy, self._revision = api.busy, lambda: api.cache.revision
+        self._settled = lambda: max(each.changed for each in api.registry.caches() if each.prefix not in HEARTBEATS)
 
     @contextlib.asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
-        """Move the clock whenever the loop is idle while the block runs: a start waits now and then."""
+        """Let short sleeps pass while the block runs, when the loop is idle: a start retries what is not ready yet."""
 
         async def flow() -> None:
             while True:
                 await self._idle.wait()
-                await self._step(float("inf"))
+                await self._step(self.clock.monotonic() + SHORT_SECONDS)
                 await asyncio.sleep(FLOW_SECONDS)
 
         task = asyncio.create_task(flow(), name="flow of virtual time")
@@ -63,15 +71,16 @@ class VirtualTime:
         while await self._step(end):
             pass
         self.clock.move(end)
-        await self._idle.wait()
+        await self.rest()
 
     async def settle(self, quiet: float, most: float) -> None:
         """Let time pass until no object has changed for `quiet` seconds. Raise ClusterError after `most` seconds."""
         end = self.clock.monotonic() + most
         await self._idle.wait()
-        while await self.changed(self._revision(), self.clock.monotonic() + quiet):
+        while await self._until_changed(self._settled, self._settled(), self.clock.monotonic() + quiet):
             if self.clock.monotonic() > end:
                 raise ClusterError(f"objects still change after {most:g} s of virtual time")
+        await self.rest()
 
     def revision(self) -> int:
         """Return the state that `changed` compares with."""
@@ -80,7 +89,16 @@ class VirtualTime:
     async def changed(self, since: int, end: float) -> bool:
         """Let time pass until objects have changed since a `revision`; False if none has until `end`."""
         await self._idle.wait()
-        while self._revision() == since:
+        return await self._until_changed(self._revision, since, end)
+
+    async def rest(self) -> None:
+        """Do what was deferred, and wait until all work is done: time stands from now on."""
+        await self._idle.wait()
+        self.clock.wake_deferred()
+        await self._idle.wait()
+
+    async def _until_changed(self, revision: Callable[[], int], since: int, end: float) -> bool:
+        while revision() == since:
             if not await self._step(end):
                 return False
         return True
