@@ -41,7 +41,7 @@ async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
     """Open the configured engine, and create the folder of its data; raises Unavailable, Corrupt, UnknownEngine, OSError."""
     config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if config.store == "sqlite":
-        store = await SqliteStore.open(config.database)
+        store = await SqliteStore.open(config.database, clock)
         return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk, busy=store.busy)
     if config.store != "etcd":
         raise UnknownEngine(f"store {config.store!r}: it is either sqlite or etcd")
