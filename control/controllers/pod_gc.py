@@ -59,8 +59,8 @@ class PodGC:
         while True:
             self._changed.clear()
             await self.collect()
-            await self._clock.sleep(PERIOD_SECONDS)
             await self._changed.wait()
+            await self._clock.sleep(PERIOD_SECONDS)
 
     async def collect(self) -> None:
         """Remove what there is to remove now."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from kube.client import APPLY, JSON, MERGE, Client
+from kube.clock import Clock
 from kube.errors import StatusError
 from wherry.testing import conditions
 from wherry.testing.conditions import Condition
@@ -256,6 +257,11 @@ class AsyncCluster:
         return await self._resources.named(kind), name
 
     # -- waiting --------------------------------------------------------------------------------------------------
+    @property
+    def clock(self) -> Clock:
+        """The cluster's clock (kube.clock), for components of Wherry that a test runs."""
+        return self._time.clock
+
     @property
     def now(self) -> datetime:
         """The cluster's time."""

@@ -18,7 +18,7 @@ from control.assembly.api_server import ApiServer
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
 from control.interfaces.local_nodes import LocalNodes
-from kube import pki_layout
+from kube import pki, pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.files import write_file
@@ -56,7 +56,9 @@ class Engine:
 
     def kubeconfig_text(self) -> str:
         """Return a kubeconfig of the administrator, with certificates and key in it."""
-        pair = self.keys.client(ADMIN.name, ADMIN.groups, datetime.now(UTC))
+        # It is checked by the cluster's time here, and by the machine's in TLS.
+        now = min(datetime.now(UTC), self.api.clock.now())
+        pair = pki.issue(self.keys.ca, ADMIN.name, ADMIN.groups, now=now, lifetime=pki.CA_LIFETIME)
         cluster = {"server": self.url, "certificate-authority-data": _base64(self.keys.ca.cert_pem)}
         user = {"client-certificate-data": _base64(pair.cert_pem), "client-key-data": _base64(pair.key_pem)}
         config = {

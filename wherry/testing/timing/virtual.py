@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from wherry.testing.errors import ClusterError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HEARTBEATS = ("/registry/leases/",)
 """Folders of objects that change for ever."""
+START_SECONDS = 10.0
+"""Virtual time that a start takes, before the beginning."""
 SHORT_SECONDS = 1.0
 FLOW_SECONDS = 0.001
 """Real time between two moves of the clock while the cluster starts."""
@@ -28,7 +30,7 @@ class VirtualTime:
     """Seconds that a wait takes at most, unless it has a limit of its own."""
 
     def __init__(self, start: datetime) -> None:
-        self.clock = VirtualClock(start)
+        self.clock = VirtualClock(start - timedelta(seconds=START_SECONDS))
         self._idle = IdleDetector(asyncio.get_running_loop())
         self._moving = asyncio.Lock()
         self._revision: Callable[[], int] = lambda: 0
@@ -47,7 +49,10 @@ class VirtualTime:
 
     @contextlib.asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
-        """Let short sleeps pass while the block runs, when the loop is idle: a start retries what is not ready yet."""
+        """Let short sleeps pass while the block runs, when the loop is idle, and move to the beginning of time at its end.
+
+        A start retries what is not ready yet.
+        """
 
         async def flow() -> None:
             while True:
@@ -61,6 +66,7 @@ class VirtualTime:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await self.advance(max(0.0, START_SECONDS - self.clock.monotonic()))
 
     async def advance(self, seconds: float) -> None:
         """Let so much time pass; what happens at its end is done when this returns."""
