@@ -115,4 +115,5 @@ def _config(folder: Path, port: int) -> ControlConfig:
         port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
+        store="memory",
     )
