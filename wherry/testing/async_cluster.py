@@ -8,7 +8,7 @@ import inspect
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -20,6 +20,9 @@ from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object, Source, objects
 from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
+
+if TYPE_CHECKING:
+    from wherry.testing.snapshots import AsyncSnapshot
 
 MANAGER = "wherry-testing"
 LOOK_SECONDS = 0.01
@@ -125,6 +128,17 @@ class AsyncCluster:
     def client(self) -> Client:
         """Wherry's typed client (kube.client), in this process."""
         return self.engine.client
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the simulated nodes."""
+        return self.engine.nodes.names()
+
+    async def snapshot(self) -> AsyncSnapshot:
+        """Return the present state, which its method `restore` returns to."""
+        from wherry.testing.snapshots import AsyncSnapshot
+
+        return await AsyncSnapshot.take(self.engine)
 
     def node(self, name: str) -> AsyncNode:
         """Return a node by its name: node-1, node-2 and so on."""

@@ -6,14 +6,18 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from wherry.testing.async_cluster import AsyncCluster, AsyncNode
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
 from wherry.testing.manifests import Object, Source
 from wherry.testing.nodes.scripts import Step
+
+if TYPE_CHECKING:
+    from wherry.testing.snapshots import AsyncSnapshot
 
 T = TypeVar("T")
 STOP_SECONDS = 30.0
@@ -70,6 +74,17 @@ class Node:
         self._cluster.run(self._node.pressure(kind, on=on))
 
 
+class Snapshot:
+    """A state of a cluster that `restore` returns to, as often as wanted."""
+
+    def __init__(self, cluster: Cluster, snapshot: AsyncSnapshot) -> None:
+        self._cluster, self._snapshot = cluster, snapshot
+
+    def restore(self) -> None:
+        """Make objects, nodes and scripts what they were. Nodes that had failed run again."""
+        self._cluster.run(self._snapshot.restore())
+
+
 class Cluster:
     """A cluster that exists while the block runs. `timeout` limits each wait, in seconds."""
 
@@ -108,17 +123,22 @@ class Cluster:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's event loop and return its result."""
-        if self._loop is None or threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread:
             work.close()
-            if self._loop is None:
-                raise ClusterError("the cluster does not run: use it in its with block")
             raise ClusterError("a container's script cannot use the cluster, which waits for it")
-        task = asyncio.run_coroutine_threadsafe(work, self._loop)
+        task = self.submit(work)
         try:
             return task.result()
         except BaseException:
             task.cancel()
             raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine on the cluster's event loop."""
+        if self._loop is None:
+            work.close()
+            raise ClusterError("the cluster does not run: use it in its with block")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the cluster's event loop and return its result."""
@@ -137,6 +157,15 @@ class Cluster:
     def kubeconfig(self) -> Path:
         """Path of the administrator's kubeconfig."""
         return self.running.kubeconfig
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the simulated nodes."""
+        return self.running.nodes
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state, which its method `restore` returns to."""
+        return Snapshot(self, self.run(self.running.snapshot()))
 
     def node(self, name: str) -> Node:
         """Return a node by its name: node-1, node-2 and so on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -117,6 +117,15 @@ class SimulatedNodes:
         for pod in self.informer.list():
             if pod.spec.node_name == name:
                 self._controller.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+
+    async def restore(self, names: Collection[str]) -> None:
+        """Forget all other nodes, and let these run without pressure: their objects are restored by the caller."""
+        for name in [name for name in self._nodes if name not in names]:
+            del self._nodes[name], self._clients[name], self._recorders[name]
+        for name, node in self._nodes.items():
+            if node.state != "running" or node.pressures:
+                node.pressures.clear()
+                await self.recover(name)
 
     async def set_pressure(self, name: str, pressure: str, *, on: bool = True) -> None:
         """Report memory, disk or pid pressure, or its end."""
