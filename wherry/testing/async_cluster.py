@@ -91,19 +91,19 @@ class AsyncNode:
 
 
 class AsyncCluster:
-    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds."""
+    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds; port 0 is a free one."""
 
-    def __init__(self, nodes: int = 1, *, timeout: float = 30.0) -> None:
+    def __init__(self, nodes: int = 1, *, timeout: float = 30.0, port: int = 0) -> None:
         if nodes < 0:
             raise ClusterError(f"nodes is {nodes}: it is the number of simulated nodes")
-        self._number, self._timeout = nodes, timeout
+        self._number, self._timeout, self._port = nodes, timeout, port
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(self)
 
     async def __aenter__(self) -> Self:
         from wherry.testing.engine import engine
 
-        self.engine = await self._stack.enter_async_context(engine(self._number))
+        self.engine = await self._stack.enter_async_context(engine(self._number, port=self._port))
         self._resources = Resources(self.engine.client)
         await self.wait("serviceaccount/default", "exists")
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
@@ -11,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
-from control.assembly.api_server import ApiServer
 
+from control.assembly.api_server import ApiServer
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
 from kube import pki_layout
@@ -22,6 +23,8 @@ from kube.files import write_file
 from wherry.testing.nodes.nodes import SimulatedNodes
 from wherry.testing.nodes.scripts import Scripts
 
+CONTEXT = "wherry-testing"
+"""Name of the context in kubeconfigs."""
 ADMIN = UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,))
 
 
@@ -45,41 +48,36 @@ class Engine:
         """Write the administrator's kubeconfig, unless it is there, and return its path."""
         path = self.folder / "kubeconfig"
         if not path.exists():
-            pair = self.keys.client(ADMIN.name, ADMIN.groups, datetime.now(UTC))
-            write_file(self.folder / "admin.crt", pair.cert_pem, 0o600)
-            write_file(self.folder / "admin.key", pair.key_pem, 0o600)
-            config = {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [
-                    {
-                        "name": "wherry-testing",
-                        "cluster": {"server": self.url, "certificate-authority": str(self.keys.directory / "ca.crt")},
-                    }
-                ],
-                "users": [
-                    {
-                        "name": "admin",
-                        "user": {
-                            "client-certificate": str(self.folder / "admin.crt"),
-                            "client-key": str(self.folder / "admin.key"),
-                        },
-                    }
-                ],
-                "contexts": [{"name": "wherry-testing", "context": {"cluster": "wherry-testing", "user": "admin"}}],
-                "current-context": "wherry-testing",
-            }
-            write_file(path, yaml.safe_dump(config).encode(), 0o600)
+            write_file(path, self.kubeconfig_text().encode(), 0o600)
         return path
+
+    def kubeconfig_text(self) -> str:
+        """Return a kubeconfig of the administrator, with certificates and key in it."""
+        pair = self.keys.client(ADMIN.name, ADMIN.groups, datetime.now(UTC))
+        cluster = {"server": self.url, "certificate-authority-data": _base64(self.keys.ca.cert_pem)}
+        user = {"client-certificate-data": _base64(pair.cert_pem), "client-key-data": _base64(pair.key_pem)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": CONTEXT, "cluster": cluster}],
+            "users": [{"name": CONTEXT, "user": user}],
+            "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
+            "current-context": CONTEXT,
+        }
+        return yaml.safe_dump(config, sort_keys=False)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 @contextlib.asynccontextmanager
-async def engine(nodes: int, clock: Clock = SYSTEM) -> AsyncIterator[Engine]:
-    """Run a cluster with so many nodes, in a temporary folder, until the block is left."""
+async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIterator[Engine]:
+    """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
     with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
         folder = Path(name)
         keys = await asyncio.to_thread(pki_layout.ensure, folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
-        async with ApiServer.open(_config(folder), clock) as api:
+        async with ApiServer.open(_config(folder, port), clock) as api:
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
             scripts = Scripts()
 
@@ -99,7 +97,7 @@ async def engine(nodes: int, clock: Clock = SYSTEM) -> AsyncIterator[Engine]:
                 await asyncio.gather(*components, return_exceptions=True)
 
 
-def _config(folder: Path) -> ControlConfig:
+def _config(folder: Path, port: int) -> ControlConfig:
     pki = folder / "pki"
     return ControlConfig(
         data_dir=folder / "data",
@@ -114,7 +112,7 @@ def _config(folder: Path) -> ControlConfig:
         proxy_client_key_file=pki / "front-proxy-client.key",
         requestheader_client_ca_file=pki / "front-proxy-ca.crt",
         bind_address="127.0.0.1",
-        port=0,
+        port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
     )
