@@ -83,6 +83,7 @@ class SimulatedNodes:
         self._nodes[name] = node
         await self._report(node)
         await self._renew(node)
+        await node.schedulable.wait()
         return node
 
     def get(self, name: str) -> SimulatedNode:
@@ -153,7 +154,11 @@ class SimulatedNodes:
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         node = self._nodes.get(change.new.metadata.name or "")
-        if node is None or node.range or not change.new.spec.pod_cidr:
+        if node is None or not change.new.spec.pod_cidr:
+            return
+        if not change.new.spec.taints:
+            node.schedulable.set()
+        if node.range:
             return
         node.range = change.new.spec.pod_cidr
         for pod in self.informer.list():
