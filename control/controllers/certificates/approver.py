@@ -12,7 +12,6 @@ import logging
 import msgspec
 
 from control.auth.certificates import CLIENT, KUBELET_CLIENT, decode_request, has_condition, refusal
-from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from control.controllers.certificates import serving
 from control.controllers.context import Context
@@ -22,7 +21,7 @@ from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.informer import Change
 from kube.names import dns1123_subdomain
-from kube.node_names import reserved
+from kube.node_names import NODE_PREFIX, reserved
 from kube.serialize import to_dict
 
 log = logging.getLogger(__name__)

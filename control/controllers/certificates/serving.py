@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable
 from cryptography import x509
 
 from control.auth.certificates import KUBELET_SERVING, decode_request, refusal
-from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from kube.api import certificates_v1, core_v1
 from kube.ip_addresses import canonical, reached
-from kube.node_names import reserved
+from kube.node_names import NODE_PREFIX, reserved
 from kube.object_names import key_of
 
 ADDRESSES = ("InternalIP", "ExternalIP")
