@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from control import start_steps
+from control import recorded_servers, start_steps
 from control.auth import bootstrap_policy
 from control.auth.joining_policy import joining_policy
 from control.config import ControlConfig
@@ -188,6 +188,10 @@ class Bootstrap:
             "endpoints",
             "ports",
         )
+        present = self._present(recorded_servers.CONFIG_MAP)
+        names = recorded_servers.of_certificate(self.config.cert_file, self.config.cluster_domain)
+        if (wanted := recorded_servers.extended(present, (*addresses, *names))) is not None:
+            await (self._create(wanted) if present is None else self._replace(wanted))
 
     # -- writing --------------------------------------------------------------------------------------------------
     def _present(self, obj: Object) -> Object | None:
