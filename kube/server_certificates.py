@@ -37,7 +37,7 @@ class ServerCertificates:
     def check(self, tls: ssl.SSLObject) -> None:
         """Raise NodesCertificate if the peer's certificate is a node's; one that TLS does not verify is not checked."""
         shown = tls.getpeercert() or {}
-        subject = [(str(name), str(value)) for part in shown.get("subject", ()) for name, value in part]  # type: ignore[misc, str-unpack]
+        subject = [(str(name), str(value)) for part in shown.get("subject", ()) for name, value in part]  # type: ignore[str-unpack]
         if not any(_is_nodes(name, value) for name, value in subject):
             return
         error = NodesCertificate(", ".join(f"{name} {value}" for name, value in subject))

@@ -192,6 +192,20 @@ async def test_servers_are_verified_by_the_name_that_the_kubeconfig_gives(
         assert set(named.asked_names) == set(other.asked_names) == {name}
 
 
+async def test_the_kubeconfig_that_bootstrapping_writes_keeps_the_name_of_the_server(
+    tmp_path: Path, authority: pki.KeyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def signed(*_: object, **options: object) -> bytes:
+        return authority.cert_pem
+
+    monkeypatch.setattr(certificates, "request", signed)
+    file, target = tmp_path / "bootstrap.kubeconfig", tmp_path / "agent.kubeconfig"
+    access = Access(server="https://127.0.0.1:1", ca=authority.cert_pem, token=TOKEN, server_name="api.example")
+    kubeconfig.write(file, kubeconfig.render(access))
+    await certificates.bootstrap(file, target, tmp_path / "pki", "n1", clock=SYSTEM)
+    assert kubeconfig.load(target).server_name == "api.example"
+
+
 async def test_a_server_that_is_not_verified_is_asked_by_the_name_that_the_kubeconfig_gives(
     tmp_path: Path, authority: pki.KeyPair
 ) -> None:
