@@ -7,11 +7,11 @@ Approving and signing need the verbs `approve` and `sign` on `signers`, by the s
 
 from __future__ import annotations
 
-from control import offload
 from control.admission.refusal import refuse
 from control.auth import certificates
 from control.auth.authorizers import allowed
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, UserInfo
+from control.event_loop import offload
 from control.interfaces.admission import Attributes, Plugin
 
 _TARGET = "certificatesigningrequests.certificates.k8s.io"

@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from control import inline
 from control.cel import BudgetExceeded, CompileError, Declarations, EvaluationError, Program
 from control.cel import compile as compile_cel
 from control.cel.types import Type, optional_of
 from control.cel.values import NONE, Optional
+from control.event_loop import inline
 from control.schemas.celtypes import type_of
 from control.schemas.schema import MISSING, Schema
 from control.schemas.validation import NOWHERE, key_of
@@ -89,7 +89,7 @@ class Rules:
                 self._root = _place(self._schema, root=True, type_=type_of(self._schema, root=True))
             except inline.TooMuchHere:
                 raise
-            except BaseException:  # a limit of time (control/time_limit.py, kube/step_limit.py)
+            except BaseException:  # a limit of time (control/event_loop/time_limit.py, kube/step_limit.py)
                 self._stopped_at = time.monotonic()
                 raise
             self._compiled = True

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from control.bootstrap import Bootstrap
 from control.controllers.certificates import approver
+from control.server_tasks.bootstrap import Bootstrap
 from kube import pki
 from kube.api import certificates_v1
 from tests.support.control import ApiUnderTest, api_server

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from control import offload
+from control.event_loop import offload
 from control.scheduler.change_waiters import ChangeWaiters
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, PreFilterRejected, PreFilterState, Rejection
