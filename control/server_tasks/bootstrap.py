@@ -188,6 +188,13 @@ class Bootstrap:
             "endpoints",
             "ports",
         )
+        try:
+            await self._record(addresses)
+        except StatusError as error:
+            # A webhook may be away that must admit it; the server starts all the same, and its pods may run on it.
+            log.warning("the addresses of the API servers cannot be recorded: %s", error)
+
+    async def _record(self, addresses: Sequence[str]) -> None:
         present = self._present(recorded_servers.CONFIG_MAP)
         names = recorded_servers.of_certificate(self.config.cert_file, self.config.cluster_domain)
         if (wanted := recorded_servers.extended(present, (*addresses, *names))) is not None:

@@ -94,3 +94,28 @@ async def test_the_addresses_of_all_members_are_recorded_and_stay_when_one_is_go
 async def test_the_names_of_a_members_certificate_are_recorded_without_those_that_nobody_gets(tmp_path: Path) -> None:
     async with api_server(tmp_path, advertise_address=OLD) as server:
         assert await recorded(server) == [OLD, "10.96.0.1"]
+
+
+async def test_a_server_starts_though_a_webhook_that_is_away_must_admit_the_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE", "UPDATE"]}
+    webhook = {
+        "name": "away.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    body = {"metadata": {"name": "away"}, "webhooks": [webhook]}
+    configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    async with api_server(tmp_path, advertise_address=OLD) as server:
+        assert (await server.request("POST", configurations, body)).status == 201
+    with caplog.at_level(logging.WARNING):
+        async with api_server(tmp_path, advertise_address=NEW) as server:
+            assert NEW not in await recorded(server)
+            assert (await server.request("DELETE", f"{configurations}/away")).status == 200
+    assert await _logged(caplog, "the addresses of the API servers cannot be recorded")
+    async with api_server(tmp_path, advertise_address=NEW) as server:
+        assert NEW in await recorded(server)
