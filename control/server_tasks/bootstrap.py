@@ -153,7 +153,7 @@ class Bootstrap:
             }
         )
         # Servers that share a store keep the endpoints together (server_addresses.py).
-        if self.config.advertise_address and self.config.store == "sqlite":
+        if self.config.advertise_address and self.config.store != "etcd":
             await self.endpoints([self.config.advertise_address])
 
     async def endpoints(self, addresses: Sequence[str]) -> None:
@@ -213,7 +213,7 @@ class Bootstrap:
             try:
                 return await self._create(obj)
             except StatusError:
-                if self.config.store == "sqlite" or not self._attempts:
+                if self.config.store != "etcd" or not self._attempts:
                     raise
                 # Another server that starts at the same time is in the middle of it: an address may have been
                 # claimed for a Service that is not stored yet.
