@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -296,6 +296,12 @@ class AsyncCluster:
     async def settle(self, *, quiet: float = 60.0, timeout: float | None = None) -> None:
         """Let virtual time pass until no object has changed for `quiet` seconds. Raise ClusterError after `timeout`."""
         await self._time.settle(quiet, self._limit(timeout))
+
+    @contextlib.asynccontextmanager
+    async def time_passing(self, *, speed: float = 60.0) -> AsyncIterator[None]:
+        """Let virtual time pass while the block runs, at most so many times as fast as real time: for clients that wait."""
+        async with self._time.passing(speed):
+            yield
 
     def _limit(self, timeout: float | None) -> float:
         given = self._timeout if timeout is None else timeout

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -225,6 +226,16 @@ class Cluster:
     def settle(self, *, quiet: float = 60.0, timeout: float | None = None) -> None:
         """Let virtual time pass until no object has changed for `quiet` seconds. Raise ClusterError after `timeout`."""
         self.run(self.running.settle(quiet=quiet, timeout=timeout))
+
+    @contextlib.contextmanager
+    def time_passing(self, *, speed: float = 60.0) -> Iterator[None]:
+        """Let virtual time pass while the block runs, at most so many times as fast as real time: for clients that wait."""
+        passing = self.running.time_passing(speed=speed)
+        self.run(passing.__aenter__())
+        try:
+            yield
+        finally:
+            self.run(passing.__aexit__(None, None, None))
 
     def wait(
         self, reference: str, condition: Condition, *, namespace: str = "default", timeout: float | None = None

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
 import pytest
+import yaml
 
+from kube.api import batch_v1, core_v1, meta_v1
+from kube.client import Client
+from kube.kubeconfig import Access
 from kube.leases import LeaderElector
+from kube.transport import HttpsTransport
 from tests.contract.testing.test_cluster import deployment
 from wherry.testing import AsyncCluster, Cluster, ClusterError, Exit, Run, Start, WaitError
 
@@ -175,12 +183,92 @@ def next_object(output: IO[str]) -> Any:
     raise AssertionError(f"kubectl ended after {lines}")
 
 
+def test_a_client_that_waits_has_time_pass_meanwhile(cluster: Cluster) -> None:
+    cluster.pods.script("slow-*", [Run(ready_after=30)])
+    cluster.apply(deployment("slow", 1))
+    command = ["kubectl", "--kubeconfig", str(cluster.kubeconfig), "rollout", "status", "deployment/slow"]
+    with cluster.time_passing():
+        subprocess.run([*command, "--timeout=60s"], check=True, stdout=subprocess.DEVNULL, timeout=60)
+    assert cluster.now - START >= timedelta(seconds=30)
+
+
+def test_an_operator_in_another_thread_reacts_before_time_moves_on(cluster: Cluster) -> None:
+    """It records the time of each Job; a Job lasts a second."""
+    cluster.pods.script("*", [Exit(0, after=1)])
+    cluster.apply(cron("hourly", "0 * * * *"))
+    with operator(cluster):
+        cluster.advance(hours=24, seconds=1)  # a run begins 0.1 s after its time
+    jobs = {name: datetime.fromisoformat(at) for name, at in recorded(cluster, "job").items()}
+    answers = {name: datetime.fromisoformat(at) for name, at in recorded(cluster, "answer").items()}
+    assert len(jobs) == 24 and answers.keys() == jobs.keys()
+    assert all(answers[name] - jobs[name] <= timedelta(seconds=1) for name in jobs)
+
+
+def recorded(cluster: Cluster, field: str) -> dict[str, str]:
+    found = cluster.list("configmaps", selector="operator=yes")
+    times = {"job": lambda obj: obj["data"]["created"], "answer": lambda obj: obj["metadata"]["creationTimestamp"]}
+    return {obj["metadata"]["name"]: times[field](obj) for obj in found}
+
+
+@contextlib.contextmanager
+def operator(cluster: Cluster) -> Iterator[None]:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    server, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    decoded = [
+        base64.b64decode(text)
+        for text in (
+            server["certificate-authority-data"],
+            user["client-certificate-data"],
+            user["client-key-data"],
+        )
+    ]
+    started, stop = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def watch(client: Client) -> None:
+        listed = await client.list(batch_v1.Job)
+        started.set()
+        async for event in client.watch(batch_v1.Job, resource_version=listed.resource_version):
+            if event.type == "ADDED":
+                meta = meta_v1.ObjectMeta(
+                    name=event.object.metadata.name, namespace="default", labels={"operator": "yes"}
+                )
+                created = {"created": event.object.metadata.creation_timestamp or ""}
+                await client.create(core_v1.ConfigMap(metadata=meta, data=created))
+
+    async def run() -> None:
+        transport = HttpsTransport(Access(server["server"], *decoded))
+        watching = asyncio.create_task(watch(Client(transport)))
+        await stop.wait()
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await transport.close()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        loop.close()
+
+
+def test_a_node_that_is_added_is_used(cluster: Cluster) -> None:
+    cluster.add_node("big", labels={"size": "big"})
+    body = deployment("web", 1)
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"size": "big"}
+    cluster.apply(body)
+    cluster.wait("deployment/web", "Available")
+
+
 def test_settle_ends_when_nothing_changes_any_more(cluster: Cluster) -> None:
     cluster.pods.script("web-*", [Run(ready_after=45)])
     cluster.apply(deployment("web", 3))
     cluster.settle()
     assert cluster.get("deployment/web")["status"]["readyReplicas"] == 3
-    assert timedelta(seconds=45) <= cluster.now - START < timedelta(seconds=200)
+    assert timedelta(seconds=105) <= cluster.now - START < timedelta(seconds=200)
     cluster.pods.script("bad-*", [Exit(1, after=30)])
     cluster.apply(deployment("bad", 1))
     with pytest.raises(ClusterError, match="objects still change after 100 s of virtual time"):

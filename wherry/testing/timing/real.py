@@ -60,3 +60,9 @@ class RealTime:
     async def settle(self, quiet: float, most: float) -> None:
         """Raise ClusterError."""
         await self.advance(0)
+
+    @contextlib.asynccontextmanager
+    async def passing(self, speed: float) -> AsyncIterator[None]:
+        """Raise ClusterError."""
+        await self.advance(0)
+        yield

@@ -20,6 +20,8 @@ START_SECONDS = 10.0
 """Virtual time that a start takes, before the beginning."""
 SHORT_SECONDS = 1.0
 FLOW_SECONDS = 0.001
+REACTION_SECONDS = 0.02
+"""Real time without a request after which clients with watches are taken to have reacted to a change."""
 """Real time between two moves of the clock while the cluster starts."""
 
 
@@ -35,6 +37,9 @@ class VirtualTime:
         self._moving = asyncio.Lock()
         self._revision: Callable[[], int] = lambda: 0
         self._settled: Callable[[], int] = lambda: 0
+        self._streams: Callable[[], int] = lambda: 0
+        self._seen = 0
+        """Revision that clients with watches have had time to react to."""
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -46,6 +51,7 @@ class VirtualTime:
         """Move the clock only while the server is not busy, and observe its objects."""
         self._idle.busy, self._revision = api.busy, lambda: api.cache.revision
         self._settled = lambda: max(each.changed for each in api.registry.caches() if each.prefix not in HEARTBEATS)
+        self._streams = lambda: sum(api.pipeline.metrics.long_running.values())
 
     @contextlib.asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
@@ -73,7 +79,7 @@ class VirtualTime:
         if seconds < 0:
             raise ClusterError(f"time cannot go back by {-seconds:g} s")
         end = self.clock.monotonic() + seconds
-        await self._idle.wait()
+        await self._wait_idle()
         while await self._step(end):
             pass
         self.clock.move(end)
@@ -82,11 +88,30 @@ class VirtualTime:
     async def settle(self, quiet: float, most: float) -> None:
         """Let time pass until no object has changed for `quiet` seconds. Raise ClusterError after `most` seconds."""
         end = self.clock.monotonic() + most
-        await self._idle.wait()
-        while await self._until_changed(self._settled, self._settled(), self.clock.monotonic() + quiet):
+        await self._wait_idle()
+        until = self.clock.monotonic() + quiet
+        while await self._until_changed(self._settled, self._settled(), until):
             if self.clock.monotonic() > end:
                 raise ClusterError(f"objects still change after {most:g} s of virtual time")
+            until = self.clock.monotonic() + quiet
+        self.clock.move(until)
         await self.rest()
+
+    @contextlib.asynccontextmanager
+    async def passing(self, speed: float) -> AsyncIterator[None]:
+        """Let time pass while the block runs, `speed` times as fast as real time at most."""
+
+        async def move() -> None:
+            while True:
+                await asyncio.sleep(REACTION_SECONDS)
+                await self.advance(REACTION_SECONDS * speed)
+
+        task = asyncio.create_task(move(), name="virtual time passes")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def revision(self) -> int:
         """Return the state that `changed` compares with."""
@@ -94,14 +119,14 @@ class VirtualTime:
 
     async def changed(self, since: int, end: float) -> bool:
         """Let time pass until objects have changed since a `revision`; False if none has until `end`."""
-        await self._idle.wait()
+        await self._wait_idle()
         return await self._until_changed(self._revision, since, end)
 
     async def rest(self) -> None:
         """Do what was deferred, and wait until all work is done: time stands from now on."""
-        await self._idle.wait()
+        await self._wait_idle()
         self.clock.wake_deferred()
-        await self._idle.wait()
+        await self._wait_idle()
 
     async def _until_changed(self, revision: Callable[[], int], since: int, end: float) -> bool:
         while revision() == since:
@@ -116,5 +141,13 @@ class VirtualTime:
             if following is None or following > end:
                 return False
             self.clock.move(following)
-            await self._idle.wait()
+            await self._wait_idle()
             return True
+
+    async def _wait_idle(self) -> None:
+        """Wait until all work is done, also that of clients with watches on sockets, which react a moment later."""
+        await self._idle.wait()
+        while self._revision() != self._seen:
+            self._seen = self._revision()
+            if self._streams():
+                await self._idle.wait(REACTION_SECONDS)
