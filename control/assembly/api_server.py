@@ -220,8 +220,6 @@ class ApiServer:
         """Return a client inside this process that acts as a user."""
         return Client(InProcessTransport(self.pipeline, user, user_agent))
 
-    def embedded_components(
-        self, local_nodes: LocalNodes | None = None
-    ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def embedded_components(self, local_nodes: LocalNodes | None = None) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
         return embedded_components(self.config, self.client, self.clock, self.tracer, local_nodes)

@@ -60,7 +60,13 @@ def embedded_components(
     loops = Loops(clock)
     found = [("informers", loops.run("informers", informers.run))]
     for enabled, name, lease, user, run in (
-        (config.enable_controllers, "controllers", "kube-controller-manager", MANAGER, partial(_run_controllers, local_nodes)),
+        (
+            config.enable_controllers,
+            "controllers",
+            "kube-controller-manager",
+            MANAGER,
+            partial(_run_controllers, local_nodes),
+        ),
         (config.enable_scheduler, "scheduler", "kube-scheduler", SCHEDULER, partial(_run_scheduler, tracer)),
     ):
         if enabled:

@@ -123,7 +123,9 @@ class AsyncCluster:
         self.pods = AsyncPods(self)
 
     async def __aenter__(self) -> Self:
-        self._time = VirtualTime(self._start or datetime.now(UTC).replace(microsecond=0)) if self._virtual else RealTime()
+        self._time = (
+            VirtualTime(self._start or datetime.now(UTC).replace(microsecond=0)) if self._virtual else RealTime()
+        )
         try:
             async with self._time.flowing():
                 await self._begin()

@@ -16,8 +16,8 @@ from control.controllers import pods as pod_rules
 from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.nodes import health, metrics, zones
-from control.interfaces.local_nodes import LocalNodes
 from control.controllers.nodes.suspension import CHECK_SECONDS, SuspensionDetector
+from control.interfaces.local_nodes import LocalNodes
 from kube import cancellation
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC

@@ -8,7 +8,7 @@ import math
 from datetime import datetime, timedelta
 
 RESOLUTION = 2.0**-20
-"""Seconds. A power of two: sums and differences of the clock's times are exact, so no deadline is missed by a rounding error."""
+"""Seconds. A power of two: sums and differences of the clock's times are exact, and no deadline is missed by rounding."""
 
 
 _Sleepers = list[tuple[float, int, asyncio.Future[None]]]

@@ -35,7 +35,9 @@ class IdleDetector:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._selector = loop, getattr(loop, "_selector", None)
         if not callable(getattr(self._selector, "select", None)):
-            raise ClusterError(f"virtual time needs an event loop of asyncio with a selector, not {type(loop).__name__}")
+            raise ClusterError(
+                f"virtual time needs an event loop of asyncio with a selector, not {type(loop).__name__}"
+            )
         self._waiting: list[_Waiter] = []
         self._in_threads = 0
         self.busy: Callable[[], bool] = lambda: False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from wherry.testing.errors import ClusterError
 from wherry.testing.timing.clock import VirtualClock
 from wherry.testing.timing.idle import IdleDetector
+
 if TYPE_CHECKING:
     from control.assembly.api_server import ApiServer
 

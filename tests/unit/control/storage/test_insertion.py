@@ -17,8 +17,8 @@ from control.storage.insertion import Row, insert
 from control.storage.requests import Write
 from control.storage.reserve import Reserve
 from control.storage.writer import Writer
-from kube.clock import SYSTEM
 from kube import bounded_cache
+from kube.clock import SYSTEM
 from kube.serving import allocators
 
 
