@@ -1,4 +1,4 @@
-"""Virtual time of a test's cluster: what real controllers do at their times, and how time moves."""
+"""Virtual time of a cluster for tests: effects of real controllers at their times, and the calls that move the clock."""
 
 from __future__ import annotations
 
