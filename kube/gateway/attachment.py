@@ -46,9 +46,7 @@ def attach(
     labels = view.labels(own)
     allowed = [each for each in selected if each[1].allows("HTTPRoute", own, namespace, labels)]
     if not allowed:
-        return Attachment(
-            failed("NotAllowedByListeners", f"No selected listener allows HTTPRoutes in namespace {own}")
-        )
+        return Attachment(failed("NotAllowedByListeners", f"No selected listener allows HTTPRoutes in namespace {own}"))
     found = [
         (position, hostnames)
         for position, state in allowed

@@ -15,6 +15,6 @@ def permitted(view: View, kind: str, namespace: str, target_kind: str, target_na
 
 def _permits(grant: ReferenceGrant, kind: str, namespace: str, target_kind: str, target: str) -> bool:
     spec = grant.spec
-    return any(each.group == GROUP and each.kind == kind and each.namespace == namespace for each in spec.from_) and any(
-        not each.group and each.kind == target_kind and each.name in ("", target) for each in spec.to
-    )
+    return any(
+        each.group == GROUP and each.kind == kind and each.namespace == namespace for each in spec.from_
+    ) and any(not each.group and each.kind == target_kind and each.name in ("", target) for each in spec.to)
