@@ -25,7 +25,7 @@ class Directory(Protocol):
     def service(self, namespace: str, name: str) -> core_v1.Service | None:
         """Return a Service."""
 
-    def slices(self, namespace: str, name: str) -> Iterable[discovery_v1.EndpointSlice]:
+    def endpoint_slices(self, namespace: str, name: str) -> Iterable[discovery_v1.EndpointSlice]:
         """Return the slices of a Service."""
 
 
@@ -99,7 +99,7 @@ class Backends:
         port = next((each for each in spec.ports if each.port == number and (each.protocol or "TCP") == "TCP"), None)
         if port is None:
             raise Refused(500, "the backend has no such port")
-        by_port = endpoints.by_port(self._directory.slices(namespace, name))
+        by_port = endpoints.by_port(self._directory.endpoint_slices(namespace, name))
         own = self._own_addresses()
         found: list[tuple[str, int]] = []
         for family in (4, 6):

@@ -11,7 +11,7 @@ import binascii
 import contextlib
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cryptography import x509
@@ -33,28 +33,36 @@ class CertificateError(ValueError):
     """A Secret has no certificate that can be served."""
 
 
-def from_secret(data: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the TLS settings for the data of a Secret of type kubernetes.io/tls; CertificateError if they cannot be used."""
+def from_secrets(secrets: Sequence[Mapping[str, str]]) -> ssl.SSLContext:
+    """Return TLS settings for the data of Secrets of type kubernetes.io/tls; CertificateError if one cannot be used.
+
+    Of several certificates with keys of one type, the first is served.
+    """
+    context = settings()
     try:
-        chain, key = (base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key"))
-    except (KeyError, binascii.Error, ValueError) as error:
-        raise CertificateError("tls.crt or tls.key is missing or no base64") from error
-    if len(chain) > MOST_BYTES or len(key) > MOST_BYTES:
-        raise CertificateError("the certificate or its key is too large")
-    try:
-        certificates = x509.load_pem_x509_certificates(chain)
-        if len(certificates) > peer_certificates.MOST:
-            raise CertificateError(f"more than {peer_certificates.MOST} certificates")
-        public = certificates[0].public_key()
-        if isinstance(public, rsa.RSAPublicKey) and public.key_size > MOST_BITS:
-            raise CertificateError(f"an RSA key of more than {MOST_BITS} bits")
-        context = settings()
-        _load(context, chain + b"\n" + key)
+        for data in reversed(secrets):
+            _load(context, _checked(data))
     except CertificateError:
         raise
     except (ValueError, OSError) as error:  # ssl.SSLError is an OSError
         raise CertificateError(f"the certificate cannot be used: {error}") from error
     return context
+
+
+def _checked(data: Mapping[str, str]) -> bytes:
+    try:
+        chain, key = (base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key"))
+    except (KeyError, binascii.Error) as error:
+        raise CertificateError("tls.crt or tls.key is missing or no base64") from error
+    if len(chain) > MOST_BYTES or len(key) > MOST_BYTES:
+        raise CertificateError("the certificate or its key is too large")
+    certificates = x509.load_pem_x509_certificates(chain)
+    if len(certificates) > peer_certificates.MOST:
+        raise CertificateError(f"more than {peer_certificates.MOST} certificates")
+    public = certificates[0].public_key()
+    if isinstance(public, rsa.RSAPublicKey) and public.key_size > MOST_BITS:
+        raise CertificateError(f"an RSA key of more than {MOST_BITS} bits")
+    return chain + b"\n" + key
 
 
 def settings() -> ssl.SSLContext:

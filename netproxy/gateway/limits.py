@@ -61,7 +61,5 @@ class BackendLimits:
 BACKENDS = BackendLimits()
 STEPS = 1000
 """Comparisons of a request with different combinations of conditions; one that needs more is answered 500."""
-MATCHES = 20_000
-"""Conditions, counted for each hostname, of the routes of one namespace at a Gateway. The youngest beyond are not served."""
 HOPS = 8
 """Times that a request may pass gateways of this cluster."""

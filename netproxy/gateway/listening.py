@@ -96,7 +96,7 @@ class _Listener:
     def abort(self) -> None:
         """Close all connections at once."""
         for connection in list(self._state.connections):
-            protocol.end(connection)  # type: ignore[arg-type]
+            protocol.end(connection)
 
 
 class Listening:

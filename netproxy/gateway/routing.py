@@ -1,23 +1,23 @@
 """Routes of one port of a Gateway, compiled: from a request's host to the listener, and from there to the rule.
 
 The listener with the most specific hostname owns a host: what its routes do not serve, no other listener serves. Among the
-routes of a listener, those of a more specific hostname come first. `*.example.com` covers any number of labels, except in an
-Ingress, where it covers one.
+routes of a listener, those of a more specific hostname come first. `*.example.com` covers any number of labels, in an Ingress
+one.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Iterable, Iterator
 
-from kube.gateway.model import Gateway, Listener, Match, Route
+from kube.gateway.model import Listener, Match, Route
 from netproxy.gateway.errors import Refused
-from netproxy.gateway.limits import MATCHES
 from netproxy.gateway.path_table import Found, PathTable
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.rule import CompiledRule
 
-log = logging.getLogger(__name__)
+RULES_PER_ITERATION = 32
+"""Rules that are compiled between two iterations of the event loop."""
 
 
 def suffixes(host: str) -> Iterator[str]:
@@ -31,34 +31,27 @@ def suffixes(host: str) -> Iterator[str]:
 class ListenerTable:
     """The routes of a listener, by hostname."""
 
-    __slots__ = ("_hosts", "_one_label", "hostname", "name")
+    __slots__ = ("_hosts", "_one_label")
 
-    def __init__(self, listener: Listener, counts: dict[str, int]) -> None:
-        """`counts`: conditions of each namespace's routes at the Gateway so far."""
-        self.name, self.hostname = listener.name, listener.hostname
+    def __init__(self) -> None:
         self._hosts: dict[str, PathTable] = {}
         self._one_label: dict[str, PathTable] = {}
-        for route in sorted(listener.routes, key=_age):
-            if not self._add(route, counts):
-                log.warning("%s %s/%s: too many rules in this namespace", route.kind, route.namespace, route.name)
 
-    def _add(self, route: Route, counts: dict[str, int]) -> bool:
-        hostnames = route.hostnames or ("",)
-        count = counts.get(route.namespace, 0) + len(hostnames) * sum(len(rule.matches) for rule in route.rules)
-        if count > MATCHES:
-            return False
-        counts[route.namespace] = count
-        one_label = route.kind == "Ingress"
+    def add(self, route: Route) -> Iterator[None]:
+        """Add a route; yields after each rule."""
         tables = [
-            (self._one_label if one_label and name.startswith("*") else self._hosts).setdefault(name, PathTable())
-            for name in map(str.lower, hostnames)
+            (self._one_label if route.single_label and name.startswith("*") else self._hosts).setdefault(
+                name, PathTable()
+            )
+            for name in map(str.lower, route.hostnames or ("",))
         ]
+        name = f"{route.namespace}/{route.name}"
         for number, rule in enumerate(route.rules):
             compiled = CompiledRule(route, rule)
             for index, match in enumerate(rule.matches or (Match(),)):
                 for table in tables:
-                    table.add(match, (*_age(route), number, index), compiled)
-        return True
+                    table.add(match, (route.created, name, number, index), compiled)
+            yield
 
     def find(self, request: RoutedRequest) -> Found | None:
         """Return the rule for a request; Refused if that takes too many comparisons."""
@@ -85,12 +78,15 @@ class ListenerTable:
 class PortTable:
     """The listeners of a port, by hostname; `port` is the listeners' port, not the one that the node listens on."""
 
-    def __init__(self, gateway: Gateway, port: int, listeners: Iterable[Listener], counts: dict[str, int]) -> None:
-        self.gateway = f"{gateway.namespace}/{gateway.name}"
+    def __init__(self, port: int) -> None:
         self.port = port
         self._listeners: dict[str, ListenerTable] = {}
-        for listener in listeners:
-            self._listeners.setdefault(listener.hostname.lower(), ListenerTable(listener, counts))
+
+    def add(self, listener: Listener) -> Iterator[None]:
+        """Add a listener with its routes; yields after each rule."""
+        table = self._listeners.setdefault(listener.hostname.lower(), ListenerTable())
+        for route in listener.routes:
+            yield from table.add(route)
 
     def listener(self, host: str) -> ListenerTable | None:
         """Return the listener of a hostname."""
@@ -112,14 +108,13 @@ class PortTable:
         return found
 
 
-def compile_gateway(gateway: Gateway) -> dict[int, PortTable]:
-    """Return the tables of a Gateway's ports, by listeners' ports."""
-    counts: dict[str, int] = {}
-    ports: dict[int, list[Listener]] = {}
-    for listener in gateway.listeners:
-        ports.setdefault(listener.port, []).append(listener)
-    return {port: PortTable(gateway, port, listeners, counts) for port, listeners in ports.items()}
-
-
-def _age(route: Route) -> tuple[str, str]:
-    return route.created, f"{route.namespace}/{route.name}"
+async def compile_listeners(listeners: Iterable[Listener]) -> dict[int, PortTable]:
+    """Return the tables of a Gateway's ports, by listeners' ports; yields to the event loop between rules."""
+    ports: dict[int, PortTable] = {}
+    count = 0
+    for listener in listeners:
+        for _ in ports.setdefault(listener.port, PortTable(listener.port)).add(listener):
+            count += 1
+            if count % RULES_PER_ITERATION == 0:
+                await asyncio.sleep(0)
+    return ports
