@@ -100,9 +100,8 @@ class GeneratedObjects:
 
     async def remove(self, key: str, keep: str = "") -> None:
         """Delete the objects of a Gateway, but for those of the UID `keep`."""
-        kept = {keep, *self._owners} if not key else {keep}
-        for uid in [uid for uid, owner in self._owners.items() if owner == key and uid != keep]:
-            del self._owners[uid]
+        kept = {keep} if key else {keep, *self._owners}
+        gone = [uid for uid, owner in self._owners.items() if owner == key and uid != keep]
         for found in self._services.by_index(GENERATED, key):
             if found.metadata.labels[UID] not in kept:
                 await self._delete(core_v1.Service, found)
@@ -110,7 +109,10 @@ class GeneratedObjects:
             uid = each.metadata.labels[UID]
             if uid not in kept:
                 await self._delete(discovery_v1.EndpointSlice, each)
-                self._ports.release(uid)
+                gone.append(uid)
+        for uid in gone:
+            self._ports.release(uid)
+            self._owners.pop(uid, None)
 
     async def _create(self, obj: core_v1.Service | discovery_v1.EndpointSlice) -> None:
         try:
