@@ -94,7 +94,9 @@ class ClientResponse:
             await self._write(b"0\r\n\r\n")
         cycle.response_complete = True
         cycle.message_event.set()
-        if not cycle.keep_alive:
+        if cycle.more_body:
+            self._protocol.close_later()
+        elif not cycle.keep_alive:
             self._protocol.close()
         cycle.on_response()
 
