@@ -57,7 +57,7 @@ class ClientResponse:
             else:
                 cycle.keep_alive = False  # the end of the connection is that of the body
         if cycle.more_body:
-            cycle.keep_alive = False  # what is not read of the request cannot be told from the next one
+            cycle.keep_alive = False  # what is not read of the request cannot be distinguished from the next one
         if not cycle.keep_alive:
             parts.append(b"connection: close\r\n")
         elif self._version == "1.0":

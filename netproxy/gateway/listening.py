@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(slots=True)
 class Served:
-    """What a place serves now."""
+    """Routes and TLS settings of a place."""
 
     routes: PortTable | None
     contexts: dict[str, ssl.SSLContext]
@@ -116,7 +116,7 @@ class Listening:
         self._failed: dict[Place, str] = {}
 
     def set(self, wanted: dict[Place, Served]) -> None:
-        """Listen on these places and no others. A place that cannot be bound is tried again the next time."""
+        """Listen on these places and no others. A place that cannot be bound is retried the next time."""
         for place in [place for place in self._listeners if place not in wanted]:
             self._listeners.pop(place).close()
         for place, served in wanted.items():

@@ -1,4 +1,4 @@
-"""Requests through a gateway: what the backend gets, and what the client gets back."""
+"""Requests through a gateway: their form at the backend, and the responses to clients."""
 
 from __future__ import annotations
 
