@@ -57,7 +57,7 @@ class ClientResponse:
             else:
                 cycle.keep_alive = False  # the end of the connection is that of the body
         if cycle.more_body:
-            cycle.keep_alive = False  # what is not read of the request cannot be told from the next one
+            cycle.keep_alive = False  # what is not read of the request cannot be distinguished from the next one
         if not cycle.keep_alive:
             parts.append(b"connection: close\r\n")
         elif self._version == "1.0":
@@ -94,7 +94,9 @@ class ClientResponse:
             await self._write(b"0\r\n\r\n")
         cycle.response_complete = True
         cycle.message_event.set()
-        if not cycle.keep_alive:
+        if cycle.more_body:
+            self._protocol.close_later()
+        elif not cycle.keep_alive:
             self._protocol.close()
         cycle.on_response()
 

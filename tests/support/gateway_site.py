@@ -172,7 +172,7 @@ async def gateway(
         yield site
     finally:
         sweeping.cancel()
-        listening.close()
+        await listening.close()
         await asyncio.gather(sweeping, return_exceptions=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -216,5 +217,45 @@ async def test_the_clients_of_one_address_have_a_limit() -> None:
                 closed += await reader.read() == b""
         assert closed == 12
         assert status(await site.get()) == 200
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_a_refused_upload_does_not_lose_the_response() -> None:
+    async with gateway(listener(), services={}) as site:
+        reader, writer = await _connect(site, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000000\r\n\r\n")
+
+        async def upload() -> None:
+            with contextlib.suppress(ConnectionError):
+                for _ in range(50):
+                    writer.write(bytes(100_000))
+                    await writer.drain()
+
+        sending = asyncio.create_task(upload())
+        async with asyncio.timeout(5):
+            response = await reader.read(1000)
+        assert status(response) == 404
+        sending.cancel()
+        writer.close()
+
+
+async def test_requests_of_one_client_at_slow_backends_have_a_limit() -> None:
+    asked = 0
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read()
+
+    limits = replace(BACKENDS, client=3)
+    async with (
+        backend(handle=silent) as web,
+        gateway(listener(rule()), services={"web": [web.port]}, backends=limits) as site,
+    ):
+        opened = [await _connect(site, get(b"Host: a")) for _ in range(3)]
+        async with asyncio.timeout(5):
+            while asked < 3:
+                await asyncio.sleep(0.01)
+        assert status(await site.get()) == 503
         for _, writer in opened:
             writer.close()

@@ -1,4 +1,4 @@
-"""Requests through a gateway: what the backend gets, and what the client gets back."""
+"""Requests through a gateway: their form at the backend, and the responses to clients."""
 
 from __future__ import annotations
 
@@ -211,3 +211,11 @@ async def test_routes_change_without_closing_connections() -> None:
         writer.write(b"GET /new HTTP/1.1\r\nHost: a\r\n\r\n")
         assert status(await reader.readuntil(b"ok")) == 200
         writer.close()
+
+
+async def test_endpoints_share_the_requests_of_one_client() -> None:
+    async with backend() as one, backend() as two:
+        async with gateway(listener(rule()), services={"web": [one.port, two.port]}) as site:
+            for _ in range(10):
+                assert status(await site.get()) == 200
+        assert (len(one.requests), len(two.requests)) == (5, 5)
