@@ -1,1 +1,1 @@
-"""The Gateway API and Ingress: what a gateway serves, computed from their objects."""
+"""The Gateway API and Ingress: the configuration of gateways, computed from their objects."""
