@@ -1,4 +1,4 @@
-"""The configuration of a gateway: listeners with the rules of the routes that are attached to them.
+"""The traffic that a gateway serves: listeners with the rules of the routes that are attached to them.
 
 The controller in the control plane computes it for statuses, and each node's gateway for its traffic, by the same functions.
 Routes of all kinds (HTTPRoute, Ingress) are converted to these rules.
@@ -61,7 +61,7 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Changes of requests and responses of a rule or of one of its backends."""
+    """Changes to requests and responses of a rule or of one of its backends."""
 
     request: HeaderChange | None = None
     response: HeaderChange | None = None
@@ -129,7 +129,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A Gateway and its listeners. `ports` maps a listener's port to the one that every node's gateway listens on for it."""
+    """Listeners of one Gateway. `ports` maps a listener's port to the one that every node's gateway listens on for it."""
 
     namespace: str
     name: str
