@@ -27,8 +27,10 @@ from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
 from agent.server.health import Health
+from agent.server.log_file_source import LogFiles
 from agent.server.request_metrics import RequestMetrics
-from agent.server.sessions import SessionEndpoint, Sessions
+from agent.server.runtime_sessions import RuntimeSessions
+from agent.server.sessions import Sessions, session_routes
 from agent.server.system_logs import SystemLogs
 from agent.server.verbosity import set_verbosity
 from agent.server.zpages import ZPages
@@ -126,23 +128,15 @@ def _debugging(parts: ServerDependencies, show: _Show, handlers: EnabledHandlers
         routes.append(_closed("/debug/flags/v", "flags endpoint is disabled."))
     routes += [Route(path, show.running_pods) for path in ("/runningpods", "/runningpods/")]
     routes.append(Route("/configz", show.configuration))
-    container_logs = ContainerLogs(parts.pods, parts.runtime, parts.pod_logs_dir, parts.clock)
+    container_logs = ContainerLogs(parts.pods, LogFiles(parts.runtime, parts.pod_logs_dir), parts.clock)
     routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", container_logs.read))
     run = _Run(parts)
     for tail in ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"):
         routes.append(Route(f"/run/{tail}", run.run, methods=["POST"]))
     checkpoints = Checkpoints(parts.pods, parts.runtime, parts.checkpoints_dir, parts.clock)
     routes.append(Route("/checkpoint/{namespace}/{pod}/{container}", checkpoints.write, methods=["POST"]))
-    sessions = Sessions(parts.pods, parts.runtime, parts.clock, parts.streaming_idle)
-    for name, session, with_container in (
-        ("exec", sessions.exec, True),
-        ("attach", sessions.attach, True),
-        ("portForward", sessions.port_forward, False),
-    ):
-        tail = "/{container}" if with_container else ""
-        endpoint = SessionEndpoint(session, sessions.slots, with_container=with_container)
-        for path in (f"/{name}/{{namespace}}/{{pod}}{tail}", f"/{name}/{{namespace}}/{{pod}}/{{uid}}{tail}"):
-            routes.append(Route(path, endpoint, methods=["GET", "POST"]))
+    backends = RuntimeSessions(parts.runtime)
+    routes += session_routes(Sessions(parts.pods, backends, parts.clock, parts.streaming_idle))
     pages = ZPages(parts.clock, parts.flags, sorted({"/" + route.path.split("/")[1] for route in routes}))
     return [*routes, Route("/statusz", pages.status), Route("/flagz", pages.flags)]
 
