@@ -7,7 +7,6 @@ model, for which FastAPI would add 0.15 s to the start and 15 MB.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
 from agent.server.health import Health
 from agent.server.log_file_source import LogFiles
+from agent.server.pod_list import pod_list
 from agent.server.request_metrics import RequestMetrics
 from agent.server.runtime_sessions import RuntimeSessions
 from agent.server.sessions import Sessions, session_routes
@@ -158,7 +158,7 @@ class _Show:
         return JSONResponse({"kubeletconfig": self._parts.configuration()})
 
     async def pods(self, request: Request) -> Response:
-        return await _pod_list([view.pod for view in self._parts.pods.views()])
+        return await pod_list([view.pod for view in self._parts.pods.views()])
 
     async def running_pods(self, request: Request) -> Response:
         found = []
@@ -170,7 +170,7 @@ class _Show:
                 known = view.pod.metadata
                 metadata = type(known)(name=known.name, namespace=known.namespace, uid=known.uid)
                 found.append(core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(containers=alive)))
-        return await _pod_list(found)
+        return await pod_list(found)
 
     async def summary(self, request: Request) -> Response:
         only = request.query_params.get("only_cpu_and_memory", "").lower() in ("1", "true")
@@ -237,12 +237,3 @@ async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
         await _loop_yield.wait()
-
-
-async def _pod_list(pods: list[core_v1.Pod]) -> Response:
-    items: list[bytes] = []
-    for pod in pods:
-        items.append(serialize.encode_readable(pod))
-        await asyncio.sleep(0)  # large pods of all namespaces would be one long step, of whoever requests the list
-    body = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[' + b",".join(items) + b"]}"
-    return Response(body, media_type="application/json")
