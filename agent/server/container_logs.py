@@ -25,7 +25,7 @@ from kube.serialize import readable
 
 
 class LogSource(Protocol):
-    """Where the logs of containers are."""
+    """Reads the logs of containers."""
 
     def read(self, namespace: str, record: ContainerRecord, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yield a log in pieces; with `follow`, until the container has ended. Raise OSError or ValueError before the first."""

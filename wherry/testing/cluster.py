@@ -61,7 +61,7 @@ class Pods:
         self._cluster.call(lambda: pods.log(pod, text, container, stream=stream, namespace=namespace))
 
     def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
-        """Run commands (`kubectl exec`) by a function of `Exec`, in a thread of its own."""
+        """Run commands (`kubectl exec`) by a function of `Exec`, each call in a new thread."""
         self._cluster.call(lambda: self._cluster.running.pods.on_exec(pod, handler, container=container))
 
     def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:

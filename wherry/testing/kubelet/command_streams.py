@@ -55,7 +55,7 @@ class CommandStreams:
 
 
 Run = Callable[[CommandStreams], Awaitable[bytes]]
-"""What a session does; returns its status."""
+"""Does the work of a session, and returns its status."""
 
 
 async def serve(stream: Stream, options: StreamOptions, run: Run) -> None:

@@ -22,7 +22,7 @@ async def stream_of(end: socket.socket) -> Stream:
 
 
 async def in_thread(function: Callable[[], Any], name: str) -> Any:
-    """Call a function in a thread of its own, which may block for long; one that was cancelled is left behind."""
+    """Call a function that may block for long in a new thread, which continues if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Any] = loop.create_future()
 

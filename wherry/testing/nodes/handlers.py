@@ -1,4 +1,4 @@
-"""Handlers of a cluster's pods: what commands, attached clients and connections to ports find there."""
+"""Handlers of a cluster's pods: functions that serve commands, attached clients and connections to ports."""
 
 from __future__ import annotations
 

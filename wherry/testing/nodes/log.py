@@ -18,7 +18,7 @@ MOST_BYTES = 10 << 20
 
 
 class ContainerLog:
-    """What one instance of a container has written."""
+    """The lines that one instance of a container has written."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque()
