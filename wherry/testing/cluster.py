@@ -16,6 +16,8 @@ from wherry.testing.async_cluster import AsyncCluster, AsyncNode
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
 from wherry.testing.manifests import Object, Source
+from wherry.testing.nodes.handlers import ExecHandler, PortHandler
+from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Step
 
 if TYPE_CHECKING:
@@ -51,6 +53,25 @@ class Pods:
         """Return what a container has written."""
         pods = self._cluster.running.pods
         return self._cluster.call(lambda: pods.logs(pod, container, previous=previous, namespace=namespace))
+
+    def log(
+        self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
+    ) -> None:
+        """Add lines to the log of a running container, by default the pod's first."""
+        pods = self._cluster.running.pods
+        self._cluster.call(lambda: pods.log(pod, text, container, stream=stream, namespace=namespace))
+
+    def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Run commands (`kubectl exec`) by a function of `Exec`, each call in a new thread."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_exec(pod, handler, container=container))
+
+    def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Serve `kubectl attach` by a function as `on_exec` does. Without one, clients see what is added to the log."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_attach(pod, handler, container=container))
+
+    def on_port(self, pod: str, port: int, handler: PortHandler) -> None:
+        """Serve `kubectl port-forward` by a function of a reader and a writer, or by a server on loopback (host, port)."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_port(pod, port, handler))
 
 
 class Node:
@@ -106,6 +127,7 @@ class Cluster:
         self.pods = Pods(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._starting: asyncio.Task[Any] | None = None
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -114,11 +136,15 @@ class Cluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="wherry.testing", daemon=True)
         self._thread.start()
         try:
-            self.run(self.running.__aenter__())
+            self.run(self._start())
         except BaseException:
             self._stop()
             raise
         return self
+
+    async def _start(self) -> None:
+        self._starting = asyncio.current_task()
+        await self.running.__aenter__()
 
     def __exit__(self, *failure: Any) -> None:
         try:
@@ -128,6 +154,8 @@ class Cluster:
 
     def _stop(self) -> None:
         assert self._loop is not None and self._thread is not None
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(self._starting), self._loop).result(STOP_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():
@@ -244,6 +272,19 @@ class Cluster:
         if callable(condition):
             condition = _in_a_thread(condition)  # it may use the cluster
         return self.run(self.running.wait(reference, condition, namespace=namespace, timeout=timeout))
+
+
+async def _end_tasks(starting: asyncio.Task[Any] | None) -> None:
+    """Wait until a start that was interrupted has undone itself; end all other tasks, and the event loop's threads."""
+    if starting is not None:
+        await asyncio.wait((starting,))
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
 
 
 def _in_a_thread(check: Callable[[Object], Any]) -> Callable[[Object], Any]:

@@ -20,6 +20,7 @@ from kube.object_names import name_of, namespace_of
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100
+"""Missed runs above which they are not counted further and an event warns; only the latest one is ever started."""
 
 Event = tuple[str, str, str]
 """(type, reason, message)."""
