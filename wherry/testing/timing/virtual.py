@@ -21,9 +21,9 @@ START_SECONDS = 10.0
 """Virtual time that a start takes, before the beginning."""
 SHORT_SECONDS = 1.0
 FLOW_SECONDS = 0.001
+"""Real time between two moves of the clock while the cluster starts."""
 REACTION_SECONDS = 0.02
 """Real time without a request after which clients with watches are taken to have reacted to a change."""
-"""Real time between two moves of the clock while the cluster starts."""
 
 
 class VirtualTime:
