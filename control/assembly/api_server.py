@@ -233,6 +233,10 @@ class ApiServer:
         """Return whether requests are being served, or the store works; long-running requests such as watches do not count."""
         return self.engine.busy() or any(self.pipeline.in_flight().values())
 
+    def exchanged(self) -> int:
+        """Return a number that grows with each request of a client on a socket, and each event that one is sent."""
+        return self.serving.edge.exchanged
+
     def client(self, user: UserInfo, user_agent: str = "") -> Client:
         """Return a client inside this process that acts as a user."""
         return Client(InProcessTransport(self.pipeline, user, user_agent))

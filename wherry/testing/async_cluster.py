@@ -24,7 +24,7 @@ from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
 from wherry.testing.timing.real import LOOK_SECONDS, RealTime
-from wherry.testing.timing.virtual import VirtualTime
+from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime
 
 if TYPE_CHECKING:
     from wherry.testing.snapshots import AsyncSnapshot
@@ -124,6 +124,7 @@ class AsyncCluster:
     """A cluster that exists while the block runs.
 
     time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
+    reaction: real seconds that clients on sockets have to react to events and responses before virtual time passes.
     timeout: limit of each wait, in seconds, by default 30, and 3600 in virtual time. port 0 is a free one.
     """
 
@@ -133,6 +134,7 @@ class AsyncCluster:
         *,
         time: Literal["real", "virtual"] = "real",
         start: datetime | None = None,
+        reaction: float = REACTION_SECONDS,
         timeout: float | None = None,
         port: int = 0,
     ) -> None:
@@ -143,16 +145,15 @@ class AsyncCluster:
         if nodes < 0:
             raise ClusterError(f"nodes is {nodes}: it is the number of simulated nodes")
         self._number, self._timeout, self._port = nodes, timeout, port
-        self._virtual, self._start = time == "virtual", start
+        self._virtual, self._start, self._reaction = time == "virtual", start, reaction
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(self)
 
     async def __aenter__(self) -> Self:
         from wherry.testing.engine import engine
 
-        self._time = (
-            VirtualTime(self._start or datetime.now(UTC).replace(microsecond=0)) if self._virtual else RealTime()
-        )
+        start = self._start or datetime.now(UTC).replace(microsecond=0)
+        self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self._time.installed())
             async with self._time.flowing():

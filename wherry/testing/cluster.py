@@ -19,6 +19,7 @@ from wherry.testing.manifests import Object, Source
 from wherry.testing.nodes.handlers import ExecHandler, PortHandler
 from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Step
+from wherry.testing.timing.virtual import REACTION_SECONDS
 
 if TYPE_CHECKING:
     from wherry.testing.snapshots import AsyncSnapshot
@@ -112,6 +113,7 @@ class Cluster:
     """A cluster that exists while the block runs.
 
     time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
+    reaction: real seconds that clients on sockets have to react to events and responses before virtual time passes.
     timeout: limit of each wait, in seconds, by default 30, and 3600 in virtual time.
     """
 
@@ -121,9 +123,10 @@ class Cluster:
         *,
         time: Literal["real", "virtual"] = "real",
         start: datetime | None = None,
+        reaction: float = REACTION_SECONDS,
         timeout: float | None = None,
     ) -> None:
-        self.running = AsyncCluster(nodes, time=time, start=start, timeout=timeout)
+        self.running = AsyncCluster(nodes, time=time, start=start, reaction=reaction, timeout=timeout)
         self.pods = Pods(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -22,8 +22,10 @@ START_SECONDS = 10.0
 SHORT_SECONDS = 1.0
 FLOW_SECONDS = 0.001
 """Real time between two moves of the clock while the cluster starts."""
-REACTION_SECONDS = 0.02
-"""Real time without a request after which clients with watches are taken to have reacted to a change."""
+REACTION_SECONDS = 0.05
+"""Real time without a request after which clients on sockets are taken to have reacted to events and responses."""
+PASSING_SECONDS = 0.02
+"""Real time between two moves of the clock while time passes."""
 
 
 class VirtualTime:
@@ -32,15 +34,16 @@ class VirtualTime:
     timeout = 3600.0
     """Seconds that a wait takes at most, unless it has a limit of its own."""
 
-    def __init__(self, start: datetime) -> None:
+    def __init__(self, start: datetime, reaction: float) -> None:
+        self._reaction = reaction
         self.clock = VirtualClock(start - timedelta(seconds=START_SECONDS))
         self._idle = IdleDetector(asyncio.get_running_loop())
         self._moving = asyncio.Lock()
         self._revision: Callable[[], int] = lambda: 0
         self._settled: Callable[[], int] = lambda: 0
-        self._streams: Callable[[], int] = lambda: 0
+        self._exchanged: Callable[[], int] = lambda: 0
         self._seen = 0
-        """Revision that clients with watches have had time to react to."""
+        """Requests and events of clients on sockets that they have had time to react to."""
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -52,7 +55,7 @@ class VirtualTime:
         """Move the clock only while the server is not busy, and observe its objects."""
         self._idle.busy, self._revision = api.busy, lambda: api.cache.revision
         self._settled = lambda: max(each.changed for each in api.registry.caches() if each.prefix not in HEARTBEATS)
-        self._streams = lambda: sum(api.pipeline.metrics.long_running.values())
+        self._exchanged = api.exchanged
 
     @contextlib.asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
@@ -104,8 +107,8 @@ class VirtualTime:
 
         async def move() -> None:
             while True:
-                await asyncio.sleep(REACTION_SECONDS)
-                await self.advance(REACTION_SECONDS * speed)
+                await asyncio.sleep(PASSING_SECONDS)
+                await self.advance(PASSING_SECONDS * speed)
 
         task = asyncio.create_task(move(), name="virtual time passes")
         try:
@@ -146,9 +149,8 @@ class VirtualTime:
             return True
 
     async def _wait_idle(self) -> None:
-        """Wait until all work is done, also that of clients with watches on sockets, which react a moment later."""
+        """Wait until all work is done, also that of clients on sockets, which react to events a moment later."""
         await self._idle.wait()
-        while self._revision() != self._seen:
-            self._seen = self._revision()
-            if self._streams():
-                await self._idle.wait(REACTION_SECONDS)
+        while self._exchanged() != self._seen:
+            self._seen = self._exchanged()
+            await self._idle.wait(self._reaction)
