@@ -1,8 +1,8 @@
 """Fair queueing of the steps of tasks that belong to several owners: a limited CPU time in each iteration of the event loop.
 
 Tasks that become runnable together (probes that are due at once, pods that name one changed object) would all have their step
-before the loop handles anything else. Once the steps of an iteration have taken their time, further ones wait: one of them
-continues in each later iteration, round robin over their owners. Work that takes less never waits.
+before the loop handles anything else. Once steps have taken their time, further ones wait: one of them continues in each later
+iteration, round robin over their owners.
 """
 
 from __future__ import annotations
@@ -18,29 +18,35 @@ class FairSteps:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Iteration] = weakref.WeakKeyDictionary()
+        self._last: tuple[asyncio.AbstractEventLoop | None, _Steps] = None, _Steps()
+        """Those of the loop that used this last; a look-up costs as much as all else here."""
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Steps] = weakref.WeakKeyDictionary()
 
     def wait(self, owner: str) -> asyncio.Future[None] | None:
         """Return what an owner's step waits for; None if it may run now."""
-        current = self._current()
-        if current.spent < self._seconds and not current.waiting:
+        steps = self._of_running_loop()
+        if steps.spent < self._seconds and not steps.waiting:
             return None
-        return current.queue(owner)
+        return steps.queue(owner)
 
     def count(self, seconds: float) -> None:
-        """Count the CPU time of a step that has run in this iteration."""
-        self._current().count(seconds)
+        """Count the CPU time of a step that has run."""
+        steps = self._of_running_loop()
+        steps.spent += seconds
+        if steps.spent >= self._seconds:
+            steps.renew_later()
 
-    def _current(self) -> _Iteration:
+    def _of_running_loop(self) -> _Steps:
         loop = asyncio.get_running_loop()
-        found = self._loops.get(loop)
-        if found is None:
-            found = self._loops[loop] = _Iteration()
-        return found
+        last, steps = self._last
+        if loop is not last:
+            steps = self._loops.setdefault(loop, _Steps())
+            self._last = loop, steps
+        return steps
 
 
-class _Iteration:
-    """The time that steps have taken in the current iteration of one event loop, and the steps that wait for a later one."""
+class _Steps:
+    """The time that steps on one event loop have taken since it was renewed, and the steps that wait."""
 
     __slots__ = ("_renews", "spent", "waiting")
 
@@ -50,22 +56,18 @@ class _Iteration:
 
     def queue(self, owner: str) -> asyncio.Future[None]:
         """Return a future that is done when a step of the owner's may run."""
-        self._renew_later()
+        self.renew_later()
         return self.waiting.add(owner)
 
-    def count(self, seconds: float) -> None:
-        """Count the CPU time of a step."""
-        self.spent += seconds
-        self._renew_later()
-
-    def _renew_later(self) -> None:
+    def renew_later(self) -> None:
+        """Allow further steps from the next iteration on."""
         if not self._renews:
             self._renews = True
             asyncio.get_running_loop().call_soon(self._renew)
 
     def _renew(self) -> None:
-        """Begin an iteration; the waiter that continues has its step in the one after it."""
+        """Allow further steps; that of a waiter is in the next iteration."""
         self.spent, self._renews = 0.0, False
         self.waiting.wake()
         if self.waiting:
-            self._renew_later()
+            self.renew_later()
