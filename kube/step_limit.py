@@ -200,7 +200,9 @@ def inherited(work: Coroutine[Any, Any, T], *, completes: bool = False) -> Corou
     current = _current.limit
     if current is None:
         return work
-    return _awaited(limited(work, Limit(current.shares, current.owner, completes=completes)))
+    limit = Limit(current.shares, current.owner, completes=completes)
+    limit.every_step = current.every_step
+    return _awaited(limited(work, limit))
 
 
 def complete() -> None:
