@@ -1,8 +1,8 @@
 """Fair queueing of the steps of tasks that belong to several owners: a limited CPU time in each iteration of the event loop.
 
-Tasks that become runnable together (probes that are due at once, pods that name one changed object) would all have their step
-before the loop handles anything else. Once steps have taken their time, further ones wait. Later iterations continue one of them,
-or several if steps have been short, round robin over their owners.
+Tasks that become runnable together (probes that are due at once, pods that name one changed object) would all have their
+step before the loop handles anything else. Once steps have taken their time, further ones wait. Later iterations continue
+one of them, or several if steps have been short, round robin over their owners.
 """
 
 from __future__ import annotations

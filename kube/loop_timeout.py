@@ -1,8 +1,8 @@
 """Timeout of work that depends on this process's event loop: time in which the loop did not run does not count.
 
 A response that arrives while the event loop is blocked is handled after the loop's timers: with an ordinary timeout the work
-would fail for a delay that is not the other side's. A timer measures short spans instead. One that ends late counts with its own
-length, and after it the work has another span, in which it handles what has arrived.
+would fail for a delay that is not the other side's. A timer measures short spans instead. One that ends late counts with its
+own length, and after it the work has another span, in which it handles what has arrived.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ that it is not hit.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import threading

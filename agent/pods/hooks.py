@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from agent import commands, http_get, http_request
 from agent.http_response import ResponseError
 from agent.interfaces import HookError

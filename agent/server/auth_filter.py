@@ -31,9 +31,7 @@ ITERATION_SECONDS = 0.005
 _MASTERS = "system:masters"
 _API_SERVER = "kube-apiserver-kubelet-client"
 """Name of the API server's client certificate, as kubeadm and Wherry issue it."""
-_shares = Shares(
-    "kubelet requests", STEP_SECONDS, SHARE, PAUSE, FairSteps(ITERATION_SECONDS), every_step=True
-)
+_shares = Shares("kubelet requests", STEP_SECONDS, SHARE, PAUSE, FairSteps(ITERATION_SECONDS), every_step=True)
 
 
 class AuthFilter:

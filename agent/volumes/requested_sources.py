@@ -1,7 +1,7 @@
 """Limit of the sources of projected volumes for which the agent sends requests: service account tokens and trust bundles.
 
-Each token of another audience or lifetime is a request for each of its lifetimes, and a pod may have thousands of sources. Files
-are limited only once they are there (payload.py), so what is requested is counted before.
+Each token of another audience or lifetime is a request for each of its lifetimes, and a pod may have thousands of sources. The
+limit of files (payload.py) counts what has been received.
 """
 
 from __future__ import annotations

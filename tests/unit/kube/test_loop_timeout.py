@@ -85,7 +85,7 @@ def test_work_without_end_is_stopped_while_the_loop_is_blocked_again_and_again(n
     async def blocked() -> float:
         async def block() -> None:
             while True:
-                time.sleep(SPAN + 0.03)
+                time.sleep(SPAN + 0.03)  # noqa: ASYNC251 - as work that does not yield
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(block())
