@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from wherry.testing.async_cluster import AsyncCluster, AsyncNode
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
 from wherry.testing.manifests import Object, Source
 from wherry.testing.nodes.scripts import Step
+
+if TYPE_CHECKING:
+    from wherry.testing.snapshots import AsyncSnapshot
 
 T = TypeVar("T")
 STOP_SECONDS = 30.0
@@ -70,6 +74,17 @@ class Node:
         self._cluster.run(self._node.pressure(kind, on=on))
 
 
+class Snapshot:
+    """A state of a cluster that `restore` returns to, as often as wanted."""
+
+    def __init__(self, cluster: Cluster, snapshot: AsyncSnapshot) -> None:
+        self._cluster, self._snapshot = cluster, snapshot
+
+    def restore(self) -> None:
+        """Make objects, nodes and scripts what they were. Nodes that had failed run again."""
+        self._cluster.run(self._snapshot.restore())
+
+
 class Cluster:
     """A cluster that exists while the block runs. `timeout` limits each wait, in seconds."""
 
@@ -108,17 +123,22 @@ class Cluster:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's event loop and return its result."""
-        if self._loop is None or threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread:
             work.close()
-            if self._loop is None:
-                raise ClusterError("the cluster does not run: use it in its with block")
             raise ClusterError("a container's script cannot use the cluster, which waits for it")
-        task = asyncio.run_coroutine_threadsafe(work, self._loop)
+        task = self.submit(work)
         try:
             return task.result()
         except BaseException:
             task.cancel()
             raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine on the cluster's event loop."""
+        if self._loop is None:
+            work.close()
+            raise ClusterError("the cluster does not run: use it in its with block")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the cluster's event loop and return its result."""
@@ -138,6 +158,15 @@ class Cluster:
         """Path of the administrator's kubeconfig."""
         return self.running.kubeconfig
 
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the simulated nodes."""
+        return self.running.nodes
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state, which its method `restore` returns to."""
+        return Snapshot(self, self.run(self.running.snapshot()))
+
     def node(self, name: str) -> Node:
         """Return a node by its name: node-1, node-2 and so on."""
         return Node(self, self.running.node(name))
@@ -151,6 +180,10 @@ class Cluster:
     def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
         """Apply objects (a path, YAML text, dicts) by server-side apply; return them as the server has them."""
         return self.run(self.running.apply(source, namespace=namespace))
+
+    def create(self, obj: Mapping[str, Any], *, namespace: str = "default") -> Object:
+        """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
+        return self.run(self.running.create(obj, namespace=namespace))
 
     def get(self, reference: str, *, namespace: str = "default") -> Object:
         """Return an object by its reference (`deployment/web`)."""

@@ -88,8 +88,7 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
             simulated = SimulatedNodes(client, client_of, clock, scripts)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
-                for _ in range(nodes):
-                    await simulated.add()
+                await asyncio.gather(*(simulated.add() for _ in range(nodes)))
                 yield Engine(api, keys, folder, scripts, simulated, client)
             finally:
                 for task in components:
@@ -115,4 +114,5 @@ def _config(folder: Path, port: int) -> ControlConfig:
         port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
+        store="memory",
     )
