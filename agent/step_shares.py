@@ -15,7 +15,7 @@ STEP_SECONDS = 3.0
 SHARE, PAUSE = 0.2, 60.0
 """Part of all time that the steps for one namespace's pods may take; seconds until the next one after one was stopped."""
 ITERATION_SECONDS = 0.005
-"""CPU time that steps of all pods may take in one iteration of the event loop, and one more step."""
+"""CPU time of the steps of all pods in one iteration of the event loop, before the next one."""
 shares = Shares("pods", STEP_SECONDS, SHARE, PAUSE, FairSteps(ITERATION_SECONDS), every_step=True)
 
 

@@ -24,10 +24,10 @@ STEP_SECONDS = 3.0
 SHARE, PAUSE = 0.5, 60.0
 """Part of all time that long steps for one namespace may take, of all controllers together, and seconds until the next one
 after a step was stopped."""
-ITERATION_SECONDS = 0.05
-"""CPU time that steps of all keys may take in one iteration of the event loop, and one more step. Only long ones are charged:
-short ones of a namespace with many objects may take all of the time that nobody else needs."""
-_shares = Shares("reconciling", STEP_SECONDS, SHARE, PAUSE, FairSteps(ITERATION_SECONDS))
+ITERATION_SECONDS, CONTINUED = 0.05, 4
+"""CPU time of the steps of all keys in one iteration of the event loop, before the next one; of those that wait, steps that
+continue in an iteration. Only long ones are charged: short ones of one namespace may have all time that nobody else needs."""
+_shares = Shares("reconciling", STEP_SECONDS, SHARE, PAUSE, FairSteps(ITERATION_SECONDS, CONTINUED))
 
 
 def _namespace(key: str) -> str:

@@ -1,8 +1,8 @@
 """Fair queueing of the steps of tasks that belong to several owners: a limited CPU time in each iteration of the event loop.
 
 Tasks that become runnable together (probes that are due at once, pods that name one changed object) would all have their
-step before the loop handles anything else. Once steps have taken their time, further ones wait. Later iterations continue
-one of them, or several if steps have been short, round robin over their owners.
+step before the loop handles anything else. Once steps have taken their time, further ones wait. Each later iteration
+continues one or a few of them, round robin over their owners.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import weakref
 
 from kube.waiters import Waiters
 
-MOST = 8
-"""Steps that continue in an iteration at most."""
-DECAY = 0.9
-"""Factor by which the longest step is shortened for each iteration that steps of it had to wait for."""
-
 
 class FairSteps:
-    """Steps that may take `seconds` of CPU time in an iteration of each event loop, and one more step."""
+    """Steps that may take `seconds` of CPU time in an iteration of each event loop, and one more step.
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._last: tuple[asyncio.AbstractEventLoop | None, _Steps] = None, _Steps(seconds)
+    Of those that wait `most` continue in an iteration.
+    """
+
+    def __init__(self, seconds: float, most: int = 1) -> None:
+        self._seconds, self._most = seconds, most
+        self._last: tuple[asyncio.AbstractEventLoop | None, _Steps] = None, _Steps(most)
         """Those of the loop that used this last; a look-up costs as much as all else here."""
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Steps] = weakref.WeakKeyDictionary()
 
@@ -38,8 +36,6 @@ class FairSteps:
         """Count the CPU time of a step that has run."""
         steps = self._of_running_loop()
         steps.spent += seconds
-        if seconds > steps.longest:
-            steps.longest = seconds
         if steps.spent >= self._seconds:
             steps.renew_later()
 
@@ -47,7 +43,7 @@ class FairSteps:
         loop = asyncio.get_running_loop()
         last, steps = self._last
         if loop is not last:
-            steps = self._loops.setdefault(loop, _Steps(self._seconds))
+            steps = self._loops.setdefault(loop, _Steps(self._most))
             self._last = loop, steps
         return steps
 
@@ -55,12 +51,10 @@ class FairSteps:
 class _Steps:
     """The time that steps on one event loop have taken since it was renewed, and the steps that wait."""
 
-    __slots__ = ("_renews", "_seconds", "longest", "spent", "waiting")
+    __slots__ = ("_most", "_renews", "spent", "waiting")
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self.spent, self._renews = seconds, 0.0, False
-        self.longest = 0.0
-        """Time of the longest step, of late."""
+    def __init__(self, most: int) -> None:
+        self._most, self.spent, self._renews = most, 0.0, False
         self.waiting = Waiters(newest=False)
 
     def queue(self, owner: str) -> asyncio.Future[None]:
@@ -77,9 +71,8 @@ class _Steps:
     def _renew(self) -> None:
         """Allow further steps; those of waiters are in the next iteration."""
         self.spent, self._renews = 0.0, False
-        most = MOST if self.longest * MOST <= self._seconds else max(1, int(self._seconds / self.longest))
-        self.longest *= DECAY
-        while most and self.waiting.wake():
-            most -= 1
+        for _ in range(self._most):
+            if not self.waiting.wake():
+                break
         if self.waiting:
             self.renew_later()

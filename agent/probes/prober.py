@@ -44,7 +44,7 @@ CPU_BURST, CPU_SHARE = 2.0, 0.1
 CPU_LONGEST = 60.0
 """Seconds that a probe is delayed for at most."""
 ITERATION_SECONDS = 0.005
-"""CPU time that steps of all probes may take in one iteration of the event loop, and one more step."""
+"""CPU time of the steps of all probes in one iteration of the event loop, before the next one."""
 _SHORTEST_DELAY = 0.05
 
 

@@ -27,7 +27,7 @@ STEP_SECONDS = 1.0
 SHARE, PAUSE = 0.2, 10.0
 """Part of all time that the steps of one user's requests may take; seconds until the next request after one was stopped."""
 ITERATION_SECONDS = 0.005
-"""CPU time that steps of all requests may take in one iteration of the event loop, and one more step."""
+"""CPU time of the steps of all requests in one iteration of the event loop, before the next one."""
 _MASTERS = "system:masters"
 _API_SERVER = "kube-apiserver-kubelet-client"
 """Name of the API server's client certificate, as kubeadm and Wherry issue it."""
