@@ -107,9 +107,11 @@ class ControlConfig:
     serving: ServingLimits = field(default_factory=ServingLimits)
     """Limits of connections, of requests' heads and of clients that are slow."""
     max_body_bytes: int = 3 * 1024 * 1024
+    """Limit of a request's body (413 above)."""
     max_object_bytes: int = 1536 * 1024
+    """Limit of an object in the store, as etcd's."""
     store: str = "sqlite"
-    """The engine that objects are kept in: sqlite, a file of this server's, or etcd, which servers share."""
+    """The engine that objects are kept in: sqlite, a file of this server's, etcd, which servers share, or memory."""
     etcd_servers: tuple[str, ...] = ()
     """The members' URLs, as https://10.0.0.1:2379."""
     etcd_ca_file: Path | None = None
@@ -157,6 +159,8 @@ class ControlConfig:
     """True if claims can be folders on nodes; the class local-path is made where there is no storage class at all."""
     resource_metrics: bool = True
     """Serve metrics.k8s.io; off where another server does."""
+    gateway: bool = False
+    """Serve the Gateway API and Ingresses: install its definitions, and generate objects for the gateways of the nodes."""
     addons_dir: Path | None = None
     """The folder of manifests that the controllers apply; None: there is none."""
     disabled_addons: tuple[str, ...] = ()

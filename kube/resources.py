@@ -278,4 +278,9 @@ def register_view(struct: type[Any], whole: type[Any]) -> None:
     _OF[struct] = of(whole)
 
 
+def register_custom(struct: type[Any], resource: Resource) -> None:
+    """Let a Struct be the type of a custom resource for clients; the server takes its schema from the definition."""
+    _OF[struct] = resource
+
+
 _OF: dict[type[Any], Resource] = {}

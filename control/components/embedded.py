@@ -90,7 +90,7 @@ def _elected(
 ) -> Callable[[], Awaitable[None]]:
     """Return work that is done only while this server holds the lease; all of it where the store is its own."""
     candidate = make_client(user, user_agent(lease, "leader-election"))
-    if config.store == "sqlite":
+    if config.store != "etcd":
         return lambda: hold(candidate, lease, identity, lambda: work(make_client), clock)
     elector = LeaderElector(candidate, lease, identity, clock=clock)
 
@@ -121,6 +121,7 @@ async def _run_controllers(
         load_balancer_ports=config.load_balancer_ports,
         api_port=config.port,
         local_path=config.local_path_volumes,
+        gateway=config.gateway,
         addons=None
         if config.addons_dir is None
         else AddonSettings(

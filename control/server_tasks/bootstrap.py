@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from control import start_steps
+from control import recorded_servers, start_steps
 from control.auth import bootstrap_policy
 from control.auth.joining_policy import joining_policy
 from control.config import ControlConfig
@@ -25,6 +25,7 @@ from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
 from kube.errors import StatusError
+from kube.gateway.names import NAMESPACE as GATEWAY_NAMESPACE
 from kube.json_object import Object
 from kube.resources import by_kind
 
@@ -58,11 +59,16 @@ class Bootstrap:
 
     async def run(self) -> None:
         """Write what is missing; all at once, so that it costs a few commits and not one for each object."""
+        namespaces = (*NAMESPACES, *([GATEWAY_NAMESPACE] if self.config.gateway else []))
         await _together(
-            self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}) for name in NAMESPACES
+            self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}) for name in namespaces
         )
         self._done(start_steps.NAMESPACES)
-        roles = (*bootstrap_policy.default_policy(), *joining_policy())
+        roles = [
+            each
+            for each in (*bootstrap_policy.default_policy(), *joining_policy())
+            if each["metadata"].get("namespace", namespaces[0]) in namespaces
+        ]
         await _together(
             (
                 self._step(start_steps.ROLES, *(self._role(wanted) for wanted in roles)),
@@ -153,7 +159,7 @@ class Bootstrap:
             }
         )
         # Servers that share a store keep the endpoints together (server_addresses.py).
-        if self.config.advertise_address and self.config.store == "sqlite":
+        if self.config.advertise_address and self.config.store != "etcd":
             await self.endpoints([self.config.advertise_address])
 
     async def endpoints(self, addresses: Sequence[str]) -> None:
@@ -188,6 +194,17 @@ class Bootstrap:
             "endpoints",
             "ports",
         )
+        try:
+            await self._record(addresses)
+        except StatusError as error:
+            # A webhook may be away that must admit it; the server starts all the same, and its pods may run on it.
+            log.warning("the addresses of the API servers cannot be recorded: %s", error)
+
+    async def _record(self, addresses: Sequence[str]) -> None:
+        present = self._present(recorded_servers.CONFIG_MAP)
+        names = recorded_servers.of_certificate(self.config.cert_file, self.config.cluster_domain)
+        if (wanted := recorded_servers.extended(present, (*addresses, *names))) is not None:
+            await (self._create(wanted) if present is None else self._replace(wanted))
 
     # -- writing --------------------------------------------------------------------------------------------------
     def _present(self, obj: Object) -> Object | None:
@@ -202,7 +219,7 @@ class Bootstrap:
             try:
                 return await self._create(obj)
             except StatusError:
-                if self.config.store == "sqlite" or not self._attempts:
+                if self.config.store != "etcd" or not self._attempts:
                     raise
                 # Another server that starts at the same time is in the middle of it: an address may have been
                 # claimed for a Service that is not stored yet.

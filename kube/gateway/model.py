@@ -1,7 +1,7 @@
 """The traffic that a gateway serves: listeners with the rules of the routes that are attached to them.
 
 The controller in the control plane computes it for statuses, and each node's gateway for its traffic, by the same functions.
-Routes of all kinds (HTTPRoute, GRPCRoute, Ingress) are converted to these rules.
+Routes of all kinds (HTTPRoute, Ingress) are converted to these rules.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route as one listener serves it: `hostnames` are those that it shares with the listener (empty: any)."""
+    """A route as one listener serves it: `hostnames` are those that it shares with the listener (empty: any).
+
+    `single_label` is true for Ingresses, in whose hostnames a wildcard stands for one label.
+    """
 
     kind: str
     namespace: str
@@ -109,6 +112,7 @@ class Route:
     created: str
     hostnames: tuple[str, ...]
     rules: tuple[Rule, ...]
+    single_label: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wherry.testing.async_cluster import AsyncCluster
+    from wherry.testing.case import KubernetesTestCase
     from wherry.testing.cluster import Cluster
     from wherry.testing.errors import ClusterError, WaitError
     from wherry.testing.nodes.scripts import Exit, Pull, PullError, Run, Start
 
-__all__ = ["AsyncCluster", "Cluster", "ClusterError", "Exit", "Pull", "PullError", "Run", "Start", "WaitError"]
+__all__ = [
+    "AsyncCluster",
+    "Cluster",
+    "ClusterError",
+    "Exit",
+    "KubernetesTestCase",
+    "Pull",
+    "PullError",
+    "Run",
+    "Start",
+    "WaitError",
+]
 
 _MODULES = {
     "AsyncCluster": "wherry.testing.async_cluster",
     "Cluster": "wherry.testing.cluster",
+    "KubernetesTestCase": "wherry.testing.case",
     "ClusterError": "wherry.testing.errors",
     "WaitError": "wherry.testing.errors",
     **dict.fromkeys(("Exit", "Pull", "PullError", "Run", "Start"), "wherry.testing.nodes.scripts"),

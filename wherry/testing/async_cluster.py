@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -20,6 +20,9 @@ from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object, Source, objects
 from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
+
+if TYPE_CHECKING:
+    from wherry.testing.snapshots import AsyncSnapshot
 
 MANAGER = "wherry-testing"
 LOOK_SECONDS = 0.01
@@ -103,9 +106,11 @@ class AsyncCluster:
     async def __aenter__(self) -> Self:
         from wherry.testing.engine import engine
 
-        self.engine = await self._stack.enter_async_context(engine(self._number, port=self._port))
-        self._resources = Resources(self.engine.client)
-        await self.wait("serviceaccount/default", "exists")
+        async with contextlib.AsyncExitStack() as stack:
+            self.engine = await stack.enter_async_context(engine(self._number, port=self._port))
+            self._resources = Resources(self.engine.client)
+            await self.wait("serviceaccount/default", "exists")
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *failure: Any) -> None:
@@ -125,6 +130,17 @@ class AsyncCluster:
     def client(self) -> Client:
         """Wherry's typed client (kube.client), in this process."""
         return self.engine.client
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the simulated nodes."""
+        return self.engine.nodes.names()
+
+    async def snapshot(self) -> AsyncSnapshot:
+        """Return the present state, which its method `restore` returns to."""
+        from wherry.testing.snapshots import AsyncSnapshot
+
+        return await AsyncSnapshot.take(self.engine)
 
     def node(self, name: str) -> AsyncNode:
         """Return a node by its name: node-1, node-2 and so on."""
@@ -159,6 +175,12 @@ class AsyncCluster:
             raise ClusterError(f"{obj['kind']} {name}: {error.message}") from error
         return _decoded(answer)
 
+    async def create(self, obj: Mapping[str, Any], *, namespace: str = "default") -> Object:
+        """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
+        resource = await self._served(str(obj.get("apiVersion")), str(obj.get("kind")))
+        where = ((obj.get("metadata") or {}).get("namespace") or namespace) if resource.namespaced else ""
+        return _decoded(await self._call("POST", resource.path(where), body=msgspec.json.encode(obj)))
+
     async def _served(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a kind whose definition may have been applied just now."""
         deadline = time.monotonic() + SERVED_SECONDS
@@ -168,6 +190,8 @@ class AsyncCluster:
                 await self.client.call("GET", resource.path(), query={"limit": "1"})
                 return resource
             except StatusError as error:
+                if error.code == 405:
+                    return resource  # it cannot be listed
                 if not error.not_found or time.monotonic() > deadline:
                     raise ClusterError(f"{kind} in {api_version} is not served: {error.message}") from error
             await asyncio.sleep(LOOK_SECONDS)

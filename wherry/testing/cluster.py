@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from wherry.testing.async_cluster import AsyncCluster, AsyncNode
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
 from wherry.testing.manifests import Object, Source
 from wherry.testing.nodes.scripts import Step
+
+if TYPE_CHECKING:
+    from wherry.testing.snapshots import AsyncSnapshot
 
 T = TypeVar("T")
 STOP_SECONDS = 30.0
@@ -70,6 +75,17 @@ class Node:
         self._cluster.run(self._node.pressure(kind, on=on))
 
 
+class Snapshot:
+    """A state of a cluster that `restore` returns to, as often as wanted."""
+
+    def __init__(self, cluster: Cluster, snapshot: AsyncSnapshot) -> None:
+        self._cluster, self._snapshot = cluster, snapshot
+
+    def restore(self) -> None:
+        """Make objects, nodes and scripts what they were. Nodes that had failed run again."""
+        self._cluster.run(self._snapshot.restore())
+
+
 class Cluster:
     """A cluster that exists while the block runs. `timeout` limits each wait, in seconds."""
 
@@ -78,6 +94,7 @@ class Cluster:
         self.pods = Pods(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._starting: asyncio.Task[Any] | None = None
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -86,11 +103,15 @@ class Cluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="wherry.testing", daemon=True)
         self._thread.start()
         try:
-            self.run(self.running.__aenter__())
+            self.run(self._start())
         except BaseException:
             self._stop()
             raise
         return self
+
+    async def _start(self) -> None:
+        self._starting = asyncio.current_task()
+        await self.running.__aenter__()
 
     def __exit__(self, *failure: Any) -> None:
         try:
@@ -100,6 +121,8 @@ class Cluster:
 
     def _stop(self) -> None:
         assert self._loop is not None and self._thread is not None
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(self._starting), self._loop).result(STOP_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():
@@ -108,17 +131,22 @@ class Cluster:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's event loop and return its result."""
-        if self._loop is None or threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread:
             work.close()
-            if self._loop is None:
-                raise ClusterError("the cluster does not run: use it in its with block")
             raise ClusterError("a container's script cannot use the cluster, which waits for it")
-        task = asyncio.run_coroutine_threadsafe(work, self._loop)
+        task = self.submit(work)
         try:
             return task.result()
         except BaseException:
             task.cancel()
             raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine on the cluster's event loop."""
+        if self._loop is None:
+            work.close()
+            raise ClusterError("the cluster does not run: use it in its with block")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the cluster's event loop and return its result."""
@@ -138,6 +166,15 @@ class Cluster:
         """Path of the administrator's kubeconfig."""
         return self.running.kubeconfig
 
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the simulated nodes."""
+        return self.running.nodes
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state, which its method `restore` returns to."""
+        return Snapshot(self, self.run(self.running.snapshot()))
+
     def node(self, name: str) -> Node:
         """Return a node by its name: node-1, node-2 and so on."""
         return Node(self, self.running.node(name))
@@ -151,6 +188,10 @@ class Cluster:
     def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
         """Apply objects (a path, YAML text, dicts) by server-side apply; return them as the server has them."""
         return self.run(self.running.apply(source, namespace=namespace))
+
+    def create(self, obj: Mapping[str, Any], *, namespace: str = "default") -> Object:
+        """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
+        return self.run(self.running.create(obj, namespace=namespace))
 
     def get(self, reference: str, *, namespace: str = "default") -> Object:
         """Return an object by its reference (`deployment/web`)."""
@@ -175,6 +216,19 @@ class Cluster:
         if callable(condition):
             condition = _in_a_thread(condition)  # it may use the cluster
         return self.run(self.running.wait(reference, condition, namespace=namespace, timeout=timeout))
+
+
+async def _end_tasks(starting: asyncio.Task[Any] | None) -> None:
+    """Wait until a start that was interrupted has undone itself; end all other tasks, and the event loop's threads."""
+    if starting is not None:
+        await asyncio.wait((starting,))
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
 
 
 def _in_a_thread(check: Callable[[Object], Any]) -> Callable[[Object], Any]:

@@ -76,7 +76,8 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
     """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
     with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
         folder = Path(name)
-        keys = await asyncio.to_thread(pki_layout.ensure, folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
+        # Not in a thread, which would write on into the folder when the start is interrupted.
+        keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         async with ApiServer.open(_config(folder, port), clock) as api:
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
             scripts = Scripts()
@@ -88,8 +89,7 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
             simulated = SimulatedNodes(client, client_of, clock, scripts)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
-                for _ in range(nodes):
-                    await simulated.add()
+                await asyncio.gather(*(simulated.add() for _ in range(nodes)))
                 yield Engine(api, keys, folder, scripts, simulated, client)
             finally:
                 for task in components:
@@ -115,4 +115,5 @@ def _config(folder: Path, port: int) -> ControlConfig:
         port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
+        store="memory",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import itertools
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,8 @@ class SimulatedNode:
     _free: Iterator[str] | None = None
     port: int = 0
     """Port of its kubelet endpoint; 0: none."""
+    schedulable: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it had a range and no taints."""
 
     @property
     def address(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -83,6 +83,7 @@ class SimulatedNodes:
         self._nodes[name] = node
         await self._report(node)
         await self._renew(node)
+        await node.schedulable.wait()
         return node
 
     def get(self, name: str) -> SimulatedNode:
@@ -116,6 +117,15 @@ class SimulatedNodes:
         for pod in self.informer.list():
             if pod.spec.node_name == name:
                 self._controller.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+
+    async def restore(self, names: Collection[str]) -> None:
+        """Forget all other nodes, and let these run without pressure: their objects are restored by the caller."""
+        for name in [name for name in self._nodes if name not in names]:
+            del self._nodes[name], self._clients[name], self._recorders[name]
+        for name, node in self._nodes.items():
+            if node.state != "running" or node.pressures:
+                node.pressures.clear()
+                await self.recover(name)
 
     async def set_pressure(self, name: str, pressure: str, *, on: bool = True) -> None:
         """Report memory, disk or pid pressure, or its end."""
@@ -153,7 +163,11 @@ class SimulatedNodes:
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         node = self._nodes.get(change.new.metadata.name or "")
-        if node is None or node.range or not change.new.spec.pod_cidr:
+        if node is None or not change.new.spec.pod_cidr:
+            return
+        if not change.new.spec.taints:
+            node.schedulable.set()
+        if node.range:
             return
         node.range = change.new.spec.pod_cidr
         for pod in self.informer.list():

@@ -111,6 +111,10 @@ class Scripts:
                 return script
         return None
 
-    def clear(self) -> None:
-        """Remove all scripts."""
-        self._scripts.clear()
+    def saved(self) -> list[Script]:
+        """Return all scripts, for `restore`."""
+        return list(self._scripts)
+
+    def restore(self, saved: list[Script]) -> None:
+        """Make the scripts those that `saved` returned."""
+        self._scripts = list(saved)

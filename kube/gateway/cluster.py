@@ -1,0 +1,252 @@
+"""The cluster's Gateways and Ingresses as informers know them: computes each, and reports which are affected by a change.
+
+Rules of routes are converted once and kept until the route, or what it refers to, changes. Computations yield to the event
+loop: users decide how many routes there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kube.api import core_v1, networking_v1
+from kube.gateway import computation, indexes, ingress_gateway, ingresses, rules
+from kube.gateway.computation import Result
+from kube.gateway.indexes import (
+    BACKEND,
+    BACKEND_NAMESPACE,
+    CERTIFICATE,
+    CERTIFICATE_NAMESPACE,
+    CLASS,
+    NAMESPACE,
+    PARENT,
+)
+from kube.gateway.ingress_gateway import IngressResult
+from kube.gateway.names import CONTROLLER, INGRESS
+from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.view import Certificate
+from kube.indexer import by_namespace
+from kube.informer import Change, Informer
+from kube.object_names import key_of, namespace_of
+
+STEPS_PER_ITERATION = 256
+"""Steps of some microseconds between two iterations of the event loop."""
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Informers:
+    """Informers of everything that a gateway is computed from, but for certificates."""
+
+    classes: Informer[GatewayClass]
+    gateways: Informer[Gateway]
+    routes: Informer[HTTPRoute]
+    grants: Informer[ReferenceGrant]
+    namespaces: Informer[core_v1.Namespace]
+    services: Informer[core_v1.Service]
+    ingress_classes: Informer[networking_v1.IngressClass]
+    ingresses: Informer[networking_v1.Ingress]
+
+
+class Cluster:
+    """Computes gateways. `certificate` returns the state of a Secret by namespace and name (View.certificate).
+
+    `affected` is called with the key of each Gateway, or INGRESS, that has to be computed again.
+    """
+
+    def __init__(
+        self, informers: Informers, certificate: Callable[[str, str], Certificate], affected: Callable[[str], None]
+    ) -> None:
+        self._informers, self._affected = informers, affected
+        self.certificate = certificate
+        self._rules: dict[str, rules.RouteRules] = {}
+        self._ingress_rules: dict[str, ingresses.IngressRules] = {}
+        self._add_indexes()
+        self._subscribe()
+
+    def _add_indexes(self) -> None:
+        each = self._informers
+        each.routes.add_index(PARENT, indexes.parents)
+        each.routes.add_index(BACKEND, indexes.backends)
+        each.routes.add_index(BACKEND_NAMESPACE, indexes.backend_namespaces)
+        each.routes.add_index(NAMESPACE, by_namespace)
+        each.gateways.add_index(CLASS, indexes.class_of)
+        each.gateways.add_index(CERTIFICATE, indexes.certificates)
+        each.gateways.add_index(CERTIFICATE_NAMESPACE, indexes.certificate_namespaces)
+        each.ingresses.add_index(BACKEND, indexes.ingress_backends)
+        each.ingresses.add_index(CERTIFICATE, indexes.ingress_certificates)
+        each.grants.add_index(NAMESPACE, by_namespace)
+
+    def _subscribe(self) -> None:
+        each = self._informers
+        each.classes.subscribe(self._class_changed)
+        each.gateways.subscribe(self._gateway_changed)
+        each.routes.subscribe(self._route_changed)
+        each.grants.subscribe(self._grant_changed)
+        each.namespaces.subscribe(self._namespace_changed)
+        each.services.subscribe(self._service_changed)
+        each.ingress_classes.subscribe(lambda change: self._affected(INGRESS))
+        each.ingresses.subscribe(self._ingress_changed)
+
+    # -- lookups (View) -------------------------------------------------------------------------------------------
+    def labels(self, namespace: str) -> Mapping[str, str] | None:
+        found = self._informers.namespaces.get(namespace)
+        return found.metadata.labels if found is not None else None
+
+    def service(self, namespace: str, name: str) -> core_v1.Service | None:
+        return self._informers.services.get(f"{namespace}/{name}")
+
+    def grants(self, namespace: str) -> Iterable[ReferenceGrant]:
+        return self._informers.grants.by_index(NAMESPACE, namespace)
+
+    # -- results --------------------------------------------------------------------------------------------------
+    def gateway(self, key: str) -> Gateway | None:
+        """Return a Gateway of Wherry's class that is not being deleted."""
+        gateway = self._informers.gateways.get(key)
+        if gateway is None or gateway.metadata.deletion_timestamp is not None:
+            return None
+        return gateway if self.serves(gateway.spec.gateway_class_name) else None
+
+    def serves(self, name: str) -> bool:
+        """Return whether a GatewayClass is Wherry's and valid."""
+        found = self._informers.classes.get(name)
+        return found is not None and found.spec.controller_name == CONTROLLER and found.spec.parameters_ref is None
+
+    async def compute(self, gateway: Gateway) -> Result:
+        """Compute a Gateway with its routes."""
+        routes = []
+        for key in [key_of(each) for each in self._informers.routes.by_index(PARENT, key_of(gateway))]:
+            if key not in self._rules:
+                await asyncio.sleep(0)
+            route = self._informers.routes.get(key)
+            if route is not None:
+                routes.append((route, self.rules_of(key, route)))
+        return await _completed(computation.compute_in_steps(gateway, routes, self))
+
+    def served_ingresses(self) -> list[networking_v1.Ingress]:
+        """Return the Ingresses of Wherry's classes."""
+        classes = {each.metadata.name or "": each for each in self._informers.ingress_classes.list()}
+        return [
+            each
+            for each in self._informers.ingresses.list()
+            if each.metadata.deletion_timestamp is None and ingresses.is_ours(each, classes)
+        ]
+
+    async def compute_ingresses(self) -> IngressResult:
+        """Compute the gateway for Ingresses."""
+        found = []
+        for key in [key_of(each) for each in self.served_ingresses()]:
+            if key not in self._ingress_rules:
+                await asyncio.sleep(0)
+            ingress = self._informers.ingresses.get(key)
+            if ingress is not None:
+                found.append((ingress, self._ingress_rules_of(key, ingress)))
+        return await _completed(ingress_gateway.compute_in_steps(found, self))
+
+    def rules_of(self, key: str, route: HTTPRoute) -> rules.RouteRules:
+        """Return the converted rules of a route, the newest one of its key."""
+        found = self._rules.get(key)
+        if found is None:
+            found = self._rules[key] = rules.convert(route, self)
+        return found
+
+    def _ingress_rules_of(self, key: str, ingress: networking_v1.Ingress) -> ingresses.IngressRules:
+        found = self._ingress_rules.get(key)
+        if found is None:
+            found = self._ingress_rules[key] = ingresses.convert(ingress, self)
+        return found
+
+    # -- changes --------------------------------------------------------------------------------------------------
+    def certificate_changed(self, namespace: str, name: str) -> None:
+        """Report the gateways that use a certificate of which the state has changed."""
+        key = f"{namespace}/{name}"
+        for gateway in self._informers.gateways.by_index(CERTIFICATE, key):
+            self._affected(key_of(gateway))
+        if self._informers.ingresses.has_index(CERTIFICATE, key):
+            self._affected(INGRESS)
+
+    def _class_changed(self, change: Change[GatewayClass]) -> None:
+        for gateway in self._informers.gateways.by_index(CLASS, change.key):
+            self._affected(key_of(gateway))
+
+    def _gateway_changed(self, change: Change[Gateway]) -> None:
+        if not _only_status(change):
+            self._affected(change.key)
+
+    def _route_changed(self, change: Change[HTTPRoute]) -> None:
+        if _only_status(change):
+            return
+        self._rules.pop(change.key, None)
+        for key in _both(change, indexes.parents):
+            self._affected(key)
+
+    def _forget(self, routes: Iterable[HTTPRoute]) -> None:
+        """Convert routes again, because what they refer to has changed."""
+        for route in routes:
+            self._rules.pop(key_of(route), None)
+            for key in indexes.parents(route):
+                self._affected(key)
+
+    def _grant_changed(self, change: Change[ReferenceGrant]) -> None:
+        if _only_status(change):
+            return
+        namespace = namespace_of(change.new)
+        self._forget(self._informers.routes.by_index(BACKEND_NAMESPACE, namespace))
+        for gateway in self._informers.gateways.by_index(CERTIFICATE_NAMESPACE, namespace):
+            self._affected(key_of(gateway))
+
+    def _namespace_changed(self, change: Change[core_v1.Namespace]) -> None:
+        old = change.old
+        if change.type == "MODIFIED" and old is not None and old.metadata.labels == change.new.metadata.labels:
+            return
+        found = self._informers.routes.by_index(NAMESPACE, change.key)
+        for key in {key for route in found for key in indexes.parents(route)}:
+            self._affected(key)
+
+    def _service_changed(self, change: Change[core_v1.Service]) -> None:
+        if change.type == "MODIFIED" and change.old is not None and _used(change.old) == _used(change.new):
+            return
+        self._forget(self._informers.routes.by_index(BACKEND, change.key))
+        for ingress in self._informers.ingresses.by_index(BACKEND, change.key):
+            self._ingress_rules.pop(key_of(ingress), None)
+            self._affected(INGRESS)
+
+    def _ingress_changed(self, change: Change[networking_v1.Ingress]) -> None:
+        if not _only_status(change):
+            self._ingress_rules.pop(change.key, None)
+            self._affected(INGRESS)
+
+
+def _both(change: Change[Any], function: Callable[[Any], Iterable[str]]) -> set[str]:
+    return {key for each in (change.old, change.new) if each is not None for key in function(each)}
+
+
+def _only_status(change: Change[Any]) -> bool:
+    """Return whether nothing of an object has changed that a gateway is computed from."""
+    old, new = change.old, change.new
+    if change.type != "MODIFIED" or old is None:
+        return False
+    before, after = old.metadata, new.metadata
+    same = before.uid == after.uid and before.deletion_timestamp == after.deletion_timestamp
+    return same and before.annotations == after.annotations and bool(old.spec == new.spec)
+
+
+def _used(service: core_v1.Service) -> tuple[object, ...]:
+    """Return what a backend depends on."""
+    return service.spec.type, [(each.name, each.port, each.protocol, each.app_protocol) for each in service.spec.ports]
+
+
+async def _completed(steps: Generator[int, None, R]) -> R:
+    """Run a computation to its end, a few hundred steps in each iteration of the event loop."""
+    done = 0
+    while True:
+        try:
+            done += next(steps)
+        except StopIteration as end:
+            found: R = end.value
+            return found
+        if done >= STEPS_PER_ITERATION:
+            done = 0
+            await asyncio.sleep(0)

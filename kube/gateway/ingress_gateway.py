@@ -1,0 +1,136 @@
+"""Computation of the built-in gateway that serves all Ingresses, and of what of them it does not serve."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kube.api import networking_v1
+from kube.gateway.hostnames import WILDCARD
+from kube.gateway.ingresses import IngressRules, age
+from kube.gateway.model import Listener, Route
+from kube.gateway.names import HTTP, HTTPS, copy_of
+from kube.gateway.view import View
+from kube.object_names import key_of, namespace_of
+
+MOST_MATCHES, MOST_CERTIFICATES = 4096, 128
+"""Paths, and hostnames with a certificate, that the Ingresses of one namespace may have."""
+
+Ingresses = Sequence[tuple[networking_v1.Ingress, IngressRules]]
+
+
+@dataclass(frozen=True, slots=True)
+class IngressResult:
+    """The computed gateway for Ingresses."""
+
+    served: tuple[Listener, ...]
+    certificates: tuple[tuple[str, str], ...]
+    """(namespace, name) of the Secrets that are served."""
+    problems: Mapping[str, tuple[str, ...]]
+    """By keys of Ingresses: what is not served, or not as written."""
+
+
+def compute(ingresses: Ingresses, view: View) -> IngressResult:
+    """Compute the gateway for the Ingresses of Wherry's class."""
+    steps = compute_in_steps(ingresses, view)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: IngressResult = end.value
+            return result
+
+
+def compute_in_steps(ingresses: Ingresses, view: View) -> Generator[int, None, IngressResult]:
+    """Compute the gateway; yield after each Ingress the number of its parts, the generator's value is the result."""
+    ordered = sorted(ingresses, key=lambda each: age(each[0]))
+    owners: dict[str, str] = {}
+    for ingress, rules in ordered:
+        for host in _hosts(rules):
+            owners.setdefault(host, namespace_of(ingress))
+        yield 1 + len(rules.routes)
+    served = _Served(view, owners)
+    for ingress, rules in ordered:
+        served.add(ingress, rules)
+        yield 1 + rules.matches // 4
+    return served.result()
+
+
+def _hosts(rules: IngressRules) -> Iterable[str]:
+    for route in rules.routes:
+        yield from route.hostnames
+    for host, _ in rules.certificates:
+        if host:
+            yield host
+
+
+class _Served:
+    """Routes and certificates, in the order of the age of their Ingresses."""
+
+    def __init__(self, view: View, owners: Mapping[str, str]) -> None:
+        self._view, self._owners = view, owners
+        self._matches, self._count = Counter[str](), Counter[str]()
+        self._routes: list[Route] = []
+        self._by_host: dict[str, list[Route]] = {}
+        self._certificates: dict[str, tuple[str, str]] = {}
+        self._problems: dict[str, tuple[str, ...]] = {}
+
+    def add(self, ingress: networking_v1.Ingress, rules: IngressRules) -> None:
+        """Add one Ingress, within the limits of its namespace."""
+        namespace, problems = namespace_of(ingress), list(rules.problems)
+        for route in rules.routes:
+            host = "".join(route.hostnames)
+            if host and self._owners[host] != namespace:
+                problems.append(f"host {host} belongs to an older Ingress in another namespace")
+            elif self._matches[namespace] + len(route.rules) > MOST_MATCHES:
+                problems.append(f"the Ingresses of a namespace have more than {MOST_MATCHES} paths")
+            else:
+                self._matches[namespace] += len(route.rules)
+                self._routes.append(route)
+                self._by_host.setdefault(host, []).append(route)
+        for host, secret in rules.certificates:
+            if problem := self._add_certificate(host, namespace, secret):
+                problems.append(problem)
+        if problems:
+            self._problems[key_of(ingress)] = tuple(dict.fromkeys(problems))
+
+    def _add_certificate(self, host: str, namespace: str, secret: str) -> str:
+        """Use a Secret for a hostname; return the problem, "" if none."""
+        if (host and self._owners[host] != namespace) or host in self._certificates:
+            return ""
+        if state := self._view.certificate(namespace, secret):
+            found = "is missing" if state == "missing" else "has no valid certificate with its key"
+            return f"Secret {secret} of type kubernetes.io/tls {found}"
+        if self._count[namespace] >= MOST_CERTIFICATES:
+            return f"the Ingresses of a namespace have certificates for more than {MOST_CERTIFICATES} hosts"
+        self._count[namespace] += 1
+        self._certificates[host] = namespace, secret
+        return ""
+
+    def result(self) -> IngressResult:
+        """Return what is served. A certificate without a rule for its hostname is not."""
+        children: dict[str, list[Route]] = {}
+        for host, routes in self._by_host.items():
+            if host and not host.startswith(WILDCARD):
+                children.setdefault(_parent(host), []).extend(routes)
+        listeners = [Listener("http", HTTP, False, "", (), tuple(self._routes))]
+        used: dict[tuple[str, str], None] = {}
+        for number, (host, secret) in enumerate(self._certificates.items()):
+            if found := self._routes_of(host, children):
+                listeners.append(Listener(f"https-{number}", HTTPS, True, host, (copy_of(*secret),), tuple(found)))
+                used[secret] = None
+        return IngressResult(tuple(listeners), tuple(used), self._problems)
+
+    def _routes_of(self, host: str, children: Mapping[str, list[Route]]) -> list[Route]:
+        """Return the routes with a hostname that a certificate's hostname includes, or that includes it."""
+        if not host:
+            return self._routes
+        if host.startswith(WILDCARD):
+            return [*self._by_host.get(host, ()), *children.get(host, ())]
+        return [*self._by_host.get(host, ()), *self._by_host.get(_parent(host), ())]
+
+
+def _parent(host: str) -> str:
+    """Return the wildcard hostname, of one label, that includes a hostname."""
+    return WILDCARD + host.partition(".")[2]
