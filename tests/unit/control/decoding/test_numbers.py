@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from control.custom.conversion_response import BadConversion, Expected, read
-from control.decoding.decode import load_json
+from control.decoding.decode import Decoder, load_json
 from control.decoding.numbers import NumberError, converted, normalized
 from control.schemas.schema import Schema, fill
+from kube.api import apps_v1
+from kube.errors import StatusError
 
 HUGE = 10**400
 PROBLEM = f"json: cannot unmarshal number {HUGE} into Go value of type float64"
@@ -55,6 +57,15 @@ def test_results_that_are_no_numbers_are_refused(value: Any, why: str) -> None:
 def test_the_first_double_that_is_too_large_is_named() -> None:
     with pytest.raises(ValueError, match=r"json: cannot unmarshal number -1\.5E999 into Go value of type float64"):
         load_json(b'{"a": "1e999", "b": [1e300, -1.5E999, 1e400]}')
+
+
+def test_what_a_built_in_kind_stores_without_a_type_is_checked_too() -> None:
+    """Upstream stores these bytes as they are, and clients that read all kinds alike cannot read the list then."""
+    decoder = Decoder(apps_v1.ControllerRevision, "apps/v1", "ControllerRevision")
+    body = f'{{"metadata": {{"name": "a"}}, "data": {{"x": {HUGE}}}}}'.encode()
+    with pytest.raises(StatusError) as refused:
+        decoder.decode(body, "application/json", "Ignore", [])
+    assert refused.value.code == 400 and PROBLEM in str(refused.value)
 
 
 def test_defaults_are_doubles_where_they_are_too_long_for_64_bits() -> None:
