@@ -30,8 +30,8 @@ _MEMORY = 32
 KEPT_MEMORY = 64 << 20
 INSTRUCTION_COST = 2
 """Units of cost (control/event_loop/inline.py) to compile an instruction."""
-_INSTRUCTIONS_A_UNIT = 8
-"""Instructions that an expression compiles for a unit of its cost."""
+_INSTRUCTIONS_A_UNIT, _FREE_INSTRUCTIONS = 8, 128
+"""Instructions that an expression compiles for a unit of its cost, and for none: ordinary patterns cost the same each time."""
 _PAUSE, _LONGEST_PAUSE = 4, 1.0
 """A thread that has compiled a pattern pauses so many times as long, up to 1 s: others need the interpreter's lock."""
 _SHORTEST = 0.002
@@ -124,7 +124,7 @@ def compilation_cost(pattern: str) -> int:
     if len(pattern) > LONGEST or _kept.has(pattern):
         return 0
     size = pattern_size(pattern)
-    return size // _INSTRUCTIONS_A_UNIT if size <= MOST_INSTRUCTIONS else 0
+    return max(0, size - _FREE_INSTRUCTIONS) // _INSTRUCTIONS_A_UNIT if size <= MOST_INSTRUCTIONS else 0
 
 
 def found(pattern: str, text: str) -> bool:
