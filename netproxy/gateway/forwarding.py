@@ -126,7 +126,9 @@ class Forwarder:
                 raise ClientGone
             protocol.on_lost = lambda: connection.fail(BackendError("the client has closed the connection"))
             repeated = connection.used
-            connection.begin(data, head_only=request.method == "HEAD", upgrade=request.upgrade)
+            connection.begin(
+                data, head_only=request.method == "HEAD", upgrade=request.upgrade, body_follows=request.streaming
+            )
             if request.streaming:
                 await _with_body(request, connection)
                 return True
@@ -170,6 +172,7 @@ async def _send_body(request: Forwarded, connection: BackendConnection) -> None:
                 break
         if request.length is None:
             await connection.write(b"0\r\n\r\n")
+        connection.request_sent = True
         connection.expect_head()
 
 

@@ -18,6 +18,8 @@ from wherry.testing import conditions
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object, Source, objects
+from wherry.testing.nodes.handlers import ExecHandler, PortHandler
+from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
 
@@ -66,6 +68,29 @@ class AsyncPods:
         if text is None:
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} has not started")
         return text
+
+    def log(
+        self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
+    ) -> None:
+        """Add lines to the log of a running container, by default the pod's first."""
+        found = self._cluster.engine.nodes.pod(namespace, pod)
+        name = container or found.pod.spec.containers[0].name
+        if stream not in ("stdout", "stderr"):
+            raise ClusterError(f"no stream {stream!r}: there are stdout and stderr")
+        if not found.write_log(name, text, stream):
+            raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
+
+    def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Run commands (`kubectl exec`) by a function of `Exec`, or a coroutine function of `AsyncExec`."""
+        self._cluster.engine.handlers.add_exec(pod, handler, container)
+
+    def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Serve `kubectl attach` by a function as `on_exec` does. Without one, clients see what is added to the log."""
+        self._cluster.engine.handlers.add_attach(pod, handler, container)
+
+    def on_port(self, pod: str, port: int, handler: PortHandler) -> None:
+        """Serve `kubectl port-forward` by a function of a reader and a writer, or by a server on loopback (host, port)."""
+        self._cluster.engine.handlers.add_port(pod, port, handler)
 
 
 class AsyncNode:

@@ -15,6 +15,8 @@ from wherry.testing.async_cluster import AsyncCluster, AsyncNode
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
 from wherry.testing.manifests import Object, Source
+from wherry.testing.nodes.handlers import ExecHandler, PortHandler
+from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Step
 
 if TYPE_CHECKING:
@@ -50,6 +52,25 @@ class Pods:
         """Return what a container has written."""
         pods = self._cluster.running.pods
         return self._cluster.call(lambda: pods.logs(pod, container, previous=previous, namespace=namespace))
+
+    def log(
+        self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
+    ) -> None:
+        """Add lines to the log of a running container, by default the pod's first."""
+        pods = self._cluster.running.pods
+        self._cluster.call(lambda: pods.log(pod, text, container, stream=stream, namespace=namespace))
+
+    def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Run commands (`kubectl exec`) by a function of `Exec`, each call in a new thread."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_exec(pod, handler, container=container))
+
+    def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Serve `kubectl attach` by a function as `on_exec` does. Without one, clients see what is added to the log."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_attach(pod, handler, container=container))
+
+    def on_port(self, pod: str, port: int, handler: PortHandler) -> None:
+        """Serve `kubectl port-forward` by a function of a reader and a writer, or by a server on loopback (host, port)."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_port(pod, port, handler))
 
 
 class Node:

@@ -16,10 +16,13 @@ import yaml
 from control.assembly.api_server import ApiServer
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
+from control.dialing.node_dialer import NodeDialer
 from kube import pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.files import write_file
+from wherry.testing.kubelet.dialer import KubeletDialer
+from wherry.testing.nodes.handlers import Handlers
 from wherry.testing.nodes.nodes import SimulatedNodes
 from wherry.testing.nodes.scripts import Scripts
 
@@ -36,6 +39,7 @@ class Engine:
     keys: pki_layout.ClusterPKI
     folder: Path
     scripts: Scripts
+    handlers: Handlers
     nodes: SimulatedNodes
     client: Client
     """Acts as the administrator, in this process."""
@@ -78,7 +82,9 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
         folder = Path(name)
         # Not in a thread, which would write on into the folder when the start is interrupted.
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
-        async with ApiServer.open(_config(folder, port), clock) as api:
+        config, handlers = _config(folder, port), Handlers()
+        kubelets = KubeletDialer(NodeDialer(config), handlers, clock)
+        async with ApiServer.open(config, clock, dialer=kubelets) as api:
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
             scripts = Scripts()
 
@@ -87,11 +93,13 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
 
             client = api.client(ADMIN, "wherry.testing")
             simulated = SimulatedNodes(client, client_of, clock, scripts)
+            kubelets.serve(simulated)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
                 await asyncio.gather(*(simulated.add() for _ in range(nodes)))
-                yield Engine(api, keys, folder, scripts, simulated, client)
+                yield Engine(api, keys, folder, scripts, handlers, simulated, client)
             finally:
+                await kubelets.close()
                 for task in components:
                     task.cancel()
                 await asyncio.gather(*components, return_exceptions=True)

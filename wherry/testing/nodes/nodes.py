@@ -92,6 +92,10 @@ class SimulatedNodes:
             raise ClusterError(f"no node {name!r}; there are {', '.join(self._nodes) or 'none'}")
         return self._nodes[name]
 
+    def find(self, name: str) -> SimulatedNode | None:
+        """Return a node by its name, None if there is no such simulated node."""
+        return self._nodes.get(name)
+
     def names(self) -> list[str]:
         return list(self._nodes)
 
@@ -99,12 +103,15 @@ class SimulatedNodes:
         """Take the power from a node: its containers end, and nothing is reported."""
         node = self.get(name)
         node.state = "off"
-        for pod in self._pods_on(name):
+        for pod in self.pods_on(name):
             pod.lose_power()
+        node.disconnect()
 
     def partition(self, name: str) -> None:
         """Cut a node off from the API server: its containers run on, and nothing is reported."""
-        self.get(name).state = "partitioned"
+        node = self.get(name)
+        node.state = "partitioned"
+        node.disconnect()
 
     async def recover(self, name: str) -> None:
         """Undo `fail` or `partition`."""
@@ -121,6 +128,7 @@ class SimulatedNodes:
     async def restore(self, names: Collection[str]) -> None:
         """Forget all other nodes, and let these run without pressure: their objects are restored by the caller."""
         for name in [name for name in self._nodes if name not in names]:
+            self._nodes[name].disconnect()
             del self._nodes[name], self._clients[name], self._recorders[name]
         for name, node in self._nodes.items():
             if node.state != "running" or node.pressures:
@@ -177,16 +185,21 @@ class SimulatedNodes:
     # -- pods -----------------------------------------------------------------------------------------------------
     def pod(self, namespace: str, name: str) -> SimulatedPod:
         """Return a pod that a node runs. Raise ClusterError if there is none."""
-        found = self._pods.get(f"{namespace}/{name}")
+        found = self.find_pod(namespace, name)
         if found is None:
             raise ClusterError(f"no node runs a pod {namespace}/{name}")
         return found
+
+    def find_pod(self, namespace: str, name: str) -> SimulatedPod | None:
+        """Return a pod that a node runs, None if there is none."""
+        return self._pods.get(f"{namespace}/{name}")
 
     def woken(self, namespace: str, name: str) -> None:
         """Step a pod: something was done to it."""
         self._controller.enqueue(f"{namespace}/{name}")
 
-    def _pods_on(self, name: str) -> list[SimulatedPod]:
+    def pods_on(self, name: str) -> list[SimulatedPod]:
+        """Return the pods that a node runs."""
         return [pod for pod in self._pods.values() if pod.pod.spec.node_name == name]
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
@@ -196,7 +209,7 @@ class SimulatedNodes:
     async def _reconcile(self, key: str) -> float | None:
         pod = self.informer.get(key)
         if pod is None or pod.spec.node_name not in self._nodes:
-            self._pods.pop(key, None)
+            self._forget(key)
             return None
         node = self._nodes[pod.spec.node_name]
         if node.state != "running" or not node.range:
@@ -205,6 +218,7 @@ class SimulatedNodes:
         if running is None or running.uid != pod.metadata.uid:
             if pod.status.phase in ENDED_PHASES and pod.metadata.deletion_timestamp is None:
                 return None
+            self._forget(key)
             running = self._pods[key] = self._started(pod, node)
         running.pod = pod
         stepped = running.step()
@@ -234,4 +248,9 @@ class SimulatedNodes:
         if stepped.delete:
             with contextlib.suppress(StatusError):
                 await client.delete(core_v1.Pod, name, namespace, grace_period_seconds=0, uid=running.uid)
-            self._pods.pop(f"{namespace}/{name}", None)
+            self._forget(f"{namespace}/{name}")
+
+    def _forget(self, key: str) -> None:
+        """Drop a pod that is gone; who still reads a log of it is at its end."""
+        if (gone := self._pods.pop(key, None)) is not None:
+            gone.lose_power()
