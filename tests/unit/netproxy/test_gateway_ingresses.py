@@ -1,4 +1,4 @@
-"""Ingresses at a node's gateway: which namespace serves a host, and what the tables of many certificates take."""
+"""Ingresses at a node's gateway: namespaces that serve a host, and the size of the tables of many certificates."""
 
 from __future__ import annotations
 
