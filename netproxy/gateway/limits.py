@@ -60,6 +60,7 @@ class BackendLimits:
 
 BACKENDS = BackendLimits()
 STEPS = 1000
-"""Comparisons of a request with different combinations of conditions; one that needs more is answered 500."""
+"""Steps of about a microsecond that finding a request's rule may take: hostnames and prefixes that are looked up, combinations
+of conditions that are compared. A request that needs more is answered 500."""
 HOPS = 8
 """Times that a request may pass gateways of this cluster."""
