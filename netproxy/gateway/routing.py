@@ -55,11 +55,16 @@ class ListenerTable:
             yield len(tables) * len(rule.matches)
 
     def find(self, request: RoutedRequest) -> Found | None:
-        """Return the rule for a request; Refused if that takes too many comparisons."""
+        """Return the rule for a request; Refused if that takes too many steps."""
         for table in self._tables(request.target.host):
             if (found := table.find(request)) is not None:
                 return found
         return None
+
+    def owner(self, host: str) -> str:
+        """Return the namespace of a host's routes, "" if they are of several or there are none."""
+        table = next(self._tables(host), None)
+        return table.namespace or "" if table is not None else ""
 
     def _tables(self, host: str) -> Iterator[PathTable]:
         hosts = self._hosts
@@ -149,6 +154,11 @@ class PortTable:
             if (found := self._listeners.get(suffix)) is not None:
                 return found
         return self._listeners.get("")
+
+    def owner(self, host: str) -> str:
+        """Return the namespace of a host's routes, "" if they are of several or there are none."""
+        listener = self.listener(host)
+        return listener.owner(host) if listener is not None else ""
 
     def find(self, request: RoutedRequest, server_name: str | None) -> Found:
         """Return the rule for a request; Refused if there is none. `server_name`: of the TLS handshake, None without TLS."""
