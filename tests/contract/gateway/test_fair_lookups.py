@@ -1,4 +1,4 @@
-"""Requests whose rules are expensive to find take turns with those of other namespaces before their rules are looked up."""
+"""Rules that are expensive to find are looked up round robin over namespaces."""
 
 from __future__ import annotations
 
