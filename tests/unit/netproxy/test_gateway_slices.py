@@ -1,4 +1,4 @@
-"""Responses are parsed in slices, which take turns by namespace and by what they cost."""
+"""Slices of responses are parsed round robin over namespaces, by what they cost."""
 
 from __future__ import annotations
 
