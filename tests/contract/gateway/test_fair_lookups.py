@@ -1,4 +1,4 @@
-"""Rules that are expensive to find are looked up round robin over namespaces."""
+"""Requests whose rules are expensive to find wait, round robin over namespaces, before their rules are looked up."""
 
 from __future__ import annotations
 
