@@ -1,7 +1,7 @@
 """A connection to a backend: one request at a time, and a response whose body is read as fast as the client takes it.
 
-The parser is given little at a time, and others continue before the rest: a response of many tiny chunks would otherwise
-occupy the event loop for as long as its author likes.
+The parser is given little at a time, round robin over namespaces: responses of many tiny chunks would otherwise occupy the
+event loop for as long as their author likes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,26 @@ import contextlib
 from collections.abc import Callable
 from typing import cast
 
+from netproxy.gateway.cost_queue import CostQueue
 from netproxy.gateway.errors import BackendError, BackendTimeout
 from netproxy.gateway.limits import BackendLimits
 from netproxy.gateway.response import ResponseHead
 from netproxy.gateway.response_parser import ResponseParser
 
 SLICE = 16 << 10
-"""Bytes that are parsed in one iteration of the event loop."""
+"""Bytes that are parsed in one turn."""
+SLICE_COST, CALLS = 16, 16
+"""Cost of a slice, most of it for what it wakes, and calls of the parser that cost one more (`CostQueue`)."""
 
 
 class BackendConnection(asyncio.Protocol):
-    """`closed` is called once when the connection has ended."""
+    """`closed` is called once when the connection has ended; `slices` lets owners parse responses round robin."""
 
-    def __init__(self, limits: BackendLimits, closed: Callable[[BackendConnection], None]) -> None:
+    def __init__(
+        self, limits: BackendLimits, closed: Callable[[BackendConnection], None], slices: CostQueue, owner: str
+    ) -> None:
         self.limits, self._closed = limits, closed
+        self._slices, self._owner = slices, owner
         self._loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.error: BackendError | None = None
@@ -38,7 +44,7 @@ class BackendConnection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pending = b""
-        self._paused = self._active = False
+        self._paused = self._active = self._lost = self._reset = False
         self.successor: Callable[[bytes], None] | None = None
         """Gets all bytes once the connection has been upgraded."""
         self.on_pause: Callable[[], None] | None = None
@@ -61,14 +67,16 @@ class BackendConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost, self._reset = True, exc is not None
         response = self._response
-        while self._pending and self.error is None and not response.upgraded and not response.complete:
-            data, self._pending = self._pending, b""
-            self._feed(data)
-        if self.error is None and exc is None:
-            response.end()
-        self.fail(BackendError("the backend has closed the connection"))
+        if not self._pending or self.error is not None or response.upgraded or response.complete:
+            self._end()  # otherwise once the rest has been parsed
         self._closed(self)
+
+    def _end(self) -> None:
+        if self.error is None and not self._reset:
+            self._response.end()
+        self.fail(BackendError("the backend has closed the connection"))
 
     def eof_received(self) -> bool:
         if self.successor is not None:
@@ -99,12 +107,12 @@ class BackendConnection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Read nothing until `resume_reading`."""
-        if not self._paused and self.error is None:
+        if not self._paused and self.error is None and not self._lost:
             self._paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._paused and self.error is None and not self._pending:
+        if self._paused and self.error is None and not self._pending and not self._lost:
             self._paused = False
             with contextlib.suppress(RuntimeError):
                 self.transport.resume_reading()
@@ -203,18 +211,33 @@ class BackendConnection(asyncio.Protocol):
         elif not self._active or self._response.complete:
             self.fail(BackendError("the backend has sent what was not requested"))
         else:
-            self._feed(data)
+            self._pending = data
+            self._slices.run(self._owner, self._parse_slice)
+            if self._pending:
+                self.pause_reading()
 
-    def _feed(self, data: bytes) -> None:
-        """Parse a slice; the rest in a later iteration of the event loop, with no more read meanwhile."""
+    def _parse_slice(self) -> int:
+        """Parse a slice of what has come and return the cost; the rest waits for another turn, with no more read meanwhile."""
+        response, data = self._response, self._pending
+        if self.error is not None or not data or response.upgraded:
+            return 0
+        if response.complete:
+            self.fail(BackendError("the backend has sent what was not requested"))
+            return 0
         piece, self._pending = (data, b"") if len(data) <= SLICE else (data[:SLICE], data[SLICE:])
-        response = self._response
+        calls = response.calls
         try:
             rest = response.feed(piece)
         except BackendError as error:
             self._pending = b""
             self.fail(error)
-            return
+        else:
+            self._parsed(rest)
+        return SLICE_COST + (response.calls - calls) // CALLS
+
+    def _parsed(self, rest: bytes) -> None:
+        """Continue after a slice: with the next one, with reading, or not before the client has read; `rest` follows a 101."""
+        response = self._response
         if response.head is not None:
             self._stop_timer()
             self._wake()
@@ -223,19 +246,13 @@ class BackendConnection(asyncio.Protocol):
             self.pause_reading()
         elif self._pending:
             self.pause_reading()
-            self._loop.call_soon(self._continue)
+            self._slices.add(self._owner, self._parse_slice)
         elif response.buffered >= self.limits.buffered:
             self.pause_reading()
-
-    def _continue(self) -> None:
-        if self.error is None and self._pending:
-            data, self._pending = self._pending, b""
-            if self._response.complete:
-                self.fail(BackendError("the backend has sent what was not requested"))
-                return
-            self._feed(data)
-            if not self._pending and self._response.buffered < self.limits.buffered:
-                self.resume_reading()
+        else:
+            self.resume_reading()
+        if self._lost and (not self._pending or response.complete or response.upgraded):
+            self._end()
 
     def take_over(self, receive: Callable[[bytes], None]) -> bytes:
         """Give an upgraded connection's bytes to `receive` from now on; return those that have come already."""

@@ -1,7 +1,8 @@
 """Changes of headers by routes.
 
 Authors of routes may change any header but those that frame messages, belong to the connection, or select what answers a
-request: with them a route could have a backend read a second request out of the body of the first.
+request: with them a route could have a backend read a second request out of the body of the first. What a route sets or removes
+goes in the spelling with underscores too, which CGI and WSGI do not distinguish: clients could restore it otherwise.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class HeaderEdit:
         self._set = _pairs(change.set)
         self._add = _pairs(change.add)
         removed = {name.lower().encode("latin-1", "replace") for name in change.remove} - _FIXED
-        self._dropped = frozenset(removed | {name for name, _ in self._set})
+        self._dropped = frozenset(_as_cgi(name) for name in removed | {name for name, _ in self._set}) - _FIXED
 
     def apply(self, headers: list[Header]) -> list[Header]:
         """Return the headers with the changes: set, then add, then remove."""
         if self._dropped:
-            headers = [header for header in headers if header[0] not in self._dropped]
+            headers = [header for header in headers if _as_cgi(header[0]) not in self._dropped]
         return [*headers, *self._set, *self._add]
 
 
@@ -53,12 +54,16 @@ def edit(change: HeaderChange | None) -> HeaderEdit | None:
     return None if change is None else HeaderEdit(change)
 
 
+def _as_cgi(name: bytes) -> bytes:
+    return name.replace(b"_", b"-") if b"_" in name else name
+
+
 def _pairs(pairs: tuple[tuple[str, str], ...]) -> list[Header]:
     """Return valid headers, without those that no route may change."""
     found = []
     for name, value in pairs:
         lowered = name.lower().encode("latin-1", "replace")
         text = value.strip(" \t")
-        if _NAME.fullmatch(name) and _VALUE.fullmatch(text) and lowered not in _FIXED:
+        if _NAME.fullmatch(name) and _VALUE.fullmatch(text) and _as_cgi(lowered) not in _FIXED:
             found.append((lowered, text.encode("utf-8")))
     return found

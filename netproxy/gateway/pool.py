@@ -12,6 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from netproxy.gateway.backend_connection import BackendConnection
+from netproxy.gateway.cost_queue import CostQueue
 from netproxy.gateway.errors import BackendError, BackendTimeout
 from netproxy.gateway.limits import BackendLimits
 from netproxy.gateway.places import Places
@@ -39,6 +40,7 @@ class Pool:
         """Of idle connections."""
         self._idle_counts: dict[str, int] = {}
         self.places = Places(limits)
+        self._slices = CostQueue()
 
     def idle(self, endpoint: Endpoint, most: float) -> BackendConnection | None:
         """Return a connection that has been idle for at most so many seconds, the latest; `release` or `drop` it."""
@@ -54,7 +56,9 @@ class Pool:
         try:
             async with asyncio.timeout(self.limits.connect_timeout):
                 _, connection = await self._loop.create_connection(
-                    lambda: BackendConnection(self.limits, self._closed), endpoint.address, endpoint.port
+                    lambda: BackendConnection(self.limits, self._closed, self._slices, endpoint.namespace),
+                    endpoint.address,
+                    endpoint.port,
                 )
         except TimeoutError as error:
             raise BackendTimeout("the backend does not accept connections") from error

@@ -2,7 +2,7 @@
 
 A backend must not read another path than the one that was matched. So dot segments are removed and unreserved characters
 decoded (RFC 3986, 6.2.2), and a path is refused that has dot segments only for servers which take an encoded slash or a
-backslash for a slash, or ignore what follows a semicolon. Encoded slashes remain as they are otherwise.
+backslash for a slash, or ignore what follows a semicolon, encoded or not. Encoded slashes remain as they are otherwise.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
 _HOST = re.compile(r"([A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{0,5}))?")
 _SEPARATOR = re.compile(r"/|\\|%2F|%5C")
+_PARAMETER = re.compile(r";|%3B")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _DOTS = (".", "..")
 PARAMETERS = 256
@@ -85,7 +86,7 @@ def normalize_path(path: str) -> str:
     if not _PATH.fullmatch(path) or "%00" in path:
         raise Refused(400, "invalid path")
     path = _remove_dots(_ENCODED.sub(_decoded, path))
-    if any(part.partition(";")[0] in _DOTS for part in _SEPARATOR.split(path)):
+    if any(_PARAMETER.split(part, 1)[0] in _DOTS for part in _SEPARATOR.split(path)):
         raise Refused(400, "ambiguous path")
     return path
 

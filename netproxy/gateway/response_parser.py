@@ -11,6 +11,9 @@ from netproxy.gateway.header_changes import Header
 from netproxy.gateway.limits import BackendLimits
 from netproxy.gateway.response import ResponseHead, response_head
 
+PARTS = 64
+"""Parts of a body that are kept apart; each takes some 50 bytes more than its own."""
+
 
 class ResponseParser:
     """`head_only`: the response has no body, `upgrade`: it may be a 101."""
@@ -28,6 +31,8 @@ class ResponseParser:
         self.parts: list[bytes] = []
         self.buffered = 0
         """Bytes of the parts."""
+        self.calls = 0
+        """Calls of the parser for headers and parts of a body: what parsing costs, if they are small."""
         self._headers: list[Header] = []
         self._beside = self._announced = 0
 
@@ -44,6 +49,8 @@ class ResponseParser:
         except httptools.HttpParserError as error:
             cause = error.__context__
             raise cause if isinstance(cause, BackendError) else BackendError("the response is no valid HTTP") from error
+        if len(self.parts) > PARTS:
+            self.parts = [b"".join(self.parts)]
         if self._beside > self._limits.head_bytes and not self.complete:
             raise BackendError("the response has too large a head")
         return b""
@@ -65,6 +72,7 @@ class ResponseParser:
             self.reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self.calls += 1
         if self.head is not None:
             return  # a trailer
         self._headers.append((name.lower(), value))
@@ -92,6 +100,7 @@ class ResponseParser:
             self.reusable = cast(bool, self._parser.should_keep_alive())
 
     def on_body(self, body: bytes) -> None:
+        self.calls += 1
         if self._head_only:
             self.reusable = False
             return

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from netproxy.gateway.limits import BACKENDS
+from netproxy.gateway.response_parser import ResponseParser
 from tests.support.gateway_site import OK, backend, gateway, listener, read_request, rule, status
 from tests.support.ports import reserve
 
@@ -105,6 +107,37 @@ async def test_tiny_chunks_do_not_occupy_the_gateway() -> None:
             slowest = max(slowest, time.monotonic() - began)
         assert (await flood).count(b"a") >= 200_000
         assert slowest < 1.0
+
+
+async def test_tiny_chunks_of_many_responses_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    iteration, parsed = 0, Counter[int]()
+    feed = ResponseParser.feed
+
+    def counted(parser: ResponseParser, data: bytes) -> bytes:
+        before = parser.buffered
+        rest = feed(parser, data)
+        parsed[iteration] += parser.buffered - before
+        return rest
+
+    async def count() -> None:
+        nonlocal iteration
+        while True:
+            iteration += 1
+            await asyncio.sleep(0)
+
+    async def tiny(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 10_000 + b"0\r\n\r\n")
+        await writer.drain()
+
+    monkeypatch.setattr(ResponseParser, "feed", counted)
+    async with backend(handle=tiny) as web, gateway(listener(rule()), services={"web": [web.port]}) as site:
+        counting = asyncio.create_task(count())
+        found = await asyncio.gather(*[site.get() for _ in range(40)])
+        counting.cancel()
+
+    assert all(response.count(b"a") >= 10_000 and response.endswith(b"0\r\n\r\n") for response in found)
+    assert max(parsed.values()) < 20_000, "chunks parsed in one iteration of the event loop"
 
 
 async def test_an_endpoint_that_refuses_connections_is_skipped() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kube.gateway.model import HeaderChange, PathChange, Redirect
+from netproxy.gateway.errors import Refused
 from netproxy.gateway.header_changes import HeaderEdit
 from netproxy.gateway.path_changes import PathEdit, redirect_location, redirect_status
-from netproxy.gateway.request_target import parse
+from netproxy.gateway.request_target import normalize_path, parse
 from netproxy.gateway.rule import CompiledFilters, Filters
 
 FRAMING = (
@@ -42,6 +43,35 @@ def test_set_replaces_all_values_add_keeps_them_and_remove_ignores_case() -> Non
 
     found = HeaderEdit(change).apply([(b"a", b"x"), (b"a", b"y"), (b"b", b"x"), (b"c", b"x")])
     assert found == [(b"b", b"x"), (b"a", b"1"), (b"b", b"2")]
+
+
+@pytest.mark.parametrize("written", ["X-User", "x_user"])
+def test_set_and_remove_cover_the_spellings_that_cgi_does_not_distinguish(written: str) -> None:
+    sent = [(b"x-user", b"root"), (b"x_user", b"root"), (b"x-users", b"kept")]
+
+    assert HeaderEdit(HeaderChange(remove=(written,))).apply(sent) == [(b"x-users", b"kept")]
+    set_ = HeaderEdit(HeaderChange(set=((written, "guest"),))).apply(sent)
+    assert set_ == [(b"x-users", b"kept"), (written.lower().encode(), b"guest")]
+
+
+@pytest.mark.parametrize("name", ["Content_Length", "CDN_Loop", "Transfer_Encoding"])
+def test_other_spellings_of_fixed_headers_change_none(name: str) -> None:
+    fixed = name.lower().replace("_", "-").encode()
+
+    change = HeaderChange(set=((name, "1"),), add=((name, "2"),), remove=(name,))
+    assert HeaderEdit(change).apply([(fixed, b"kept")]) == [(fixed, b"kept")]
+
+
+@pytest.mark.parametrize(
+    "path", ["/public/..;/admin", "/public/..%3Bx/admin", "/public/%2e%2e%3b/admin", "/a/.%3B/b", "/a%2F..%3b%2Fb"]
+)
+def test_dot_segments_with_parameters_are_refused_however_they_are_encoded(path: str) -> None:
+    with pytest.raises(Refused, match="ambiguous path"):
+        normalize_path(path)
+
+
+def test_encoded_semicolons_stay_elsewhere() -> None:
+    assert normalize_path("/a%3bb/..c%3B") == "/a%3Bb/..c%3B"
 
 
 @pytest.mark.parametrize(
