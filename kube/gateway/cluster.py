@@ -7,9 +7,9 @@ loop: users decide how many routes there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from kube.api import core_v1, networking_v1
 from kube.gateway import computation, indexes, ingress_gateway, ingresses, rules
@@ -26,14 +26,11 @@ from kube.gateway.indexes import (
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.steps import completed
 from kube.gateway.view import Certificate
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer
 from kube.object_names import key_of, namespace_of
-
-STEPS_PER_ITERATION = 256
-"""Steps of some microseconds between two iterations of the event loop."""
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ class Cluster:
             route = self._informers.routes.get(key)
             if route is not None:
                 routes.append((route, self.rules_of(key, route)))
-        return await _completed(computation.compute_in_steps(gateway, routes, self))
+        return await completed(computation.compute_in_steps(gateway, routes, self))
 
     def served_ingresses(self) -> list[networking_v1.Ingress]:
         """Return the Ingresses of Wherry's classes."""
@@ -143,7 +140,7 @@ class Cluster:
             ingress = self._informers.ingresses.get(key)
             if ingress is not None:
                 found.append((ingress, self._ingress_rules_of(key, ingress)))
-        return await _completed(ingress_gateway.compute_in_steps(found, self))
+        return await completed(ingress_gateway.compute_in_steps(found, self))
 
     def rules_of(self, key: str, route: HTTPRoute) -> rules.RouteRules:
         """Return the converted rules of a route, the newest one of its key."""
@@ -236,17 +233,3 @@ def _only_status(change: Change[Any]) -> bool:
 def _used(service: core_v1.Service) -> tuple[object, ...]:
     """Return what a backend depends on."""
     return service.spec.type, [(each.name, each.port, each.protocol, each.app_protocol) for each in service.spec.ports]
-
-
-async def _completed(steps: Generator[int, None, R]) -> R:
-    """Run a computation to its end, a few hundred steps in each iteration of the event loop."""
-    done = 0
-    while True:
-        try:
-            done += next(steps)
-        except StopIteration as end:
-            found: R = end.value
-            return found
-        if done >= STEPS_PER_ITERATION:
-            done = 0
-            await asyncio.sleep(0)

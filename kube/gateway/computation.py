@@ -64,8 +64,8 @@ def compute(gateway: Gateway, routes: Routes, view: View) -> Result:
 
 
 def compute_in_steps(gateway: Gateway, routes: Routes, view: View) -> Generator[int, None, Result]:
-    """Compute a Gateway; yield after each route the number of comparisons, the generator's value is the Result."""
-    states = evaluate(gateway, view)
+    """Compute a Gateway, the generator's value; yield after each certificate, and after each route how much was compared."""
+    states = yield from evaluate(gateway, view)
     accepted = gateway_verdict(gateway, states)
     attached, entries = [0] * len(states), Counter[str]()
     results: dict[str, RouteResult] = {}

@@ -134,3 +134,13 @@ class FakeView:
 
     def grants(self, namespace: str) -> Iterable[ReferenceGrant]:
         return [each for each in self.all_grants if each.metadata.namespace == namespace]
+
+
+class Counting(FakeView):
+    """A cluster without certificates that counts how often it is asked for one."""
+
+    checked = 0
+
+    def certificate(self, namespace: str, name: str) -> Certificate:
+        self.checked += 1
+        return "missing"
