@@ -14,6 +14,7 @@ from typing import Any
 from kube.api import core_v1, networking_v1
 from kube.gateway import computation, indexes, ingress_gateway, ingresses, rules
 from kube.gateway.computation import Result
+from kube.gateway.grants import Grants
 from kube.gateway.indexes import (
     BACKEND,
     BACKEND_NAMESPACE,
@@ -58,6 +59,7 @@ class Cluster:
     ) -> None:
         self._informers, self._affected = informers, affected
         self.certificate = certificate
+        self._grants = Grants(lambda namespace: informers.grants.by_index(NAMESPACE, namespace))
         self._rules: dict[str, rules.RouteRules] = {}
         self._ingress_rules: dict[str, ingresses.IngressRules] = {}
         self._add_indexes()
@@ -95,8 +97,8 @@ class Cluster:
     def service(self, namespace: str, name: str) -> core_v1.Service | None:
         return self._informers.services.get(f"{namespace}/{name}")
 
-    def grants(self, namespace: str) -> Iterable[ReferenceGrant]:
-        return self._informers.grants.by_index(NAMESPACE, namespace)
+    def permitted(self, kind: str, namespace: str, target_kind: str, target_namespace: str, target: str) -> bool:
+        return self._grants.permitted(kind, namespace, target_kind, target_namespace, target)
 
     # -- results --------------------------------------------------------------------------------------------------
     def gateway(self, key: str) -> Gateway | None:
@@ -190,6 +192,7 @@ class Cluster:
         if _only_status(change):
             return
         namespace = namespace_of(change.new)
+        self._grants.forget(namespace)
         self._forget(self._informers.routes.by_index(BACKEND_NAMESPACE, namespace))
         for gateway in self._informers.gateways.by_index(CERTIFICATE_NAMESPACE, namespace):
             self._affected(key_of(gateway))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
-from kube.gateway import grants, names
+from kube.gateway import names
 from kube.gateway.hostnames import intersection
 from kube.gateway.objects import GROUP, Gateway, Listener, Reference
 from kube.gateway.verdict import ACCEPTED, NO_CONFLICTS, RESOLVED, Verdict, failed
@@ -165,7 +165,7 @@ def _certificate_problem(gateway: Gateway, reference: Reference, view: View) -> 
     if reference.group or (reference.kind or "Secret") != "Secret":
         kind = f"{reference.kind or 'Secret'}.{reference.group}" if reference.group else reference.kind
         return failed("InvalidCertificateRef", f"A certificate is a Secret, not a {kind}")
-    if not grants.permitted(view, "Gateway", own, "Secret", namespace, name):
+    if not view.permitted("Gateway", own, "Secret", namespace, name):
         return failed(
             "RefNotPermitted", f"No ReferenceGrant permits the reference to Secret {name} in namespace {namespace}"
         )
