@@ -175,11 +175,14 @@ class _Current:
 _current = _Current()
 
 
-def limited_call(shares: Shares, work: Callable[[A], T], argument: A) -> T:
-    """Return what `work` returns, limited as one step of no owner; raises StepTooLong. In another thread nothing limits it."""
+def limited_call(shares: Shares, owner: str, work: Callable[[A], T], argument: A) -> T:
+    """Return what `work` returns, limited as one step of its owner; raises StepTooLong. In another thread nothing limits it.
+
+    The caller decides what an owner's work waits for, or where else it runs, while `shares.delay` is above 0.
+    """
     if threading.current_thread() is not threading.main_thread():
         return work(argument)
-    result: T = Limit(shares).run(work, argument)
+    result: T = Limit(shares, owner).run(work, argument)
     return result
 
 

@@ -29,6 +29,7 @@ from control.dialing.node_dialer import Dialer, NodeDialer
 from control.event_loop import offload
 from control.event_loop.imports import HEAD_START_SECONDS
 from control.fairness.flow_schema_controller import FlowSchemaController
+from control.interfaces.local_nodes import LocalNodes
 from control.registry.context import SERVER
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
@@ -228,10 +229,18 @@ class ApiServer:
         if self.registry.unfinished:
             await asyncio.wait(self.registry.unfinished, timeout=UNFINISHED_SECONDS)
 
+    def busy(self) -> bool:
+        """Return whether requests are being served, or the store works; long-running requests such as watches do not count."""
+        return self.engine.busy() or any(self.pipeline.in_flight().values())
+
+    def exchanged(self) -> int:
+        """Return a number that grows with each request of a client on a socket, and each event that one is sent."""
+        return self.serving.edge.exchanged
+
     def client(self, user: UserInfo, user_agent: str = "") -> Client:
         """Return a client inside this process that acts as a user."""
         return Client(InProcessTransport(self.pipeline, user, user_agent))
 
-    def embedded_components(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def embedded_components(self, local_nodes: LocalNodes | None = None) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
-        return embedded_components(self.config, self.client, self.clock, self.tracer)
+        return embedded_components(self.config, self.client, self.clock, self.tracer, local_nodes)

@@ -19,7 +19,7 @@ _Targets = frozenset[tuple[str, str]]
 
 
 class Grants:
-    """What references are permitted; `find` returns the grants in a namespace."""
+    """References that are permitted; `find` returns the grants in a namespace."""
 
     def __init__(self, find: Callable[[str], Iterable[ReferenceGrant]]) -> None:
         self._find = find

@@ -87,7 +87,8 @@ class Forwarder:
         backend, limits = request.backend, self._pool.limits
         endpoints = self._backends.find(backend.namespace, backend.service, backend.port)
         found = endpoints.pick(set())
-        with self._pool.place(backend.namespace, request.protocol.connection.peer):
+        protocol = request.protocol
+        with self._pool.places.hold(backend.namespace, protocol.connection.peer, protocol.abort):
             if not request.streaming and found is not None:
                 endpoint = Endpoint(backend.namespace, *found)
                 connection = self._pool.idle(endpoint, limits.idle_timeout if request.repeatable else limits.fresh)

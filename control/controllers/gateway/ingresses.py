@@ -54,7 +54,7 @@ class Ingresses:
     async def reconcile(self) -> int:
         """Bring the gateway's objects to what they should be, and have the statuses reconciled.
 
-        Returns the number of hosts and Ingresses that are served. Raises NoPort, StatusError.
+        Returns the number of routes and certificates that are served. Raises NoPort, StatusError.
         """
         result = await self.prepare()
         if result is None:
@@ -71,7 +71,7 @@ class Ingresses:
             self.retry_seconds = None if addresses else plan.BALANCER_SECONDS
         served = {key_of(each): result.problems.get(key_of(each), ()) for each in self._cluster.served_ingresses()}
         self._update(served, addresses)
-        return sum(len(each.routes) for each in result.served)
+        return len(result.served[0].routes) + len(result.served)
 
     def _update(self, served: dict[str, tuple[str, ...]], addresses: list[str]) -> None:
         before = self._served

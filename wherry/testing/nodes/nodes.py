@@ -12,6 +12,7 @@ import msgspec
 
 from agent.status.patch import difference
 from agent.status.phase import ENDED_PHASES
+from control.interfaces.local_nodes import LocalNodes
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_micro_time
@@ -36,7 +37,15 @@ STATUS_SECONDS = 300.0
 class SimulatedNodes:
     """All simulated nodes, on one informer of pods. `client_of` returns a client that acts as a node."""
 
-    def __init__(self, client: Client, client_of: Callable[[str], Client], clock: Clock, scripts: Scripts) -> None:
+    def __init__(
+        self,
+        client: Client,
+        client_of: Callable[[str], Client],
+        clock: Clock,
+        scripts: Scripts,
+        local: LocalNodes,
+    ) -> None:
+        self._local = local
         self._client_of, self._clock, self._scripts = client_of, clock, scripts
         self._nodes: dict[str, SimulatedNode] = {}
         self._clients: dict[str, Client] = {}
@@ -81,6 +90,7 @@ class SimulatedNodes:
             self._group.create_task(recorder.run())
         await client.create(node.object())
         self._nodes[name] = node
+        self._local.add(name)
         await self._report(node)
         await self._renew(node)
         await node.schedulable.wait()
@@ -103,6 +113,7 @@ class SimulatedNodes:
         """Take the power from a node: its containers end, and nothing is reported."""
         node = self.get(name)
         node.state = "off"
+        self._local.remove(name)
         for pod in self.pods_on(name):
             pod.lose_power()
         node.disconnect()
@@ -111,12 +122,14 @@ class SimulatedNodes:
         """Cut a node off from the API server: its containers run on, and nothing is reported."""
         node = self.get(name)
         node.state = "partitioned"
+        self._local.remove(name)
         node.disconnect()
 
     async def recover(self, name: str) -> None:
         """Undo `fail` or `partition`."""
         node = self.get(name)
         node.state = "running"
+        self._local.add(name)
         await self._report(node)
         await self._renew(node)
         for key in [key for key, pod in self._pods.items() if pod.pod.spec.node_name == name]:
@@ -128,6 +141,7 @@ class SimulatedNodes:
     async def restore(self, names: Collection[str]) -> None:
         """Forget all other nodes, and let these run without pressure: their objects are restored by the caller."""
         for name in [name for name in self._nodes if name not in names]:
+            self._local.remove(name)
             self._nodes[name].disconnect()
             del self._nodes[name], self._clients[name], self._recorders[name]
         for name, node in self._nodes.items():
@@ -150,7 +164,7 @@ class SimulatedNodes:
 
     async def _renew_leases(self) -> None:
         while True:
-            await self._clock.sleep(RENEW_SECONDS)
+            await self._clock.sleep_deferrable(RENEW_SECONDS)
             for node in list(self._nodes.values()):
                 if node.state == "running":
                     with contextlib.suppress(StatusError):

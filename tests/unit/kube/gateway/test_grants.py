@@ -1,4 +1,4 @@
-"""ReferenceGrants: what they permit is read once for many references, and again when they change."""
+"""ReferenceGrants are read once for many references, and again when they change."""
 
 from __future__ import annotations
 
