@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kube.api import core_v1
-from kube.gateway import filters, grants
+from kube.gateway import filters
 from kube.gateway.model import Backend
 from kube.gateway.objects import BackendReference
 from kube.gateway.verdict import RESOLVED, Verdict, failed
@@ -39,7 +39,7 @@ def _check(reference: BackendReference, namespace: str, view: View) -> Verdict:
     if reference.group or kind != "Service":
         named = f"{kind}.{reference.group}" if reference.group else kind
         return failed("InvalidKind", f"A backend is a Service, not a {named}")
-    if not grants.permitted(view, "HTTPRoute", namespace, "Service", target, reference.name):
+    if not view.permitted("HTTPRoute", namespace, "Service", target, reference.name):
         return failed(
             "RefNotPermitted",
             f"No ReferenceGrant permits the reference to Service {reference.name} in namespace {target}",

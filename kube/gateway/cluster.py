@@ -7,13 +7,14 @@ loop: users decide how many routes there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from kube.api import core_v1, networking_v1
 from kube.gateway import computation, indexes, ingress_gateway, ingresses, rules
 from kube.gateway.computation import Result
+from kube.gateway.grants import Grants
 from kube.gateway.indexes import (
     BACKEND,
     BACKEND_NAMESPACE,
@@ -27,14 +28,11 @@ from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.steps import completed
 from kube.gateway.view import Certificate
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer
 from kube.object_names import key_of, namespace_of
-
-STEPS_PER_ITERATION = 256
-"""Steps of some microseconds between two iterations of the event loop."""
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,7 @@ class Cluster:
     ) -> None:
         self._informers, self._affected = informers, affected
         self.certificate = certificate
+        self._grants = Grants(lambda namespace: informers.grants.by_index(NAMESPACE, namespace))
         self._limit = MatchLimit(affected)
         self._rules: dict[str, rules.RouteRules] = {}
         self._ingress_rules: dict[str, ingresses.IngressRules] = {}
@@ -100,8 +99,8 @@ class Cluster:
     def service(self, namespace: str, name: str) -> core_v1.Service | None:
         return self._informers.services.get(f"{namespace}/{name}")
 
-    def grants(self, namespace: str) -> Iterable[ReferenceGrant]:
-        return self._informers.grants.by_index(NAMESPACE, namespace)
+    def permitted(self, kind: str, namespace: str, target_kind: str, target_namespace: str, target: str) -> bool:
+        return self._grants.permitted(kind, namespace, target_kind, target_namespace, target)
 
     # -- results --------------------------------------------------------------------------------------------------
     def gateway(self, key: str) -> Gateway | None:
@@ -127,7 +126,7 @@ class Cluster:
                 routes.append((route, self.rules_of(key, route)))
         age = _age(gateway)
         before = self._limit.used_before(age, (namespace_of(route) for route, _ in routes))
-        result = await _completed(computation.compute_in_steps(gateway, routes, self, before))
+        result = await completed(computation.compute_in_steps(gateway, routes, self, before))
         if (current := self.gateway(age[1])) is not None and _age(current) == age:
             self._limit.record(age, result.usage, before)
         return result
@@ -155,7 +154,7 @@ class Cluster:
             ingress = self._informers.ingresses.get(key)
             if ingress is not None:
                 found.append((ingress, self._ingress_rules_of(key, ingress)))
-        return await _completed(ingress_gateway.compute_in_steps(found, self))
+        return await completed(ingress_gateway.compute_in_steps(found, self))
 
     def rules_of(self, key: str, route: HTTPRoute) -> rules.RouteRules:
         """Return the converted rules of a route, the newest one of its key."""
@@ -210,6 +209,7 @@ class Cluster:
         if _only_status(change):
             return
         namespace = namespace_of(change.new)
+        self._grants.forget(namespace)
         self._forget(self._informers.routes.by_index(BACKEND_NAMESPACE, namespace))
         for gateway in self._informers.gateways.by_index(CERTIFICATE_NAMESPACE, namespace):
             self._affected(key_of(gateway))
@@ -257,17 +257,3 @@ def _only_status(change: Change[Any]) -> bool:
 def _used(service: core_v1.Service) -> tuple[object, ...]:
     """Return what a backend depends on."""
     return service.spec.type, [(each.name, each.port, each.protocol, each.app_protocol) for each in service.spec.ports]
-
-
-async def _completed(steps: Generator[int, None, R]) -> R:
-    """Run a computation to its end, a few hundred steps in each iteration of the event loop."""
-    done = 0
-    while True:
-        try:
-            done += next(steps)
-        except StopIteration as end:
-            found: R = end.value
-            return found
-        if done >= STEPS_PER_ITERATION:
-            done = 0
-            await asyncio.sleep(0)

@@ -65,11 +65,11 @@ def compute(gateway: Gateway, routes: Routes, view: View) -> Result:
 def compute_in_steps(
     gateway: Gateway, routes: Routes, view: View, before: Mapping[str, int] | None = None
 ) -> Generator[int, None, Result]:
-    """Compute a Gateway; yield after each route the number of comparisons, the generator's value is the Result.
+    """Compute a Gateway, the generator's value; yield after each certificate, and after each route how much was compared.
 
     `before` are the matches of routes at older Gateways, by the routes' namespaces.
     """
-    states = evaluate(gateway, view)
+    states = yield from evaluate(gateway, view)
     accepted = gateway_verdict(gateway, states)
     attached, account = [0] * len(states), _Account(before or {})
     results: dict[str, RouteResult] = {}

@@ -15,7 +15,8 @@ from kube.gateway.view import View
 from kube.object_names import key_of, namespace_of
 
 MOST_MATCHES, MOST_CERTIFICATES = 4096, 128
-"""Paths, and hostnames with a certificate, that the Ingresses of one namespace may have."""
+"""Paths, and hostnames with a certificate, that the Ingresses of one namespace may have. A certificate counts before it is
+checked, which takes a millisecond, so a missing one does too."""
 
 Ingresses = Sequence[tuple[networking_v1.Ingress, IngressRules]]
 
@@ -43,16 +44,16 @@ def compute(ingresses: Ingresses, view: View) -> IngressResult:
 
 
 def compute_in_steps(ingresses: Ingresses, view: View) -> Generator[int, None, IngressResult]:
-    """Compute the gateway; yield after each Ingress the number of its parts, the generator's value is the result."""
+    """Compute the gateway, the generator's value; yield after each certificate, and the size of each Ingress after it."""
     ordered = sorted(ingresses, key=lambda each: age(each[0]))
     owners: dict[str, str] = {}
     for ingress, rules in ordered:
         for host in _hosts(rules):
             owners.setdefault(host, namespace_of(ingress))
-        yield 1 + len(rules.routes)
+        yield 1 + len(rules.routes) + len(rules.certificates) // 4
     served = _Served(view, owners)
     for ingress, rules in ordered:
-        served.add(ingress, rules)
+        yield from served.add(ingress, rules)
         yield 1 + rules.matches // 4
     return served.result()
 
@@ -79,8 +80,8 @@ class _Served:
         self._certificates: dict[str, tuple[str, str]] = {}
         self._problems: dict[str, tuple[str, ...]] = {}
 
-    def add(self, ingress: networking_v1.Ingress, rules: IngressRules) -> None:
-        """Add one Ingress, within the limits of its namespace."""
+    def add(self, ingress: networking_v1.Ingress, rules: IngressRules) -> Generator[int, None, None]:
+        """Add one Ingress, within the limits of its namespace; yield after each certificate."""
         namespace, problems = namespace_of(ingress), list(rules.problems)
         for route in rules.routes:
             host = "".join(route.hostnames)
@@ -97,6 +98,7 @@ class _Served:
         for host, secret in rules.certificates:
             if problem := self._add_certificate(host, namespace, secret):
                 problems.append(problem)
+            yield 1
         if problems:
             self._problems[key_of(ingress)] = tuple(dict.fromkeys(problems))
 
@@ -107,12 +109,12 @@ class _Served:
         if (found := self._certificates.get(host)) is not None:
             other = found[0] != namespace
             return "a certificate without a hostname is used of an older Ingress in another namespace" if other else ""
-        if state := self._view.certificate(namespace, secret):
-            reason = "is missing" if state == "missing" else "has no valid certificate with its key"
-            return f"Secret {secret} of type kubernetes.io/tls {reason}"
         if self._count[namespace] >= MOST_CERTIFICATES:
             return f"the Ingresses of a namespace have certificates for more than {MOST_CERTIFICATES} hosts"
         self._count[namespace] += 1
+        if state := self._view.certificate(namespace, secret):
+            reason = "is missing" if state == "missing" else "has no valid certificate with its key"
+            return f"Secret {secret} of type kubernetes.io/tls {reason}"
         self._certificates[host] = namespace, secret
         return ""
 

@@ -108,10 +108,10 @@ def _certificates(ingress: networking_v1.Ingress, by_host: Mapping[str, Sequence
     """Return the Secrets by hostnames. Without hostnames, a Secret is for those of the rules that no other one is for."""
     pairs = ((host, each.secret_name) for each in ingress.spec.tls if each.secret_name for host in each.hosts)
     found = dict(itertools.islice(pairs, MOST_HOSTS))
-    for each in ingress.spec.tls:
-        if each.secret_name and not each.hosts:
-            for host in by_host:
-                found.setdefault(host, each.secret_name)
+    rest = next((each.secret_name for each in ingress.spec.tls if each.secret_name and not each.hosts), None)
+    if rest:  # those after the first are for no host
+        for host in by_host:
+            found.setdefault(host, rest)
     return list(found.items())
 
 

@@ -7,10 +7,10 @@ A listener that cannot be served affects no other one, except that all listeners
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
-from kube.gateway import grants, names
+from kube.gateway import names
 from kube.gateway.hostnames import intersection
 from kube.gateway.objects import GROUP, Gateway, Listener, Reference
 from kube.gateway.verdict import ACCEPTED, NO_CONFLICTS, RESOLVED, Verdict, failed
@@ -60,19 +60,18 @@ class ListenerState:
         return labels is not None and self.namespaces.matches(labels)
 
 
-def evaluate(gateway: Gateway, view: View) -> tuple[ListenerState, ...]:
-    """Return the state of each listener, in the order of the spec."""
-    listeners = gateway.spec.listeners
-    conflicts = _conflicts(listeners)
-    return tuple(
-        _evaluate(gateway, each, verdict, _overlaps(each, listeners), view)
-        for each, verdict in zip(listeners, conflicts, strict=True)
-    )
+def evaluate(gateway: Gateway, view: View) -> Generator[int, None, tuple[ListenerState, ...]]:
+    """Find the state of each listener, in the order of the spec: the generator's value. Yield after each certificate."""
+    listeners, states = gateway.spec.listeners, []
+    for each, conflicts in zip(listeners, _conflicts(listeners), strict=True):
+        certificates = yield from _certificates(gateway, each, view)
+        states.append(_state(gateway, each, conflicts, certificates))
+    return tuple(states)
 
 
-def _evaluate(gateway: Gateway, listener: Listener, conflicts: Verdict, overlaps: bool, view: View) -> ListenerState:  # noqa: FBT001
+def _state(gateway: Gateway, listener: Listener, conflicts: Verdict, found: Certificates) -> ListenerState:
+    certificates, certificates_resolved = found
     kinds, kinds_resolved = _kinds(listener)
-    certificates, certificates_resolved = _certificates(gateway, listener, view)
     return ListenerState(
         listener,
         kinds,
@@ -80,7 +79,7 @@ def _evaluate(gateway: Gateway, listener: Listener, conflicts: Verdict, overlaps
         conflicts,
         kinds_resolved if kinds_resolved is not RESOLVED else certificates_resolved,
         certificates,
-        overlaps,
+        _overlaps(listener, gateway.spec.listeners),
         _namespaces(listener),
     )
 
@@ -136,8 +135,11 @@ def _namespaces(listener: Listener) -> LabelSelector | None:
 
 
 # -- certificates -----------------------------------------------------------------------------------------------------
-def _certificates(gateway: Gateway, listener: Listener, view: View) -> tuple[tuple[tuple[str, str], ...], Verdict]:
-    """Return the usable certificates, and the first problem of any of them."""
+Certificates = tuple[tuple[tuple[str, str], ...], Verdict]
+"""The usable certificates of a listener, and the first problem of any of them."""
+
+
+def _certificates(gateway: Gateway, listener: Listener, view: View) -> Generator[int, None, Certificates]:
     if listener.protocol != "HTTPS":
         return (), RESOLVED
     wanted = listener.tls.certificate_refs if listener.tls is not None else []
@@ -145,16 +147,15 @@ def _certificates(gateway: Gateway, listener: Listener, view: View) -> tuple[tup
         return (), failed("InvalidCertificateRef", "An HTTPS listener needs a certificate in tls.certificateRefs")
     usable: list[tuple[str, str]] = []
     verdict = RESOLVED
-    for position, each in enumerate(wanted):
+    for each in wanted[:MOST_CERTIFICATES]:
         problem = _certificate_problem(gateway, each, view)
-        if problem is None and position >= MOST_CERTIFICATES:
-            problem = failed("InvalidCertificateRef", f"More than {MOST_CERTIFICATES} certificates are not supported")
         if problem is None:
             usable.append((each.namespace or gateway.metadata.namespace or "", each.name))
         elif verdict.ok:
             verdict = problem
-        if position >= MOST_CERTIFICATES:
-            break
+        yield 1
+    if len(wanted) > MOST_CERTIFICATES and verdict.ok:
+        verdict = failed("InvalidCertificateRef", f"More than {MOST_CERTIFICATES} certificates are not supported")
     return tuple(dict.fromkeys(usable)), verdict
 
 
@@ -164,7 +165,7 @@ def _certificate_problem(gateway: Gateway, reference: Reference, view: View) -> 
     if reference.group or (reference.kind or "Secret") != "Secret":
         kind = f"{reference.kind or 'Secret'}.{reference.group}" if reference.group else reference.kind
         return failed("InvalidCertificateRef", f"A certificate is a Secret, not a {kind}")
-    if not grants.permitted(view, "Gateway", own, "Secret", namespace, name):
+    if not view.permitted("Gateway", own, "Secret", namespace, name):
         return failed(
             "RefNotPermitted", f"No ReferenceGrant permits the reference to Secret {name} in namespace {namespace}"
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from kube.api import core_v1
-from kube.gateway.objects import ReferenceGrant
 
 Certificate = Literal["", "missing", "invalid"]
 """The state of a Secret as a certificate; "" if it can be served. Nodes know copies: one that exists can be served."""
@@ -25,6 +24,6 @@ class View(Protocol):
         """Return the state of a Secret that a listener or an Ingress names, in the Secret's own namespace."""
         ...
 
-    def grants(self, namespace: str) -> Iterable[ReferenceGrant]:
-        """Return the ReferenceGrants in a namespace."""
+    def permitted(self, kind: str, namespace: str, target_kind: str, target_namespace: str, target: str) -> bool:
+        """Return whether an object of the Gateway API may refer to an object of the core group (Grants.permitted)."""
         ...

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from kube.api import core_v1, networking_v1
+from kube.gateway.grants import Grants
 from kube.gateway.objects import GROUP, Gateway, HTTPRoute, ReferenceGrant
 from kube.gateway.view import Certificate
 from kube.serialize import convert
@@ -120,7 +121,10 @@ class FakeView:
             for each in (service(), *objects)
             if isinstance(each, core_v1.Service)
         }
-        self.all_grants = [each for each in objects if isinstance(each, ReferenceGrant)]
+        grants = [each for each in objects if isinstance(each, ReferenceGrant)]
+        self.permitted = Grants(
+            lambda namespace: [each for each in grants if each.metadata.namespace == namespace]
+        ).permitted
         self.certificates = {"infra/cert": "", **(certificates or {})}
 
     def labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -132,5 +136,12 @@ class FakeView:
     def certificate(self, namespace: str, name: str) -> Certificate:
         return self.certificates.get(f"{namespace}/{name}", "missing")  # type: ignore[return-value]
 
-    def grants(self, namespace: str) -> Iterable[ReferenceGrant]:
-        return [each for each in self.all_grants if each.metadata.namespace == namespace]
+
+class Counting(FakeView):
+    """A cluster without certificates that counts how often it is asked for one."""
+
+    checked = 0
+
+    def certificate(self, namespace: str, name: str) -> Certificate:
+        self.checked += 1
+        return "missing"

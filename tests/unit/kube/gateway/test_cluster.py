@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from kube.gateway.cluster import Cluster, Informers
 from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.view import Certificate
 from kube.shared_informers import SharedInformers
 from tests.support.clock import FakeClock, settle
 from tests.support.gateways import (
@@ -249,3 +252,36 @@ async def test_a_listener_for_all_namespaces_serves_routes_of_each(followed: Fol
     other = route(namespace="apps", parents=[parent(namespace="infra")])
     await followed.put(gateway(listener(allowedRoutes=from_all())), route(), other, service(), service("app", "apps"))
     assert sorted(await followed.served()) == ["apps/app", "infra/app"]
+
+
+@pytest.mark.parametrize("kind", ["Gateway", "Ingress"])
+async def test_a_few_certificates_are_checked_in_an_iteration_of_the_loop(followed: Followed, kind: str) -> None:
+    """The check of one takes a millisecond, and users decide how many there are."""
+    checks = 0
+
+    def check(namespace: str, name: str) -> Certificate:
+        nonlocal checks
+        checks += 1
+        end = time.perf_counter() + 0.002
+        while time.perf_counter() < end:
+            pass
+        return "invalid"
+
+    followed.cluster.certificate = check
+    names = [f"s{number}" for number in range(50)]
+    if kind == "Gateway":
+        many = [
+            listener(each, number, "HTTPS", tls={"certificateRefs": [{"name": each}]})
+            for number, each in enumerate(names, 1)
+        ]
+        await followed.put(found := gateway(*many))
+        computing: asyncio.Task[Any] = asyncio.create_task(followed.cluster.compute(found))
+    else:
+        await followed.put(ingress(tls=[{"hosts": [f"{each}.com"], "secretName": each} for each in names]))
+        computing = asyncio.create_task(followed.cluster.compute_ingresses())
+    seen = [0]
+    while not computing.done():
+        await asyncio.sleep(0)
+        seen.append(checks)
+    await computing
+    assert checks == 50 and max(after - before for before, after in itertools.pairwise(seen)) <= 3

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 from kube.api import networking_v1
-from kube.gateway.ingress_gateway import MOST_CERTIFICATES, MOST_MATCHES, IngressResult, compute
+from kube.gateway.ingress_gateway import (
+    MOST_CERTIFICATES,
+    MOST_MATCHES,
+    IngressResult,
+    compute,
+    compute_in_steps,
+)
 from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, MOST_HOSTS, MOST_PATHS, convert, is_ours
 from kube.gateway.model import Backend, Match, PathMatch, Rule
 from kube.gateway.names import CONTROLLER, copy_of
-from tests.support.gateways import FakeView, ingress, ingress_rule, made, service
+from tests.support import cost
+from tests.support.gateways import Counting, FakeView, ingress, ingress_rule, made, service
 
 DEFAULT = {"service": {"name": "app", "port": {"number": 8080}}}
 
@@ -156,6 +164,34 @@ def test_an_ingress_with_too_many_paths_is_not_served() -> None:
     hosts = [f"h{number}.com" for number in range(MOST_HOSTS + 5)]
     found = convert(ingress(ingress_rule("a.com"), tls=[tls("cert", *hosts)]), FakeView())
     assert len(found.certificates) == MOST_HOSTS
+
+
+def test_certificates_are_checked_one_in_each_step_and_none_beyond_the_limit() -> None:
+    view = Counting()
+    secrets = [tls(f"s{number}", f"h{number}.com") for number in range(MOST_HOSTS)]
+    found = [
+        (each, convert(each, view)) for each in (ingress(tls=secrets), ingress(name="b", tls=[tls("last", "last.com")]))
+    ]
+    checked = [0, *(view.checked for _ in compute_in_steps(found, view))]
+    assert max(after - before for before, after in itertools.pairwise(checked)) == 1
+    assert view.checked == MOST_CERTIFICATES
+
+
+def test_the_first_secret_without_hosts_is_for_the_hosts_that_have_none() -> None:
+    rules = [ingress_rule(f"h{number}.com") for number in range(100)]
+    found = convert(ingress(*rules, tls=[tls("cert"), tls("more"), tls("other", "h1.com")]), FakeView())
+    assert dict(found.certificates) == {f"h{number}.com": "cert" for number in range(100)} | {"h1.com": "other"}
+
+
+def test_the_cost_of_secrets_without_hosts_does_not_grow_with_the_number_of_hosts() -> None:
+    rules = [ingress_rule(f"h{number}.com") for number in range(100)]
+    few, many = (ingress(*rules, tls=[tls("cert")] * count) for count in (10, 1000))
+    lines = []
+    for each in (few, many):
+        with cost.Lines() as counted:
+            convert(each, FakeView())
+        lines.append(counted.count)
+    assert lines[1] < lines[0] + 10 * 1000
 
 
 def of_class(name: str, controller: str, *, default: bool = False) -> networking_v1.IngressClass:

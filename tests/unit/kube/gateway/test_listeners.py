@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.gateway.listeners import MOST_CERTIFICATES, evaluate
-from tests.support.gateways import FakeView, from_all, gateway, grant, listener
+from kube.gateway import listeners
+from kube.gateway.listeners import MOST_CERTIFICATES, ListenerState
+from kube.gateway.objects import Gateway
+from tests.support.gateways import Counting, FakeView, from_all, gateway, grant, listener
 
 
-def reasons(*listeners: dict[str, Any], view: FakeView | None = None, **spec: Any) -> list[tuple[str, str, str, bool]]:
+def evaluate(gateway: Gateway, view: FakeView) -> tuple[ListenerState, ...]:
+    steps = listeners.evaluate(gateway, view)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: tuple[ListenerState, ...] = end.value
+            return found
+
+
+def reasons(*given: dict[str, Any], view: FakeView | None = None, **spec: Any) -> list[tuple[str, str, str, bool]]:
     """Return the reasons of Accepted, Conflicted and ResolvedRefs of each listener, and whether it is served."""
-    found = evaluate(gateway(*listeners, **spec), view or FakeView())
+    found = evaluate(gateway(*given, **spec), view or FakeView())
     return [(each.accepted.reason, each.conflicts.reason, each.resolved.reason, each.programmed) for each in found]
 
 
@@ -163,3 +176,12 @@ def test_served_listeners_of_a_port_have_one_protocol_and_different_hostnames(
     for port, protocol, host in listed:
         same = [each for each in listed if each[0] == port and (each[1] != protocol or each[2] == host)]
         assert ((port, host) in places) == (len(same) == 1)
+
+
+def test_certificates_are_checked_one_in_each_step_and_none_beyond_the_limit() -> None:
+    view = Counting()
+    references = [{"name": f"c{number}"} for number in range(64)]
+    many = [listener(f"l{port}", port, "HTTPS", tls={"certificateRefs": references}) for port in range(1, 65)]
+    checked = [0, *(view.checked for _ in listeners.evaluate(gateway(*many), view))]
+    assert max(after - before for before, after in itertools.pairwise(checked)) == 1
+    assert view.checked == 64 * MOST_CERTIFICATES

@@ -1,0 +1,28 @@
+"""Computations in steps, as generators: users decide how many there are, so they leave the event loop to others in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TypeVar
+
+STEPS = 256
+"""Steps of some microseconds between two iterations of the event loop."""
+SECONDS = 0.005
+"""Time after which there is an iteration whatever the number of steps: the check of a certificate takes a millisecond."""
+R = TypeVar("R")
+
+
+async def completed(steps: Generator[int, None, R]) -> R:
+    """Run a computation to its end, which yields numbers of steps, some in each iteration of the event loop."""
+    done, began = 0, time.perf_counter()
+    while True:
+        try:
+            done += next(steps)
+        except StopIteration as end:
+            found: R = end.value
+            return found
+        if done >= STEPS or time.perf_counter() - began >= SECONDS:
+            await asyncio.sleep(0)
+            done, began = 0, time.perf_counter()
