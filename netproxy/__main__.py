@@ -64,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Services' load balancers never have nodes' addresses: serve all of theirs, whatever addresses nodes name",
     )
+    flags.add_argument("--no-gateway", action="store_true", help="do not serve Gateways and Ingresses on this node")
     flags.add_argument("--cni-results-dir", help="where the runtime's CNI library keeps results")
     flags.add_argument("--cni-conf-dir", help="where the container runtime reads CNI configurations")
     flags.add_argument("--cni-data-dir", help="where host-local keeps the addresses it gave")
@@ -103,6 +104,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
         result,
         **given,
         services=not arguments.no_services,
+        gateway=not arguments.no_gateway,
         service_load_balancer=not arguments.no_service_load_balancer,
         dns=replace(
             result.dns,

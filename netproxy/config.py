@@ -102,6 +102,8 @@ class ProxyConfig:
     bind_address_hard_fail: bool = False
     cluster_cidrs: tuple[str, ...] = ()
     service_cidrs: tuple[str, ...] = ("10.96.0.0/12",)
+    gateway: bool = True
+    """True if Gateways and Ingresses are served, by a process that runs while there are any."""
     service_load_balancer: bool = True
     """True if the control plane may give Services of type LoadBalancer the nodes' own addresses (`service_lb`)."""
     masquerade_bit: int = 14

@@ -18,7 +18,7 @@ from functools import partial
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.serving.daemon import daemon
-from netproxy import localnet, modes, pod_subsystem, service_subsystem, sysctl
+from netproxy import gateway_process, localnet, modes, pod_subsystem, service_subsystem, sysctl
 from netproxy.api import connected
 from netproxy.backend import Remover
 from netproxy.cleanup import remove_all
@@ -70,6 +70,7 @@ async def run(
                 start(group, dns.tasks(), clock)
             start(group, services.tasks(), clock)
             start(group, pods.tasks(clock), clock)
+            start(group, gateway_process.tasks(config, api, clock), clock)
             stale = partial(_remove_stale, config, mode, services.proxy, [*services.stale, *pods.stale])
             start(group, (Task("configure this node", node.run), Task("remove stale rules", stale)), clock)
             await services.proxy.started.wait()

@@ -18,7 +18,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.serving.aiohttp_runner import BoundedRunner
 from kube.serving.daemon import daemon
-from netproxy import health, pod_subsystem, sysctl
+from netproxy import gateway_process, health, pod_subsystem, sysctl
 from netproxy.api import connected
 from netproxy.cleanup import remove_all
 from netproxy.config import ProxyConfig
@@ -67,6 +67,7 @@ async def run(
                 await dns.prepare()
                 start(group, dns.tasks(), clock)
             start(group, pods.tasks(clock), clock)
+            start(group, gateway_process.tasks(config, api, clock), clock)
             while not healthy():
                 await clock.sleep(0.05)
             ready()

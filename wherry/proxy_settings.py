@@ -36,6 +36,7 @@ def dns_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
     return replace(
         whole,
         services=False,
+        gateway=not settings.own_proxy,
         metrics_bind_address=f"127.0.0.1:{settings.dns_metrics_port}",
         dns=replace(whole.dns, enabled=settings.serves_dns),
         pod_network=replace(whole.pod_network, enabled=settings.own_pod_network and not settings.own_proxy),

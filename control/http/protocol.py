@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from control.http.pieces import Body, Pieces
-from kube.serving.protocol import BoundedProtocol
 from kube.serving.sending import PIECE, SMALL
+from kube.serving.takeover import TakeoverProtocol
 
 CERTIFICATE = "wherry.certificate"
 PROTOCOL = "wherry.protocol"
@@ -23,7 +23,7 @@ CYCLE = "wherry.cycle"
 _CLOSE = (b"connection", b"close")
 
 
-class ApiProtocol(BoundedProtocol):
+class ApiProtocol(TakeoverProtocol):
     """One connection."""
 
     # What is large is sent by `respond_in_pieces` and `write_chunk`: nothing need be cut on its way.
@@ -33,7 +33,6 @@ class ApiProtocol(BoundedProtocol):
         super().connection_made(transport)
         ssl_object = transport.get_extra_info("ssl_object")
         self.certificate: bytes | None = ssl_object.getpeercert(True) if ssl_object is not None else None
-        self.on_lost: Callable[[], None] | None = None
         if self.certificate is not None:
             # Its chain was checked in the handshake: this is nobody's flood, whoever it will turn out to be.
             self.identified(f"certificate {hashlib.sha256(self.certificate).hexdigest()}")
@@ -139,28 +138,3 @@ class ApiProtocol(BoundedProtocol):
             await self.write_pieces(chunk)
             if not cycle.disconnected:
                 self.transport.write(b"\r\n")
-
-    def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
-        """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""
-        self.successor, self.on_lost, self.may_read_slowly = on_data, on_lost, True
-        self._unset_keepalive_if_required()
-        if self.cycle is not None:  # the client may have gone
-            self.cycle.response_started = self.cycle.response_complete = True
-        early, self.early = self.early, b""
-        self.flow.resume_reading()
-        if early:
-            on_data(early)
-        return self.transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the owner of a hijacked connection too."""
-        if self.on_lost is not None:
-            self.on_lost()
-            self.successor = self.on_lost = None
-        super().connection_lost(exc)
-
-    def shutdown(self) -> None:
-        if self.successor is not None:
-            self.transport.close()
-        else:
-            super().shutdown()

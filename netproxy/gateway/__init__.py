@@ -1,0 +1,1 @@
+"""A node's gateway: HTTP and HTTPS for Gateways and Ingresses, in a process of its own."""

@@ -1,0 +1,124 @@
+"""TLS settings from Secrets: a certificate for each hostname, selected by the server name of the handshake.
+
+A handshake without a server name, or with one that no listener has, gets the certificate of the listener without hostname; if
+there is none, it fails. Private keys are given to OpenSSL without a file on disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from kube import peer_certificates, tls_settings
+from netproxy.gateway.errors import Refused
+from netproxy.gateway.protocol import SERVER_NAME
+from netproxy.gateway.request_target import parse_host
+from netproxy.gateway.routing import suffixes
+
+MOST_BITS = 4096
+"""Bits of an RSA key: a handshake with a larger one takes many times as long."""
+MOST_BYTES = 256 << 10
+"""Bytes of a certificate chain and of a key."""
+
+
+class CertificateError(ValueError):
+    """A Secret has no certificate that can be served."""
+
+
+def from_secrets(secrets: Sequence[Mapping[str, str]]) -> ssl.SSLContext:
+    """Return TLS settings for the data of Secrets of type kubernetes.io/tls; CertificateError if one cannot be used.
+
+    Of several certificates with keys of one type, the first is served.
+    """
+    context = settings()
+    try:
+        for data in reversed(secrets):
+            _load(context, _checked(data))
+    except CertificateError:
+        raise
+    except (ValueError, OSError) as error:  # ssl.SSLError is an OSError
+        raise CertificateError(f"the certificate cannot be used: {error}") from error
+    return context
+
+
+def _checked(data: Mapping[str, str]) -> bytes:
+    try:
+        chain, key = (base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key"))
+    except (KeyError, binascii.Error) as error:
+        raise CertificateError("tls.crt or tls.key is missing or no base64") from error
+    if len(chain) > MOST_BYTES or len(key) > MOST_BYTES:
+        raise CertificateError("the certificate or its key is too large")
+    certificates = x509.load_pem_x509_certificates(chain)
+    if len(certificates) > peer_certificates.MOST:
+        raise CertificateError(f"more than {peer_certificates.MOST} certificates")
+    public = certificates[0].public_key()
+    if isinstance(public, rsa.RSAPublicKey) and public.key_size > MOST_BITS:
+        raise CertificateError(f"an RSA key of more than {MOST_BITS} bits")
+    return chain + b"\n" + key
+
+
+def settings() -> ssl.SSLContext:
+    """Return TLS settings without a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls_settings.apply(context)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _load(context: ssl.SSLContext, pem: bytes) -> None:
+    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(pem)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=lambda: b"")
+    finally:
+        os.close(descriptor)
+
+
+class ServerNames:
+    """The settings of a port's listeners by hostname; `context` selects among them."""
+
+    def __init__(self) -> None:
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self.context = settings()
+        self.context.sni_callback = self._select
+
+    def set(self, contexts: dict[str, ssl.SSLContext]) -> None:
+        """Replace the settings; connections that there are keep theirs."""
+        self._contexts = contexts
+
+    def current(self) -> ssl.SSLContext:
+        """Return the settings for a new connection."""
+        return self.context
+
+    def find(self, name: str) -> ssl.SSLContext | None:
+        """Return the settings of a server name."""
+        contexts = self._contexts
+        if name in contexts:
+            return contexts[name]
+        for suffix in suffixes(name):
+            if suffix in contexts:
+                return contexts[suffix]
+        return contexts.get("")
+
+    def _select(self, connection: Any, name: str | None, _: ssl.SSLContext) -> int | None:
+        """Called by OpenSSL during a handshake, in a thread; a returned number is the alert that ends it."""
+        host = ""
+        if name:
+            with contextlib.suppress(Refused):
+                host = parse_host(name)[0]
+        found = self.find(host)
+        if found is None:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        connection.context = found
+        setattr(connection, SERVER_NAME, host)
+        return None

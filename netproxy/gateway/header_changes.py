@@ -1,0 +1,64 @@
+"""Changes of headers by routes.
+
+Authors of routes may change any header but those that frame messages, belong to the connection, or select what answers a
+request: with them a route could have a backend read a second request out of the body of the first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kube.gateway.model import HeaderChange
+
+Header = tuple[bytes, bytes]
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"http2-settings",
+    }
+)
+LOOP = b"cdn-loop"
+"""Counts the gateways that a request has passed (RFC 8586)."""
+_FIXED = HOP_BY_HOP | {b"content-length", b"host", b"expect", LOOP}
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]{0,4096}")
+
+
+class HeaderEdit:
+    """Changes of a list of headers with names in lower case."""
+
+    __slots__ = ("_add", "_dropped", "_set")
+
+    def __init__(self, change: HeaderChange) -> None:
+        self._set = _pairs(change.set)
+        self._add = _pairs(change.add)
+        removed = {name.lower().encode("latin-1", "replace") for name in change.remove} - _FIXED
+        self._dropped = frozenset(removed | {name for name, _ in self._set})
+
+    def apply(self, headers: list[Header]) -> list[Header]:
+        """Return the headers with the changes: set, then add, then remove."""
+        if self._dropped:
+            headers = [header for header in headers if header[0] not in self._dropped]
+        return [*headers, *self._set, *self._add]
+
+
+def edit(change: HeaderChange | None) -> HeaderEdit | None:
+    """Return the changes that a route makes, None if it makes none."""
+    return None if change is None else HeaderEdit(change)
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...]) -> list[Header]:
+    """Return valid headers, without those that no route may change."""
+    found = []
+    for name, value in pairs:
+        lowered = name.lower().encode("latin-1", "replace")
+        text = value.strip(" \t")
+        if _NAME.fullmatch(name) and _VALUE.fullmatch(text) and lowered not in _FIXED:
+            found.append((lowered, text.encode("utf-8")))
+    return found

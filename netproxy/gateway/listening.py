@@ -1,0 +1,167 @@
+"""The sockets of a gateway: one for each port and address of the node, which stay while the routes behind them change.
+
+Each namespace of Gateways has a table of connections of its own: its clients use up no other namespace's connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from kube.serving import protocol
+from kube.serving.acceptor import Acceptor
+from kube.serving.limits import ServingLimits
+from kube.serving.table import Connection, ConnectionTable
+from netproxy.gateway.application import GatewayApplication
+from netproxy.gateway.certificates import ServerNames
+from netproxy.gateway.protocol import GatewayProtocol
+from netproxy.gateway.routing import PortTable
+
+log = logging.getLogger(__name__)
+BACKLOG = 1024
+SHARE = 4
+"""Divisor of the process's connections: the share of the Gateways of one namespace."""
+CLOSE_SECONDS = 30.0
+"""Time for the requests of a port that is no longer listened on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address and port of the node. A port with TLS is another one than the same without it."""
+
+    address: str
+    port: int
+    tls: bool
+    namespace: str
+
+
+@dataclass(slots=True)
+class Served:
+    """What a place serves now."""
+
+    routes: PortTable | None
+    contexts: dict[str, ssl.SSLContext]
+
+
+class _Listener:
+    """A listening socket with its connections."""
+
+    def __init__(self, place: Place, app: GatewayApplication, table: ConnectionTable, limits: ServingLimits) -> None:
+        """Bind the address; OSError if that fails."""
+        self._table, self._limits = table, limits
+        self._served = Served(None, {})
+        self._state = ServerState()
+        self._config = Config(
+            app, http=GatewayProtocol, ws="none", lifespan="off", interface="asgi3", access_log=False, log_config=None
+        )
+        self._config.loaded = True
+        self._config.loaded_app = app
+        self._config.http_protocol_class = GatewayProtocol
+        self._config.ws_protocol_class = None
+        self._config.encoded_headers = []
+        self._names = ServerNames() if place.tls else None
+        current = None if self._names is None else self._names.current
+        self._acceptor = Acceptor(_bind(place), self._make, protocol.end, limits, table, current)
+        self._acceptor.start(BACKLOG)
+
+    def serve(self, served: Served) -> None:
+        """Serve something else, to connections that there are too."""
+        self._served = served
+        if self._names is not None:
+            self._names.set(served.contexts)
+
+    def _routes(self) -> PortTable | None:
+        return self._served.routes
+
+    def _make(self, connection: Connection) -> asyncio.Protocol:
+        made = GatewayProtocol(config=self._config, server_state=self._state, app_state={})
+        made.admitted(connection, self._table, self._limits)
+        made.routes = self._routes
+        return made
+
+    def close(self) -> None:
+        """Stop listening; idle connections are closed, others after their response, or after a while at once."""
+        self._acceptor.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        asyncio.get_running_loop().call_later(CLOSE_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        """Close all connections at once."""
+        for connection in list(self._state.connections):
+            protocol.end(connection)
+
+
+class Listening:
+    """All listeners."""
+
+    def __init__(self, app: GatewayApplication, limits: ServingLimits) -> None:
+        self._app = app
+        self._limits = replace(limits, connections=max(64, limits.most_connections // SHARE))
+        self._listeners: dict[Place, _Listener] = {}
+        self._tables: dict[str, ConnectionTable] = {}
+        self._failed: dict[Place, str] = {}
+
+    def set(self, wanted: dict[Place, Served]) -> None:
+        """Listen on these places and no others. A place that cannot be bound is tried again the next time."""
+        for place in [place for place in self._listeners if place not in wanted]:
+            self._listeners.pop(place).close()
+        for place, served in wanted.items():
+            listener = self._listeners.get(place) or self._open(place)
+            if listener is not None:
+                listener.serve(served)
+        used = {place.namespace for place in self._listeners}
+        self._tables = {name: table for name, table in self._tables.items() if name in used or len(table)}
+        self._failed = {place: problem for place, problem in self._failed.items() if place in wanted}
+
+    def _open(self, place: Place) -> _Listener | None:
+        table = self._tables.setdefault(place.namespace, ConnectionTable(self._limits))
+        try:
+            made = _Listener(place, self._app, table, self._limits)
+        except OSError as error:
+            problem = error.strerror or str(error)
+            if self._failed.get(place) != problem:
+                log.error("cannot listen on %s port %d: %s", place.address, place.port, problem)
+            self._failed[place] = problem
+            return None
+        self._failed.pop(place, None)
+        self._listeners[place] = made
+        return made
+
+    @property
+    def failed(self) -> bool:
+        """True if a place could not be bound."""
+        return bool(self._failed)
+
+    @property
+    def places(self) -> Iterable[Place]:
+        """The places that are listened on."""
+        return self._listeners.keys()
+
+    def close(self) -> None:
+        """Stop listening and close all connections at once."""
+        for listener in self._listeners.values():
+            listener.close()
+            listener.abort()
+        self._listeners.clear()
+
+
+def _bind(place: Place) -> socket.socket:
+    family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind((place.address, place.port))
+    except OSError:
+        found.close()
+        raise
+    return found

@@ -1,0 +1,131 @@
+"""A node's gateway as a process: informers, routes, listeners and connections to backends on one event loop.
+
+It listens only once everything has been listed, so that a start does not answer 404 for routes that it does not know yet. A
+kind that cannot be listed, for example because its definition was deleted, delays the start for a limited time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Iterable
+
+from kube.api import discovery_v1
+from kube.clock import SYSTEM, Clock
+from kube.informer import Change, wait_listed
+from kube.serving.daemon import daemon
+from netproxy import local_addresses, sysctl
+from netproxy.endpoints import NodeView
+from netproxy.gateway.api import Api, connected
+from netproxy.gateway.application import GatewayApplication
+from netproxy.gateway.backends import Backends
+from netproxy.gateway.configuration import Configuration
+from netproxy.gateway.forwarding import Forwarder
+from netproxy.gateway.limits import BACKENDS, CLIENTS
+from netproxy.gateway.listening import Listening
+from netproxy.gateway.pool import Pool
+from netproxy.model import owner_of
+from netproxy.tasks import Task, start
+
+log = logging.getLogger(__name__)
+LIST_SECONDS = 15.0
+"""Time that the start waits for the first lists."""
+ADDRESSES_SECONDS = 10.0
+"""Seconds between two reads of the node's addresses."""
+BEAT_SECONDS = 5.0
+"""Seconds between two bytes to the network role, which ends a process that does not send them."""
+
+
+class OwnAddresses:
+    """The node's own addresses, which are no endpoints; `changed` is called if they change."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.addresses: frozenset[str] = frozenset()
+        self.changed: Callable[[], None] = lambda: None
+
+    async def read(self) -> None:
+        """Read the addresses once."""
+        found = frozenset(await local_addresses.global_addresses())
+        if found != self.addresses:
+            self.addresses = found
+            self.changed()
+
+    async def run(self) -> None:
+        """Read them again and again."""
+        while True:
+            await self._clock.sleep(ADDRESSES_SECONDS)
+            await self.read()
+
+
+@daemon
+async def run(kubeconfig: str, node_name: str, clock: Clock = SYSTEM) -> None:
+    """Serve until cancelled, or until the network role has ended."""
+    sysctl.adjust_oom_score(0)
+    async with connected(kubeconfig, node_name, clock) as api, asyncio.TaskGroup() as group:
+        parent = group.create_task(_until_parent_ends(), name="network role")
+        serving = group.create_task(_serve(api, node_name, clock), name="gateway")
+        await asyncio.wait((parent, serving), return_when=asyncio.FIRST_COMPLETED)
+        parent.cancel()
+        serving.cancel()
+
+
+async def _serve(api: Api, node_name: str, clock: Clock) -> None:
+    own = OwnAddresses(clock)
+    await own.read()
+    pool = Pool(BACKENDS)
+    backends = Backends(api, lambda: own.addresses, NodeView(node_name))
+    own.changed = backends.forget_all
+    _forget_changes(api, backends)
+    listening = Listening(GatewayApplication(Forwarder(pool, backends)), CLIENTS)
+    configuration = Configuration(api, listening, clock)
+    try:
+        async with asyncio.TaskGroup() as group:
+            start(group, _watches(api), clock)
+            for each in await wait_listed(api.informers, clock, LIST_SECONDS):
+                log.warning("starting without %s: %s", each.kind.__name__, each.problem or "not listed yet")
+            start(
+                group,
+                (
+                    Task("gateway configuration", configuration.run),
+                    Task("idle connections to backends", pool.run),
+                    Task("own addresses", own.run),
+                    Task("heartbeat", lambda: _beat(clock)),
+                ),
+                clock,
+            )
+    finally:
+        listening.close()
+
+
+def _watches(api: Api) -> Iterable[Task]:
+    return (Task(f"follow {each.kind.__name__}", each.run) for each in api.informers)
+
+
+def _forget_changes(api: Api, backends: Backends) -> None:
+    """Drop cached endpoints when their Services or slices change."""
+
+    def slice_changed(change: Change[discovery_v1.EndpointSlice]) -> None:
+        for each in (change.old, change.new):
+            if each is not None and (owner := owner_of(each)):
+                backends.forget(*owner.split("/", 1))
+
+    api.objects.services.subscribe(lambda change: backends.forget(*change.key.split("/", 1)))
+    api.slices.subscribe(slice_changed)
+
+
+async def _beat(clock: Clock) -> None:
+    while True:
+        sys.stdout.write(".")
+        sys.stdout.flush()
+        await clock.sleep(BEAT_SECONDS)
+
+
+async def _until_parent_ends() -> None:
+    """Wait until standard input, a pipe from the network role, is closed."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=1024)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1024):
+        pass

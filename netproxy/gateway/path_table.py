@@ -1,0 +1,152 @@
+"""The conditions of the routes of one hostname, indexed so that a request finds the one that applies.
+
+A request looks up its path among the exact ones, then each of its own prefixes, the longest first. What has the same path is
+in groups with the same names of conditions (method, headers, parameters), in which the request's own values are the key. So
+thousands of rules that differ in values take one lookup. Precedence is that of the Gateway API: exact path, length of the
+prefix, method, number of headers, number of parameters, then the oldest route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kube.gateway.model import Match
+from netproxy.gateway.request import RoutedRequest
+from netproxy.gateway.request_target import written_path
+from netproxy.gateway.rule import CompiledRule
+
+Order = tuple[str, str, int, int]
+"""Creation of the route, its namespace and name, and the numbers of the rule and of the match in it."""
+
+
+class Found(NamedTuple):
+    """A rule that a request has matched, and the prefix of its path by which it did."""
+
+    rule: CompiledRule
+    prefix: str
+
+
+class _Entry(NamedTuple):
+    order: Order
+    found: Found
+
+
+@dataclass(slots=True)
+class _Group:
+    """Matches with conditions on the same names."""
+
+    method: bool
+    headers: tuple[str, ...]
+    query: tuple[str, ...]
+    entries: dict[tuple[str | None, ...], _Entry] = field(default_factory=dict)
+
+    def add(self, key: tuple[str, ...], entry: _Entry) -> None:
+        before = self.entries.get(key)
+        if before is None or entry.order < before.order:
+            self.entries[key] = entry
+
+    def find(self, request: RoutedRequest) -> _Entry | None:
+        if not self.headers and not self.query:
+            return self.entries.get((request.method if self.method else "",))
+        fields = request.fields if self.headers else {}
+        parameters = request.parameters if self.query else {}
+        return self.entries.get(
+            (
+                request.method if self.method else "",
+                *[fields.get(name) for name in self.headers],
+                *[parameters.get(name) for name in self.query],
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Tier:
+    """Groups of equal precedence, by the first name that a request must have; "" for those without such conditions."""
+
+    groups: dict[str, dict[tuple[bool, tuple[str, ...], tuple[str, ...]], _Group]] = field(default_factory=dict)
+
+    def group(self, match: Match) -> _Group:
+        headers = tuple(sorted(name for name, _ in match.headers))
+        query = tuple(sorted(name for name, _ in match.query))
+        first = f"h{headers[0]}" if headers else f"q{query[0]}" if query else ""
+        key = bool(match.method), headers, query
+        return self.groups.setdefault(first, {}).setdefault(key, _Group(*key))
+
+    def find(self, request: RoutedRequest) -> _Entry | None:
+        best: _Entry | None = None
+        for first in self._relevant(request):
+            for group in self.groups[first].values():
+                request.count_step()
+                entry = group.find(request)
+                if entry is not None and (best is None or entry.order < best.order):
+                    best = entry
+        return best
+
+    def _relevant(self, request: RoutedRequest) -> Iterable[str]:
+        if "" in self.groups or len(self.groups) <= 4:
+            return self.groups
+        names = [f"h{name}" for name in request.fields] + [f"q{name}" for name in request.parameters]
+        return [name for name in names if name in self.groups]
+
+
+class _Bucket:
+    """Matches of one path."""
+
+    __slots__ = ("_order", "_tiers")
+
+    def __init__(self) -> None:
+        self._tiers: dict[tuple[int, bool, int, int], _Tier] = {}
+        self._order: list[_Tier] | None = None
+
+    def add(self, match: Match, entry: _Entry) -> None:
+        tier = (len(match.path.value), bool(match.method), len(match.headers), len(match.query))
+        key = (match.method, *(v for _, v in sorted(match.headers)), *(v for _, v in sorted(match.query)))
+        self._tiers.setdefault(tier, _Tier()).group(match).add(key, entry)
+        self._order = None
+
+    def find(self, request: RoutedRequest) -> Found | None:
+        if self._order is None:
+            self._order = [self._tiers[key] for key in sorted(self._tiers, reverse=True)]
+        for tier in self._order:
+            if (entry := tier.find(request)) is not None:
+                return entry.found
+        return None
+
+
+class PathTable:
+    """All conditions for one hostname."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, _Bucket] = {}
+        self._prefixes: dict[str, _Bucket] = {}
+        self._longest = 0
+
+    def add(self, match: Match, order: Order, rule: CompiledRule) -> None:
+        path = written_path(match.path.value)
+        if match.path.kind == "Exact":
+            self._exact.setdefault(path, _Bucket()).add(match, _Entry(order, Found(rule, path)))
+            return
+        prefix = path.rstrip("/")
+        self._prefixes.setdefault(prefix, _Bucket()).add(match, _Entry(order, Found(rule, prefix)))
+        self._longest = max(self._longest, len(prefix))
+
+    def find(self, request: RoutedRequest) -> Found | None:
+        """Return the rule for a request; Refused if that takes too many comparisons."""
+        path = request.target.path
+        bucket = self._exact.get(path)
+        if bucket is not None and (found := bucket.find(request)) is not None:
+            return found
+        if len(path) > self._longest and path[self._longest] != "/":
+            path = path[: path.rfind("/", 0, self._longest + 1)]
+        else:
+            path = path[: self._longest]
+        while True:
+            bucket = self._prefixes.get(path)
+            if bucket is not None and (found := bucket.find(request)) is not None:
+                return found
+            cut = path.rfind("/")
+            if cut < 0:
+                return None
+            path = path[:cut]

@@ -1,0 +1,46 @@
+"""A request as routes see it."""
+
+from __future__ import annotations
+
+from netproxy.gateway.errors import Refused
+from netproxy.gateway.limits import STEPS
+from netproxy.gateway.request_target import RequestTarget, parameters
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class RoutedRequest:
+    """The parts that conditions compare; headers and parameters are only collected when a condition is about them."""
+
+    __slots__ = ("_fields", "_parameters", "_steps", "headers", "method", "target")
+
+    def __init__(self, method: str, target: RequestTarget, headers: Headers) -> None:
+        """`headers` have names in lower case."""
+        self.method, self.target, self.headers = method, target, headers
+        self._fields: dict[str, str] | None = None
+        self._parameters: dict[str, str] | None = None
+        self._steps = 0
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The headers by name; the values of one that is repeated are joined (RFC 9110, 5.3)."""
+        if self._fields is None:
+            self._fields = {}
+            for raw_name, raw_value in self.headers:
+                name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+                before = self._fields.get(name)
+                self._fields[name] = value if before is None else f"{before}, {value}"
+        return self._fields
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The first value of each parameter of the query."""
+        if self._parameters is None:
+            self._parameters = parameters(self.target.query)
+        return self._parameters
+
+    def count_step(self) -> None:
+        """Count a comparison; Refused when there have been too many."""
+        self._steps += 1
+        if self._steps > STEPS:
+            raise Refused(500, "too many routes have conditions for this request")

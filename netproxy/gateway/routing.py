@@ -1,0 +1,120 @@
+"""Routes of one port of a Gateway, compiled: from a request's host to the listener, and from there to the rule.
+
+The listener with the most specific hostname owns a host: what its routes do not serve, no other listener serves. Among the
+routes of a listener, those of a more specific hostname come first. `*.example.com` covers any number of labels, in an Ingress
+one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from kube.gateway.model import Listener, Match, Route
+from netproxy.gateway.errors import Refused
+from netproxy.gateway.path_table import Found, PathTable
+from netproxy.gateway.request import RoutedRequest
+from netproxy.gateway.rule import CompiledRule
+
+RULES_PER_ITERATION = 32
+"""Rules that are compiled between two iterations of the event loop."""
+
+
+def suffixes(host: str) -> Iterator[str]:
+    """Yield the wildcards that cover a hostname, the most specific first."""
+    dot = host.find(".")
+    while dot >= 0:
+        yield f"*{host[dot:]}"
+        dot = host.find(".", dot + 1)
+
+
+class ListenerTable:
+    """The routes of a listener, by hostname."""
+
+    __slots__ = ("_hosts", "_one_label")
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, PathTable] = {}
+        self._one_label: dict[str, PathTable] = {}
+
+    def add(self, route: Route) -> Iterator[None]:
+        """Add a route; yields after each rule."""
+        tables = [
+            (self._one_label if route.single_label and name.startswith("*") else self._hosts).setdefault(
+                name, PathTable()
+            )
+            for name in map(str.lower, route.hostnames or ("",))
+        ]
+        name = f"{route.namespace}/{route.name}"
+        for number, rule in enumerate(route.rules):
+            compiled = CompiledRule(route, rule)
+            for index, match in enumerate(rule.matches or (Match(),)):
+                for table in tables:
+                    table.add(match, (route.created, name, number, index), compiled)
+            yield
+
+    def find(self, request: RoutedRequest) -> Found | None:
+        """Return the rule for a request; Refused if that takes too many comparisons."""
+        for table in self._tables(request.target.host):
+            if (found := table.find(request)) is not None:
+                return found
+        return None
+
+    def _tables(self, host: str) -> Iterator[PathTable]:
+        hosts = self._hosts
+        if (table := hosts.get(host)) is not None and host:
+            yield table
+        first = True
+        for suffix in suffixes(host):
+            if first and (table := self._one_label.get(suffix)) is not None:
+                yield table
+            first = False
+            if (table := hosts.get(suffix)) is not None:
+                yield table
+        if (table := hosts.get("")) is not None:
+            yield table
+
+
+class PortTable:
+    """The listeners of a port, by hostname; `port` is the listeners' port, not the one that the node listens on."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._listeners: dict[str, ListenerTable] = {}
+
+    def add(self, listener: Listener) -> Iterator[None]:
+        """Add a listener with its routes; yields after each rule."""
+        table = self._listeners.setdefault(listener.hostname.lower(), ListenerTable())
+        for route in listener.routes:
+            yield from table.add(route)
+
+    def listener(self, host: str) -> ListenerTable | None:
+        """Return the listener of a hostname."""
+        found = self._listeners.get(host)
+        if found is not None:
+            return found
+        for suffix in suffixes(host):
+            if (found := self._listeners.get(suffix)) is not None:
+                return found
+        return self._listeners.get("")
+
+    def find(self, request: RoutedRequest, server_name: str | None) -> Found:
+        """Return the rule for a request; Refused if there is none. `server_name`: of the TLS handshake, None without TLS."""
+        listener = self.listener(request.target.host)
+        if server_name is not None and listener is not self.listener(server_name):
+            raise Refused(421, "the connection was established for another host")
+        if listener is None or (found := listener.find(request)) is None:
+            raise Refused(404, "no route for this request")
+        return found
+
+
+async def compile_listeners(listeners: Iterable[Listener]) -> dict[int, PortTable]:
+    """Return the tables of a Gateway's ports, by listeners' ports; yields to the event loop between rules."""
+    ports: dict[int, PortTable] = {}
+    count = 0
+    for listener in listeners:
+        for _ in ports.setdefault(listener.port, PortTable(listener.port)).add(listener):
+            count += 1
+            if count % RULES_PER_ITERATION == 0:
+                await asyncio.sleep(0)
+    return ports
