@@ -25,6 +25,7 @@ from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
 from kube.errors import StatusError
+from kube.gateway.names import NAMESPACE as GATEWAY_NAMESPACE
 from kube.json_object import Object
 from kube.resources import by_kind
 
@@ -58,11 +59,16 @@ class Bootstrap:
 
     async def run(self) -> None:
         """Write what is missing; all at once, so that it costs a few commits and not one for each object."""
+        namespaces = (*NAMESPACES, *([GATEWAY_NAMESPACE] if self.config.gateway else []))
         await _together(
-            self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}) for name in NAMESPACES
+            self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}) for name in namespaces
         )
         self._done(start_steps.NAMESPACES)
-        roles = (*bootstrap_policy.default_policy(), *joining_policy())
+        roles = [
+            each
+            for each in (*bootstrap_policy.default_policy(), *joining_policy())
+            if each["metadata"].get("namespace", namespaces[0]) in namespaces
+        ]
         await _together(
             (
                 self._step(start_steps.ROLES, *(self._role(wanted) for wanted in roles)),

@@ -157,6 +157,8 @@ class ControlConfig:
     """True if claims can be folders on nodes; the class local-path is made where there is no storage class at all."""
     resource_metrics: bool = True
     """Serve metrics.k8s.io; off where another server does."""
+    gateway: bool = False
+    """Serve the Gateway API and Ingresses: install its definitions, and generate objects for the gateways of the nodes."""
     addons_dir: Path | None = None
     """The folder of manifests that the controllers apply; None: there is none."""
     disabled_addons: tuple[str, ...] = ()

@@ -120,6 +120,7 @@ async def _run_controllers(
         load_balancer_ports=config.load_balancer_ports,
         api_port=config.port,
         local_path=config.local_path_volumes,
+        gateway=config.gateway,
         addons=None
         if config.addons_dir is None
         else AddonSettings(

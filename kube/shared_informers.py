@@ -17,6 +17,7 @@ import msgspec
 from kube.api import apiextensions_v1, autoscaling_v2, batch_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.gateway import objects as gateway_objects
 from kube.informer import Informer, wait_listed
 from kube.loops import Loops
 
@@ -29,8 +30,9 @@ SKIPPED_IF_UNREADABLE: tuple[type[msgspec.Struct], ...] = (
     autoscaling_v2.HorizontalPodAutoscaler,
     batch_v1.CronJob,
     apiextensions_v1.CustomResourceDefinition,
+    *gateway_objects.KINDS,
 )
-"""Kinds that only their own controller follows, and of which it deletes nothing when one is absent."""
+"""Kinds that only their own controller follows, and of which it deletes nothing when one is absent, or what only serves it."""
 
 
 class SharedInformers:

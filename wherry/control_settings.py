@@ -38,6 +38,7 @@ def control_config(settings: Settings) -> ControlConfig:
         load_balancer_ports=settings.load_balancer_ports,
         local_path_volumes=addon_names.LOCAL_PATH not in settings.disable,
         resource_metrics=addon_names.METRICS not in settings.disable,
+        gateway=addon_names.GATEWAY not in settings.disable,
         addons_dir=layout.addons,
         disabled_addons=tuple(settings.disable),
         advertise_address=settings.node_ip,

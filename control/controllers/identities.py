@@ -55,6 +55,7 @@ ACCOUNTS = {
     "persistentvolume-attach-detach": "attachdetach-controller",
     "persistentvolume-expander": "expand-controller",
     "local-path-provisioner": "local-path-provisioner",
+    "gateway": "gateway-controller",
     "ephemeral-volume": "ephemeral-volume-controller",
     "service-cidr": "service-cidrs-controller",
     "persistentvolumeclaim-protection": "pvc-protection-controller",

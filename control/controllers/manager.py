@@ -34,6 +34,7 @@ from control.controllers.endpoints import (
 )
 from control.controllers.ephemeral_volumes import EphemeralVolumeController
 from control.controllers.garbage import GarbageCollector
+from control.controllers.gateway import GatewayController
 from control.controllers.identities import ACCOUNTS, Clients
 from control.controllers.job import JobController
 from control.controllers.legacy_tokens import YEAR, LegacyTokenCleaner
@@ -96,6 +97,8 @@ class ControllerConfig:
     api_port: int = 6443
     local_path: bool = False
     """True if claims can be folders on nodes (the storage class local-path)."""
+    gateway: bool = False
+    """True if the Gateway API and Ingresses are served."""
     addons: AddonSettings | None = None
     """The folder whose files are applied; None: there is none."""
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
@@ -168,6 +171,7 @@ CONTROLLERS: dict[str, Make] = {
     "persistentvolume-attach-detach": lambda context, config: AttachDetachController(context),
     "persistentvolume-expander": lambda context, config: VolumeExpansionController(context),
     "local-path-provisioner": lambda context, config: LocalPathProvisioner(context) if config.local_path else None,
+    "gateway": lambda context, config: GatewayController(context) if config.gateway else None,
     "ephemeral-volume": lambda context, config: EphemeralVolumeController(context),
     "service-cidr": lambda context, config: ServiceCIDRController(context),
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),

@@ -122,7 +122,7 @@ class Cluster:
                 await asyncio.sleep(0)
             route = self._informers.routes.get(key)
             if route is not None:
-                routes.append((route, self._rules_of(key, route)))
+                routes.append((route, self.rules_of(key, route)))
         return await _completed(computation.compute_in_steps(gateway, routes, self))
 
     def served_ingresses(self) -> list[networking_v1.Ingress]:
@@ -145,7 +145,8 @@ class Cluster:
                 found.append((ingress, self._ingress_rules_of(key, ingress)))
         return await _completed(ingress_gateway.compute_in_steps(found, self))
 
-    def _rules_of(self, key: str, route: HTTPRoute) -> rules.RouteRules:
+    def rules_of(self, key: str, route: HTTPRoute) -> rules.RouteRules:
+        """Return the converted rules of a route, the newest one of its key."""
         found = self._rules.get(key)
         if found is None:
             found = self._rules[key] = rules.convert(route, self)

@@ -24,6 +24,17 @@ MOST_ENTRIES = 8192
 
 
 @dataclass(frozen=True, slots=True)
+class RouteResult:
+    """A route at a Gateway; what of it is computed from which generation of the route."""
+
+    generation: int | None
+    resolved: Verdict
+    partial: str
+    attachments: Mapping[int, Attachment]
+    """By the positions of the route's parent references."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A computed Gateway."""
 
@@ -31,8 +42,8 @@ class Result:
     listeners: tuple[ListenerState, ...]
     attached: tuple[int, ...]
     """Number of accepted routes of each listener."""
-    attachments: Mapping[str, Mapping[int, Attachment]]
-    """By keys of routes and the positions of their parent references."""
+    routes: Mapping[str, RouteResult]
+    """By the keys of the routes that refer to the Gateway."""
     served: tuple[model.Listener, ...]
     """The programmed listeners with their routes."""
 
@@ -57,11 +68,11 @@ def compute_in_steps(gateway: Gateway, routes: Routes, view: View) -> Generator[
     states = evaluate(gateway, view)
     accepted = gateway_verdict(gateway, states)
     attached, entries = [0] * len(states), Counter[str]()
-    attachments: dict[str, dict[int, Attachment]] = {}
+    results: dict[str, RouteResult] = {}
     served: list[list[model.Route]] = [[] for _ in states]
     for route, rules in sorted(routes, key=lambda each: age(each[0])):
         found = _attach(gateway, route, rules, states, entries, view)
-        attachments[key_of(route)] = found
+        results[key_of(route)] = RouteResult(route.metadata.generation, rules.resolved, rules.partial, found)
         for position, hostnames in _merged(found.values()):
             attached[position] += 1
             if states[position].programmed and accepted.ok:
@@ -70,7 +81,7 @@ def compute_in_steps(gateway: Gateway, routes: Routes, view: View) -> Generator[
     listeners = tuple(
         _listener(state, served[position]) for position, state in enumerate(states) if state.programmed and accepted.ok
     )
-    return Result(accepted, states, tuple(attached), attachments, listeners)
+    return Result(accepted, states, tuple(attached), results, listeners)
 
 
 def age(route: HTTPRoute) -> tuple[str, str]:

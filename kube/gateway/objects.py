@@ -122,12 +122,14 @@ class GatewaySpec(_Part):
 
 class ListenerStatus(_Part):
     name: str = ""
+    supported_kinds: list[dict[str, str]] = []
+    attached_routes: int = 0
     conditions: list[meta_v1.Condition] = []
 
 
 class GatewayStatus(_Part):
+    addresses: list[dict[str, str]] = []
     conditions: list[meta_v1.Condition] = []
-    addresses: list[Address] = []
     listeners: list[ListenerStatus] = []
 
 
@@ -229,14 +231,9 @@ class HTTPRouteSpec(_Part):
     rules: list[RouteRule] = []
 
 
-class ParentStatus(_Part):
-    parent_ref: ParentReference = msgspec.field(default_factory=ParentReference)
-    controller_name: str = ""
-    conditions: list[meta_v1.Condition] = []
-
-
 class RouteStatus(_Part):
-    parents: list[ParentStatus] = []
+    parents: list[dict[str, Any]] = []
+    """As they are stored: other controllers' may have fields that are unknown here."""
 
 
 class HTTPRoute(_Object):

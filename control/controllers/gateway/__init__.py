@@ -1,0 +1,5 @@
+"""The gateway's controller: definitions of the Gateway API, generated objects, and statuses."""
+
+from control.controllers.gateway.controller import GatewayController
+
+__all__ = ["GatewayController"]

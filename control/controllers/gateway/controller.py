@@ -1,0 +1,179 @@
+"""The gateway's controller: one queue for Gateways, routes, Ingresses, copies of certificates, classes and definitions.
+
+The informers of the Gateway API start once its definitions are installed. Before the first write, everything is computed
+once: copies of certificates are deleted, and ports are given, only when all that use some are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from control.controllers.batch_delay import BatchDelay
+from control.controllers.context import Context
+from control.controllers.gateway.certificate_check import TYPE
+from control.controllers.gateway.certificates import Certificates
+from control.controllers.gateway.gateways import Gateways
+from control.controllers.gateway.generated import GeneratedObjects
+from control.controllers.gateway.ingresses import Ingresses
+from control.controllers.gateway.installation import Installation
+from control.controllers.gateway.private_ports import NoPort
+from control.controllers.gateway.routes import Routes
+from kube.api import apiextensions_v1, core_v1, discovery_v1, networking_v1
+from kube.controller import Controller
+from kube.gateway.cluster import Cluster, Informers
+from kube.gateway.names import INGRESS
+from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.view import Certificate
+from kube.informer import Change
+from kube.object_names import key_of
+from kube.shared_informers import wait_until_listed
+
+DELAY_SECONDS, NO_PORT_SECONDS = 0.05, 60.0
+"""Time that changes are collected before a Gateway is computed, and until a gateway without ports is tried again."""
+GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION = (
+    "gateway route ingresses ingress-status copy class definition".split()
+)
+
+
+class GatewayController:
+    """Installs the definitions, then follows their objects."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._definitions = context.informers.of(apiextensions_v1.CustomResourceDefinition)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        context = self._context
+        installation = Installation(context.client, self._definitions, context.clock)
+        await installation.ensure()
+        with context.informers.requested() as needed:
+            work = _Work(context, installation)
+        await wait_until_listed("gateway controller", needed, context.clock)
+        self._definitions.subscribe(work.definition_changed)
+        await work.run()
+
+
+class _Work:
+    """The parts of the controller, and their queue. A key is the kind of work, a space, and the object's key."""
+
+    def __init__(self, context: Context, installation: Installation) -> None:
+        informers, client, clock = context.informers, context.client, context.clock
+        self._installation = installation
+        self.controller = Controller("gateway", self.reconcile, workers=2, clock=clock, owner=_namespace)
+        self._delay = BatchDelay()
+        self._informers = Informers(
+            informers.of(GatewayClass),
+            informers.of(Gateway),
+            informers.of(HTTPRoute),
+            informers.of(ReferenceGrant),
+            informers.of(core_v1.Namespace),
+            informers.of(core_v1.Service),
+            informers.of(networking_v1.IngressClass),
+            informers.of(networking_v1.Ingress),
+        )
+        self._cluster = Cluster(self._informers, self._certificate_state, self._affected)
+        secrets = informers.filtered(core_v1.Secret, field_selector=f"type={TYPE}")
+        self._certificates = Certificates(client, secrets, self._cluster.certificate_changed, self._copy_changed)
+        self._generated = GeneratedObjects(
+            client,
+            self._informers.services,
+            informers.of(discovery_v1.EndpointSlice),
+            informers.of(core_v1.Node),
+            self._affected,
+        )
+        self._gateways = Gateways(
+            client, clock, self._cluster, self._generated, self._certificates, self._affected, self._route_affected
+        )
+        self._routes = Routes(client, clock, self._cluster, self._gateways, self._informers.routes)
+        self._ingresses = Ingresses(
+            client,
+            context.recorder("gateway-controller"),
+            self._cluster,
+            self._generated,
+            self._certificates,
+            self._informers.ingresses,
+            lambda key: self.controller.enqueue(f"{STATUS} {key}"),
+        )
+        self._handlers: dict[str, Callable[[str], Awaitable[float | None]]] = {
+            GATEWAY: self._reconcile_gateway,
+            ROUTE: self._routes.reconcile,
+            INGRESSES: self._reconcile_ingresses,
+            STATUS: self._ingresses.reconcile_status,
+            COPY: self._certificates.reconcile,
+            CLASS: self._reconcile_class,
+            DEFINITION: installation.ensure_definition,
+        }
+        self._informers.classes.subscribe(lambda change: self.controller.enqueue(f"{CLASS} {change.key}"))
+        self._informers.gateways.subscribe(lambda change: self._affected(change.key))
+        self._informers.routes.subscribe(self._route_changed)
+        self._informers.ingresses.subscribe(self._ingress_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._installation.ensure_classes(self._informers.classes, self._informers.ingress_classes)
+        self._generated.restore()
+        known = sorted(self._informers.gateways.list(), key=self._rank)
+        for gateway in known:
+            await self._gateways.prepare(key_of(gateway))
+        await self._ingresses.prepare()
+        for copy in self._certificates.copies():
+            self._copy_changed(copy)
+        self._affected(INGRESS)
+        await self.controller.run()
+
+    def _rank(self, gateway: Gateway) -> tuple[bool, str, str]:
+        """Gateways that were served before come first, then the older ones."""
+        key = key_of(gateway)
+        return not self._generated.has_service(key), gateway.metadata.creation_timestamp or "", key
+
+    async def reconcile(self, key: str) -> float | None:
+        """Reconcile what a key of the queue names."""
+        kind, _, name = key.partition(" ")
+        return await self._handlers[kind](name)
+
+    async def _reconcile_gateway(self, name: str) -> float | None:
+        self._delay.record(name, len(self._gateways.routes_of(name) or ()))
+        return await self._gateways.reconcile(name)
+
+    async def _reconcile_ingresses(self, name: str) -> float | None:
+        try:
+            await self._ingresses.reconcile()
+        except NoPort:
+            return NO_PORT_SECONDS
+        return None
+
+    async def _reconcile_class(self, name: str) -> None:
+        if (found := self._informers.classes.get(name)) is not None:
+            await self._routes.reconcile_class(found)
+
+    # -- changes --------------------------------------------------------------------------------------------------
+    def definition_changed(self, change: Change[apiextensions_v1.CustomResourceDefinition]) -> None:
+        if self._installation.concerns(change.key):
+            self.controller.enqueue(f"{DEFINITION} {change.key}")
+
+    def _affected(self, key: str) -> None:
+        name = INGRESSES if key == INGRESS else f"{GATEWAY} {key}"
+        self.controller.enqueue_after(name, DELAY_SECONDS + self._delay.wait(key))
+
+    def _route_affected(self, key: str) -> None:
+        self.controller.enqueue(f"{ROUTE} {key}")
+
+    def _route_changed(self, change: Change[HTTPRoute]) -> None:
+        if change.type != "DELETED" and self._routes.concerns(change.new):
+            self._route_affected(change.key)
+
+    def _ingress_changed(self, change: Change[networking_v1.Ingress]) -> None:
+        if change.type != "DELETED" and self._ingresses.serves(change.key):
+            self.controller.enqueue(f"{STATUS} {change.key}")
+
+    def _certificate_state(self, namespace: str, name: str) -> Certificate:
+        return self._certificates.state(namespace, name)
+
+    def _copy_changed(self, name: str) -> None:
+        self.controller.enqueue(f"{COPY} {name}")
+
+
+def _namespace(key: str) -> str:
+    """Return whose time the work for a key takes: that of the object's namespace."""
+    return key.partition(" ")[2].partition("/")[0]

@@ -1,0 +1,127 @@
+"""Reconciles Gateways: computes each, generates its objects, and writes its status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from control.controllers.gateway import plan
+from control.controllers.gateway.certificates import Certificates
+from control.controllers.gateway.generated import GeneratedObjects
+from control.controllers.gateway.limits import NamespaceLimits
+from control.controllers.gateway.plan import Owner
+from control.controllers.gateway.private_ports import NoPort
+from kube.client import Client
+from kube.clock import Clock, format_time
+from kube.gateway import statuses
+from kube.gateway.cluster import Cluster
+from kube.gateway.computation import Result, RouteResult
+from kube.gateway.objects import Gateway
+from kube.gateway.verdict import Verdict, failed
+from kube.object_names import key_of, name_of, namespace_of
+
+NO_PORT_SECONDS = 60.0
+"""Time until a Gateway without ports of the nodes is reconciled again."""
+
+
+class Gateways:
+    """Results of Gateways by key. `route_changed` gets the keys of routes whose status may have changed."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        cluster: Cluster,
+        generated: GeneratedObjects,
+        certificates: Certificates,
+        affected: Callable[[str], None],
+        route_changed: Callable[[str], None],
+    ) -> None:
+        self._client, self._clock, self._cluster = client, clock, cluster
+        self._generated, self._certificates = generated, certificates
+        self._affected, self._route_changed = affected, route_changed
+        self._limits = NamespaceLimits()
+        self._routes: dict[str, Mapping[str, RouteResult]] = {}
+
+    def routes_of(self, key: str) -> Mapping[str, RouteResult] | None:
+        """Return the results of the routes of a Gateway, None before it is computed."""
+        return self._routes.get(key)
+
+    async def prepare(self, key: str) -> tuple[Gateway, Result, str] | None:
+        """Compute a Gateway, and record what it uses; None if there is none. The text is why it may not use it."""
+        gateway = self._cluster.gateway(key)
+        if gateway is None:
+            return None
+        result = await self._cluster.compute(gateway)
+        used = {each for state in result.listeners if state.programmed for each in state.certificates}
+        refused = self._limits.admit(key, len(_ports(result)), len(used))
+        self._certificates.use(key, () if refused or not result.accepted.ok else used)
+        return gateway, result, refused
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one Gateway, its objects and its status to what they should be; return the seconds until a retry."""
+        prepared = await self.prepare(key)
+        if prepared is None:
+            await self._remove(key)
+            return None
+        gateway, result, refused = prepared
+        self._record(key, result.routes)
+        addresses, problem = await self._generate(gateway, result, refused)
+        status = statuses.gateway_status(gateway, result, addresses, problem, format_time(self._clock.now()))
+        if status is not None:
+            await self._client.patch(
+                Gateway,
+                name_of(gateway),
+                namespace_of(gateway),
+                {"metadata": _version(gateway), "status": statuses.gateway_body(status)},
+                subresource="status",
+            )
+        return NO_PORT_SECONDS if problem is not None and problem.reason == "NoResources" and not refused else None
+
+    async def _generate(self, gateway: Gateway, result: Result, refused: str) -> tuple[list[str], Verdict | None]:
+        """Generate the objects of a Gateway; return its addresses, and why it is not served."""
+        owner = Owner(key_of(gateway), gateway.metadata.uid or "")
+        ports = _ports(result)
+        if refused or not ports:
+            await self._generated.remove(owner.key)
+            return [], failed("NoResources", refused) if refused else None
+        await self._generated.remove(owner.key, keep=owner.uid)
+        try:
+            service = await self._generated.ensure(owner, ports)
+        except NoPort as error:
+            await self._generated.remove(owner.key)
+            return [], failed("NoResources", str(error))
+        addresses = plan.addresses(service) if service is not None else []
+        if not addresses:
+            return [], failed("AddressNotAssigned", "The Service of the Gateway has no address yet")
+        if not self._generated.nodes:
+            return addresses, failed("NoResources", "No node is ready")
+        return addresses, None
+
+    async def _remove(self, key: str) -> None:
+        self._record(key, None)
+        self._certificates.use(key, ())
+        await self._generated.remove(key)
+        if (other := self._limits.release(key)) is not None:
+            self._affected(other)
+
+    def _record(self, key: str, routes: Mapping[str, RouteResult] | None) -> None:
+        """Record the results of routes, and report those that are new."""
+        before = self._routes.pop(key, {})
+        if routes is not None:
+            self._routes[key] = routes
+        for route in before.keys() | (routes or {}).keys():
+            if before.get(route) != (routes or {}).get(route):
+                self._route_changed(route)
+
+
+def _version(found: Gateway) -> dict[str, str | None]:
+    """Return what a patch must name, so that it is not applied to another object or state."""
+    return {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
+
+
+def _ports(result: Result) -> list[int]:
+    """Return the ports of the valid listeners: also those whose certificate is missing at the moment keep theirs."""
+    if not result.accepted.ok:
+        return []
+    valid = (each for each in result.listeners if each.accepted.ok and each.conflicts.ok)
+    return sorted({each.listener.port for each in valid})

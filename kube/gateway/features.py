@@ -1,0 +1,17 @@
+"""Features that the GatewayClass reports, by the names of the Gateway API's conformance tests, in their order there."""
+
+from __future__ import annotations
+
+FEATURES = tuple(
+    sorted(
+        """
+        Gateway GatewayHTTPListenerIsolation GatewayPort8080
+        HTTPRoute HTTPRoute303RedirectStatusCode HTTPRoute307RedirectStatusCode HTTPRoute308RedirectStatusCode
+        HTTPRouteBackendProtocolWebSocket HTTPRouteBackendRequestHeaderModification HTTPRouteBackendTimeout
+        HTTPRouteHostRewrite HTTPRouteMethodMatching HTTPRouteNamedRouteRule HTTPRouteParentRefPort HTTPRoutePathRedirect
+        HTTPRoutePathRewrite HTTPRoutePortRedirect HTTPRouteQueryParamMatching HTTPRouteRequestTimeout
+        HTTPRouteResponseHeaderModification HTTPRouteSchemeRedirect
+        ReferenceGrant
+        """.split()
+    )
+)
