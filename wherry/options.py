@@ -86,7 +86,7 @@ LoadBalancerPorts = Annotated[
 Disable = Annotated[
     list[str] | None,
     _option(
-        "Addon to disable: local-path, service-load-balancer, metrics, or the name of a file of addons. "
+        "Addon to disable: local-path, service-load-balancer, metrics, gateway, or the name of a file of addons. "
         "May be repeated. Default: none."
     ),
 ]

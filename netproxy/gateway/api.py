@@ -1,4 +1,4 @@
-"""What a node's gateway watches: the objects that routes are computed from, endpoints, certificates, and the node."""
+"""Informers of a node's gateway: the objects that routes are computed from, endpoints, certificates, and the node."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ could otherwise reach, from the node itself, what its own programs serve. Pods i
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -34,7 +35,7 @@ class PortEndpoints:
 
     def __init__(self, found: list[tuple[str, int]]) -> None:
         self._found = found
-        self._next = 0
+        self._next = random.randrange(len(found)) if found else 0
         self._avoided: dict[tuple[str, int], float] = {}
 
     def __bool__(self) -> bool:

@@ -14,6 +14,8 @@ from netproxy.gateway.header_changes import Header
 from netproxy.gateway.protocol import GatewayProtocol
 
 _WITHOUT_BODY = (204, 304)
+_NOT_UNDERSTOOD = (400, 405, 501, 505)
+"""Nothing that follows such a request is read: another server before this one may see its end elsewhere."""
 
 
 class ClientResponse:
@@ -55,7 +57,7 @@ class ClientResponse:
             else:
                 cycle.keep_alive = False  # the end of the connection is that of the body
         if cycle.more_body:
-            cycle.keep_alive = False  # what is not read of the request cannot be told from the next one
+            cycle.keep_alive = False  # what is not read of the request cannot be distinguished from the next one
         if not cycle.keep_alive:
             parts.append(b"connection: close\r\n")
         elif self._version == "1.0":
@@ -92,12 +94,16 @@ class ClientResponse:
             await self._write(b"0\r\n\r\n")
         cycle.response_complete = True
         cycle.message_event.set()
-        if not cycle.keep_alive:
+        if cycle.more_body:
+            self._protocol.close_later()
+        elif not cycle.keep_alive:
             self._protocol.close()
         cycle.on_response()
 
     async def answer(self, status: int, text: str, headers: tuple[Header, ...] = ()) -> None:
-        """Send a response of the gateway's own."""
+        """Send a response of the gateway's own; the connection is closed if the request was not understood."""
+        if status in _NOT_UNDERSTOOD:
+            self._cycle.keep_alive = False
         body = b"" if status in _WITHOUT_BODY else f"{text}\n".encode("latin-1", "replace")
         own = [(b"content-type", b"text/plain; charset=utf-8"), (b"date", _date()), *headers]
         if self._head_only:
@@ -106,7 +112,7 @@ class ClientResponse:
 
     def abort(self) -> None:
         """Close the connection at once, so that the client does not take what it has for the whole response."""
-        self._cycle.response_complete = True
+        self._cycle.response_started = self._cycle.response_complete = True
         self._protocol.abort()
 
 

@@ -87,13 +87,13 @@ class Configuration:
             self._changed.clear()
             began = self._clock.monotonic()
             affected, self._affected = self._affected, set()
-            try:
-                for key in sorted(affected):
+            for key in sorted(affected):
+                try:
                     await self._compute(key)
-                    affected.discard(key)
-                self._listening.set(await self._wanted())
-            finally:
-                self._affected |= affected
+                except Exception:
+                    # It is served as before until it changes; others are not affected.
+                    log.exception("gateway %s cannot be computed", key)
+            self._listening.set(await self._wanted())
             await self._clock.sleep(max(LEAST, SHARE * (self._clock.monotonic() - began)))
 
     async def _compute(self, key: str) -> None:

@@ -85,20 +85,24 @@ class Forwarder:
         )
         backend, limits = request.backend, self._pool.limits
         endpoints = self._backends.find(backend.namespace, backend.service, backend.port)
-        if not request.streaming and (found := endpoints.pick(set())) is not None:
-            endpoint = Endpoint(backend.namespace, *found)
-            connection = self._pool.idle(endpoint, limits.idle_timeout if request.repeatable else limits.fresh)
-            if connection is not None and await self._exchange(request, endpoint, connection, data + body):
-                return
-        endpoint, connection = await self._connect(request, endpoints)
-        await self._exchange(request, endpoint, connection, data + body)
+        found = endpoints.pick(set())
+        with self._pool.place(backend.namespace, request.protocol.connection.peer):
+            if not request.streaming and found is not None:
+                endpoint = Endpoint(backend.namespace, *found)
+                connection = self._pool.idle(endpoint, limits.idle_timeout if request.repeatable else limits.fresh)
+                if connection is not None and await self._exchange(request, endpoint, connection, data + body):
+                    return
+            endpoint, connection = await self._connect(request, endpoints, found)
+            await self._exchange(request, endpoint, connection, data + body)
 
-    async def _connect(self, request: Forwarded, endpoints: PortEndpoints) -> tuple[Endpoint, BackendConnection]:
-        """Return a new connection to an endpoint that accepts one."""
+    async def _connect(
+        self, request: Forwarded, endpoints: PortEndpoints, found: tuple[str, int] | None
+    ) -> tuple[Endpoint, BackendConnection]:
+        """Return a new connection to an endpoint that accepts one; `found` is the first to try."""
         limits = self._pool.limits
         tried: set[tuple[str, int]] = set()
         error = BackendError("the backend cannot be reached")
-        while len(tried) < limits.attempts and (found := endpoints.pick(tried)) is not None:
+        while found is not None:
             if request.response.gone:
                 raise ClientGone
             tried.add(found)
@@ -108,6 +112,7 @@ class Forwarder:
             except BackendError as failed:
                 error = failed
                 endpoints.avoid(found, limits.avoided)
+            found = endpoints.pick(tried) if len(tried) < limits.attempts else None
         raise error
 
     async def _exchange(

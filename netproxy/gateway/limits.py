@@ -38,7 +38,9 @@ class BackendLimits:
     connections: int = 4096
     """Connections to backends in all."""
     each: int = 1024
-    """The same to backends of one namespace; one more request is answered 503."""
+    """The same for requests to backends of one namespace; one more is answered 503."""
+    client: int = 512
+    """Requests of one client address that are under way at backends of one namespace."""
     idle: int = 1024
     idle_each: int = 128
     idle_timeout: float = 4.0

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -44,7 +45,7 @@ class Place:
 
 @dataclass(slots=True)
 class Served:
-    """What a place serves now."""
+    """Routes and TLS settings of a place."""
 
     routes: PortTable | None
     contexts: dict[str, ssl.SSLContext]
@@ -93,6 +94,11 @@ class _Listener:
             connection.shutdown()
         asyncio.get_running_loop().call_later(CLOSE_SECONDS, self.abort)
 
+    @property
+    def busy(self) -> bool:
+        """True if there are connections."""
+        return bool(self._state.connections)
+
     def abort(self) -> None:
         """Close all connections at once."""
         for connection in list(self._state.connections):
@@ -110,7 +116,7 @@ class Listening:
         self._failed: dict[Place, str] = {}
 
     def set(self, wanted: dict[Place, Served]) -> None:
-        """Listen on these places and no others. A place that cannot be bound is tried again the next time."""
+        """Listen on these places and no others. A place that cannot be bound is retried the next time."""
         for place in [place for place in self._listeners if place not in wanted]:
             self._listeners.pop(place).close()
         for place, served in wanted.items():
@@ -145,12 +151,17 @@ class Listening:
         """The places that are listened on."""
         return self._listeners.keys()
 
-    def close(self) -> None:
-        """Stop listening and close all connections at once."""
-        for listener in self._listeners.values():
-            listener.close()
-            listener.abort()
+    async def close(self, seconds: float = 0.0) -> None:
+        """Stop listening, give requests so many seconds, then close all connections."""
+        listeners = list(self._listeners.values())
         self._listeners.clear()
+        for listener in listeners:
+            listener.close()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(listener.busy for listener in listeners):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        for listener in listeners:
+            listener.abort()
 
 
 def _bind(place: Place) -> socket.socket:

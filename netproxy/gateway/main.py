@@ -33,6 +33,8 @@ LIST_SECONDS = 15.0
 """Time that the start waits for the first lists."""
 ADDRESSES_SECONDS = 10.0
 """Seconds between two reads of the node's addresses."""
+DRAIN_SECONDS = 3.0
+"""Time that requests have when the process ends."""
 BEAT_SECONDS = 5.0
 """Seconds between two bytes to the network role, which ends a process that does not send them."""
 
@@ -96,7 +98,7 @@ async def _serve(api: Api, node_name: str, clock: Clock) -> None:
                 clock,
             )
     finally:
-        listening.close()
+        await listening.close(DRAIN_SECONDS)
 
 
 def _watches(api: Api) -> Iterable[Task]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from kube.gateway.model import PathChange, Redirect
-from netproxy.gateway.request_target import RequestTarget, parse_host, written_path
+from netproxy.gateway.errors import Refused
+from netproxy.gateway.request_target import RequestTarget, written_path
 
 _HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _PORTS = {"http": 80, "https": 443}
@@ -34,11 +35,13 @@ class PathEdit:
 
 
 def redirect_location(redirect: Redirect, target: RequestTarget, prefix: str, scheme: str, port: int) -> str:
-    """Return the URL that a redirect leads to; `scheme` and `port` are those of the listener."""
+    """Return the URL that a redirect leads to; `scheme` and `port` are the listener's. Refused if no host is known."""
     wanted = redirect.scheme if redirect.scheme in _PORTS else ""
     number = redirect.port or (_PORTS[wanted] if wanted else port)
     scheme = wanted or scheme
-    host = valid_hostname(redirect.hostname) or _host_of(target)
+    host = valid_hostname(redirect.hostname) or target.host
+    if not host:
+        raise Refused(400, "missing Host header")
     suffix = "" if number == _PORTS[scheme] else f":{number}"
     path = target.path if redirect.path is None else PathEdit(redirect.path).apply(target.path, prefix)
     return f"{scheme}://{host}{suffix}{path}{target.query}"
@@ -47,7 +50,3 @@ def redirect_location(redirect: Redirect, target: RequestTarget, prefix: str, sc
 def redirect_status(redirect: Redirect) -> int:
     """Return the status of a redirect."""
     return redirect.status if redirect.status in _STATUSES else 302
-
-
-def _host_of(target: RequestTarget) -> str:
-    return parse_host(target.authority)[0] if target.authority else ""

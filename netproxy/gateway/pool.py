@@ -1,4 +1,4 @@
-"""Connections to backends: a limit in all and for each namespace, and idle ones for further requests.
+"""Connections to backends: limits in all, for each namespace and for each client, and idle ones for further requests.
 
 A namespace has connections of its own, also to the same address: what a backend or the author of a Service does to a
 connection has no effect on another namespace's requests.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from netproxy.gateway.backend_connection import BackendConnection
@@ -37,8 +38,33 @@ class Pool:
         self._endpoints: dict[BackendConnection, Endpoint] = {}
         """Of idle connections."""
         self._idle_counts: dict[str, int] = {}
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+        """Requests under way by the namespaces of backends."""
+        self._clients: Counter[tuple[str, str]] = Counter()
         self._total = 0
+
+    @contextlib.contextmanager
+    def place(self, namespace: str, client: str) -> Iterator[None]:
+        """Count a request to a backend of a namespace; Refused if there are too many."""
+        key = (namespace, client)
+        if self._counts[namespace] >= self.limits.each or self._clients[key] >= self.limits.client:
+            raise Refused(503, "too many requests to backends of this namespace")
+        if self._total >= self.limits.connections:
+            raise Refused(503, "too many requests")
+        self._count(key, 1)
+        try:
+            yield
+        finally:
+            self._count(key, -1)
+
+    def _count(self, key: tuple[str, str], change: int) -> None:
+        self._total += change
+        self._counts[key[0]] += change
+        self._clients[key] += change
+        if not self._clients[key]:
+            del self._clients[key]
+            if not self._counts[key[0]]:
+                del self._counts[key[0]]
 
     def idle(self, endpoint: Endpoint, most: float) -> BackendConnection | None:
         """Return a connection that has been idle for at most so many seconds, the latest; `release` or `drop` it."""
@@ -47,37 +73,23 @@ class Pool:
             return None
         connection = queue[-1]
         self._forget(connection)
-        self._count(endpoint.namespace, 1)
         return connection
 
     async def connect(self, endpoint: Endpoint) -> BackendConnection:
-        """Return a new connection; BackendError if it cannot be made, Refused if there are too many."""
-        self.check(endpoint.namespace)
-        self._count(endpoint.namespace, 1)
+        """Return a new connection; BackendError if it cannot be made."""
         try:
             async with asyncio.timeout(self.limits.connect_timeout):
                 _, connection = await self._loop.create_connection(
                     lambda: BackendConnection(self.limits, self._closed), endpoint.address, endpoint.port
                 )
-        except BaseException as error:
-            self._count(endpoint.namespace, -1)
-            if isinstance(error, TimeoutError):
-                raise BackendTimeout("the backend does not accept connections") from error
-            if isinstance(error, OSError):
-                raise BackendError("the backend cannot be reached") from error
-            raise
+        except TimeoutError as error:
+            raise BackendTimeout("the backend does not accept connections") from error
+        except OSError as error:
+            raise BackendError("the backend cannot be reached") from error
         return connection
-
-    def check(self, namespace: str) -> None:
-        """Raise Refused if a namespace, or all together, have as many connections as they may."""
-        if self._counts.get(namespace, 0) >= self.limits.each:
-            raise Refused(503, "too many requests to backends of this namespace")
-        if self._total >= self.limits.connections:
-            raise Refused(503, "too many requests")
 
     def release(self, endpoint: Endpoint, connection: BackendConnection) -> None:
         """Take a connection back, to use it again if it can be."""
-        self._count(endpoint.namespace, -1)
         idle = self._idle_counts.get(endpoint.namespace, 0)
         full = idle >= self.limits.idle_each or len(self._endpoints) >= self.limits.idle
         if not connection.finish() or full:
@@ -87,14 +99,6 @@ class Pool:
         self._idle.setdefault(endpoint, deque()).append(connection)
         self._endpoints[connection] = endpoint
         self._idle_counts[endpoint.namespace] = idle + 1
-
-    def _count(self, namespace: str, change: int) -> None:
-        self._total += change
-        count = self._counts.get(namespace, 0) + change
-        if count:
-            self._counts[namespace] = count
-        else:
-            del self._counts[namespace]
 
     def _closed(self, connection: BackendConnection) -> None:
         if connection in self._endpoints:

@@ -8,6 +8,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from kube.serving.protocol import REFUSED
 from kube.serving.takeover import TakeoverProtocol
 from netproxy.gateway.routing import PortTable
 
@@ -38,6 +39,16 @@ class GatewayProtocol(TakeoverProtocol):
         super().on_headers_complete()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[PROTOCOL], scope[CYCLE], scope[TARGET] = self, self.cycle, target
+
+    def close_later(self) -> None:
+        """Close the connection in a moment, and drop what comes meanwhile.
+
+        Closing with unread bytes would reset it before the client has read the response.
+        """
+        self.closing = True
+        self.stop_timers()
+        self.flow.resume_reading()
+        self.loop.call_later(REFUSED, self.close)
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -14,7 +14,7 @@ _STEP = 0.6180339887498949
 
 
 class CompiledFilters:
-    """What happens to requests and responses of a rule or of a backend; `hostname` replaces the Host header unless empty."""
+    """Changes of requests and responses of a rule or of a backend; `hostname` replaces the Host header unless empty."""
 
     __slots__ = ("hostname", "path", "request", "response")
 

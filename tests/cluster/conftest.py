@@ -16,6 +16,7 @@ from tests.support.cluster import Cluster, cluster, eventually
 from tests.support.machines import Machines, machines
 
 THREE = {
+    "test_gateway",
     "test_join",
     "test_machines_network",
     "test_node_failure",

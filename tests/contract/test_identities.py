@@ -229,6 +229,7 @@ WORK = {
     "attachdetach-controller": ("create", "volumeattachments.storage.k8s.io"),
     "expand-controller": ("update", "persistentvolumeclaims/status"),
     "local-path-provisioner": ("create", "storageclasses.storage.k8s.io"),
+    "gateway-controller": ("patch", "gatewayclasses.gateway.networking.k8s.io/status"),
     "ephemeral-volume-controller": ("create", "persistentvolumeclaims"),
     "service-cidrs-controller": ("patch", "servicecidrs.networking.k8s.io"),
     "pvc-protection-controller": ("update", "persistentvolumeclaims"),
@@ -253,7 +254,7 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     (tmp_path / "addons" / "board.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: board}\n")
     (tmp_path / "addons" / "board.yaml").chmod(0o600)
     audit["addons_dir"] = tmp_path / "addons"
-    async with api_server(tmp_path, enable_controllers=True, enable_scheduler=True, **audit) as server:
+    async with api_server(tmp_path, enable_controllers=True, enable_scheduler=True, gateway=True, **audit) as server:
         client = server.client()
         nodes = HollowNodes(client)
         nodes.behave = lambda pod: (

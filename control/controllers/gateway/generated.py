@@ -40,6 +40,8 @@ class GeneratedObjects:
         self._client, self._services, self._slices, self._nodes = client, services, slices, nodes
         self._affected = affected
         self._ports = PrivatePorts()
+        self._owners: dict[str, str] = {}
+        """Keys of the Gateways that have objects, by UID: somebody may have removed the annotation."""
         self._serving: tuple[tuple[str, tuple[str, ...]], ...] | None = None
         services.add_index(GENERATED, owner_of)
         slices.add_index(GENERATED, owner_of)
@@ -69,6 +71,7 @@ class GeneratedObjects:
 
         Raises NoPort, StatusError.
         """
+        self._owners[owner.uid] = owner.key
         numbers = {port: self._ports.assign(owner.uid, ports)[port] for port in ports}
         wanted = plan.service(owner, numbers)
         found = self._services.get(f"{NAMESPACE}/{owner.name}")
@@ -97,14 +100,19 @@ class GeneratedObjects:
 
     async def remove(self, key: str, keep: str = "") -> None:
         """Delete the objects of a Gateway, but for those of the UID `keep`."""
+        kept = {keep} if key else {keep, *self._owners}
+        gone = [uid for uid, owner in self._owners.items() if owner == key and uid != keep]
         for found in self._services.by_index(GENERATED, key):
-            if found.metadata.labels[UID] != keep:
+            if found.metadata.labels[UID] not in kept:
                 await self._delete(core_v1.Service, found)
         for each in self._slices.by_index(GENERATED, key):
             uid = each.metadata.labels[UID]
-            if uid != keep:
+            if uid not in kept:
                 await self._delete(discovery_v1.EndpointSlice, each)
-                self._ports.release(uid)
+                gone.append(uid)
+        for uid in gone:
+            self._ports.release(uid)
+            self._owners.pop(uid, None)
 
     async def _create(self, obj: core_v1.Service | discovery_v1.EndpointSlice) -> None:
         try:
@@ -124,7 +132,10 @@ class GeneratedObjects:
 
     # -- changes --------------------------------------------------------------------------------------------------
     def _changed(self, change: Change[Any]) -> None:
-        for key in {key for each in (change.old, change.new) if each is not None for key in owner_of(each)}:
+        known = [each for each in (change.old, change.new) if each is not None]
+        keys = {key for each in known for key in owner_of(each)}
+        keys |= {self._owners.get(each.metadata.labels.get(UID, ""), "") for each in known} - {""}
+        for key in keys:
             self._affected(key)
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:

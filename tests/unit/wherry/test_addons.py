@@ -20,18 +20,18 @@ from wherry.settings import Settings, complete
 
 def test_the_control_plane_has_what_is_not_disabled(tmp_path: Path) -> None:
     usual = control_config(complete(Settings(prefix=str(tmp_path)), "192.0.2.1"))
-    assert usual.local_path_volumes and usual.resource_metrics and usual.service_load_balancer
+    assert usual.local_path_volumes and usual.resource_metrics and usual.service_load_balancer and usual.gateway
     assert usual.addons_dir == tmp_path / "var/lib/wherry/addons" and usual.disabled_addons == ()
-    disabled = ["local-path", "metrics", "service-load-balancer", "board"]
+    disabled = ["local-path", "metrics", "service-load-balancer", "gateway", "board"]
     config = control_config(complete(Settings(prefix=str(tmp_path), disable=disabled), "192.0.2.1"))
-    assert not (config.local_path_volumes or config.resource_metrics or config.service_load_balancer)
+    assert not (config.local_path_volumes or config.resource_metrics or config.service_load_balancer or config.gateway)
     assert "board" in config.disabled_addons
 
 
 def test_a_name_of_no_file_is_accepted_and_one_that_no_file_can_have_is_not() -> None:
     assert complete(Settings(disable=["later"]), "192.0.2.1").disable == ["later"]
     with pytest.raises(
-        WherryError, match=r"^--disable board.yaml: .*it is local-path, service-load-balancer, metrics, or"
+        WherryError, match=r"^--disable board.yaml: .*it is local-path, service-load-balancer, metrics, gateway, or"
     ):
         complete(Settings(disable=["board.yaml"]), "192.0.2.1")
 

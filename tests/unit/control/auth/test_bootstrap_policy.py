@@ -21,13 +21,23 @@ UPSTREAM = Path(__file__).with_name("upstream_policy.txt")
 OURS = {
     "ClusterRole system:aggregated-metrics-reader",  # metrics-server's, whose place Wherry takes
     "ClusterRole system:controller:addon-controller",
+    "ClusterRole system:controller:gateway-controller",
     "ClusterRole system:controller:local-path-provisioner",
     "ClusterRole wherry:certificate-approver",
+    "ClusterRole wherry:gateway",
+    "ClusterRole wherry:gateway-edit",
+    "ClusterRole wherry:gateway-view",
     "ClusterRole wherry:network-policy",
     "ClusterRoleBinding system:controller:addon-controller",
+    "ClusterRoleBinding system:controller:gateway-controller",
     "ClusterRoleBinding system:controller:local-path-provisioner",
     "ClusterRoleBinding wherry:certificate-approver",
+    "ClusterRoleBinding wherry:gateway",
     "ClusterRoleBinding wherry:network-policy",
+    "Role system:controller:gateway-controller",
+    "Role wherry:gateway",
+    "RoleBinding system:controller:gateway-controller",
+    "RoleBinding wherry:gateway",
 }
 
 

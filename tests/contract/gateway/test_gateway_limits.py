@@ -1,0 +1,108 @@
+"""Limits on the Gateways of a namespace, and what a restart of the controllers keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.controllers import manager
+from control.controllers.gateway.limits import MOST_GATEWAYS
+from kube.api import core_v1, discovery_v1, meta_v1, rbac_v1
+from kube.client import Client
+from kube.gateway.names import NAMESPACE
+from tests.contract.gateway.conftest import GROUP, GatewayCluster
+from tests.contract.gateway.test_gateway_controller import GATEWAY, ROUTE, SERVICE
+from tests.contract.gateway.test_gateway_tls import copy, https, secret
+from tests.support.control import ApiUnderTest
+from tests.support.hollow import eventually, running
+
+
+def named(name: str, **more: Any) -> dict[str, Any]:
+    return {**GATEWAY, "metadata": {"name": name, "namespace": more.pop("namespace", "infra")}, **more}
+
+
+async def test_gateways_beyond_the_limit_of_a_namespace_wait_and_harm_no_other(cluster: GatewayCluster) -> None:
+    names = [f"g{number:02}" for number in range(MOST_GATEWAYS)]
+    for name in names:
+        await cluster.apply(named(name))
+    for name in names:
+        await cluster.gateway_has(name, "Programmed", "True")
+    await cluster.apply(named("waits"), named("other", namespace="apps"))
+    await cluster.gateway_has("waits", "Programmed", "False", "NoResources")
+    await cluster.gateway_has("waits", "Accepted", "True")
+    await cluster.gateway_has("other", "Programmed", "True", namespace="apps")
+    assert len(await cluster.generated()) == MOST_GATEWAYS + 1
+    await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/g00")
+    await cluster.gateway_has("waits", "Programmed", "True")
+
+
+async def ports(client: Client) -> dict[str, list[int | None]]:
+    found = (await client.list(discovery_v1.EndpointSlice, NAMESPACE)).items
+    return {each.metadata.name or "": [port.port for port in each.ports] for each in found}
+
+
+async def test_a_restart_keeps_ports_and_copies_and_removes_what_went_meanwhile(server: ApiUnderTest) -> None:
+    cluster = GatewayCluster(server)
+    config = manager.ControllerConfig(gateway=True)
+    for name in ("infra", "apps"):
+        await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    async with running(cluster.nodes.run()):
+        async with running(server.controllers(config)):
+            await cluster.node("n1", "10.0.0.1")
+
+            async def installed() -> bool:
+                return bool((await cluster.get(f"{GROUP}/gatewayclasses/wherry")).get("status"))
+
+            await eventually(installed)
+            await cluster.apply(SERVICE, secret("cert", "infra"), https(name="cert"), ROUTE)
+            await cluster.apply(named("second"), named("third"))
+            for name in ("web", "second", "third"):
+                await cluster.gateway_has(name, "Programmed", "True")
+            await cluster.route_has("route", "Accepted", "True")
+            await copy(cluster, "infra", "cert")
+        before, (kept,) = await ports(cluster.client), await cluster.copies()
+        for name in ("second", "third"):
+            await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/{name}")
+        await cluster.apply(named("second"), named("fourth"))
+        stale = core_v1.Secret(type="kubernetes.io/tls", data=kept.data)
+        stale.metadata = meta_v1.ObjectMeta(name="tls-stale", namespace=NAMESPACE, labels=kept.metadata.labels)
+        await cluster.client.create(stale)
+        async with running(server.controllers(config)):
+            await cluster.gateway_has("second", "Programmed", "True")
+            await cluster.gateway_has("fourth", "Programmed", "True")
+            await copy(cluster, "infra", "cert")
+
+            async def replaced() -> bool:
+                return len(await cluster.generated()) == 3
+
+            await eventually(replaced)
+            after = await ports(cluster.client)
+    assert len(before.keys() & after.keys()) == 1
+    assert all(after[name] == before[name] for name in before.keys() & after.keys())
+    assert len({port for each in after.values() for port in each}) == 3
+    assert (await cluster.copies())[0].metadata.uid == kept.metadata.uid
+
+
+async def test_an_editor_of_a_namespace_manages_gateways_and_routes_there_alone(cluster: GatewayCluster) -> None:
+    role = rbac_v1.RoleRef(api_group="rbac.authorization.k8s.io", kind="ClusterRole", name="edit")
+    subject = rbac_v1.Subject(api_group="rbac.authorization.k8s.io", kind="User", name="jane")
+    metadata = meta_v1.ObjectMeta(name="jane", namespace="infra")
+    await cluster.client.create(rbac_v1.RoleBinding(metadata=metadata, role_ref=role, subjects=[subject]))
+    jane = ("jane", ())
+
+    async def allowed() -> bool:
+        path = f"{GROUP}/namespaces/infra/gateways"
+        return (await cluster.server.request("POST", path, GATEWAY, user=jane)).status == 201
+
+    await eventually(allowed)
+    path = f"{GROUP}/namespaces/infra/httproutes"
+    assert (await cluster.server.request("POST", path, ROUTE, user=jane)).status == 201
+    for method, path in (
+        ("GET", f"/api/v1/namespaces/{NAMESPACE}/services"),
+        ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets"),
+        ("GET", f"{GROUP}/namespaces/apps/gateways"),
+        ("PATCH", f"{GROUP}/namespaces/infra/gateways/web/status"),
+        ("DELETE", f"{GROUP}/gatewayclasses/wherry"),
+    ):
+        headers = {"Content-Type": "application/merge-patch+json"}
+        answer = await cluster.server.request(method, path, {"status": {}}, user=jane, headers=headers)
+        assert answer.status == 403, (method, path, answer.body)

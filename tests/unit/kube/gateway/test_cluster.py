@@ -1,0 +1,219 @@
+"""Gateways of a cluster that changes: which are affected by a change, and what is computed then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kube.api import core_v1, meta_v1, networking_v1
+from kube.gateway.cluster import Cluster, Informers
+from kube.gateway.names import CONTROLLER, INGRESS
+from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.shared_informers import SharedInformers
+from tests.support.clock import FakeClock, settle
+from tests.support.gateways import (
+    backend,
+    from_all,
+    gateway,
+    grant,
+    ingress,
+    ingress_rule,
+    listener,
+    made,
+    parent,
+    route,
+    rule,
+    service,
+)
+from tests.support.memory_api import MemoryAPI
+
+
+class Followed:
+    """A Cluster on an API in memory, and the keys that it has reported."""
+
+    def __init__(self, api: MemoryAPI) -> None:
+        self.api = api
+        self.certificates: dict[str, Any] = {}
+        self.affected: set[str] = set()
+        self.informers = SharedInformers(api.client(), FakeClock())
+        kinds = (
+            GatewayClass,
+            Gateway,
+            HTTPRoute,
+            ReferenceGrant,
+            core_v1.Namespace,
+            core_v1.Service,
+            networking_v1.IngressClass,
+            networking_v1.Ingress,
+        )
+        self.cluster = Cluster(
+            Informers(*(self.informers.of(kind) for kind in kinds)),  # type: ignore[arg-type]
+            lambda namespace, name: self.certificates.get(f"{namespace}/{name}", "missing"),
+            self.affected.add,
+        )
+
+    async def put(self, *objects: Any) -> set[str]:
+        """Store objects; return the keys that were reported."""
+        self.affected.clear()
+        for each in objects:
+            self.api.put(each)
+        await settle(50)
+        return set(self.affected)
+
+    async def remove(self, obj: Any) -> set[str]:
+        self.affected.clear()
+        self.api.remove(obj)
+        await settle(50)
+        return set(self.affected)
+
+    async def served(self, key: str = "infra/web") -> list[str]:
+        """Return the Services that a Gateway's routes go to, without namespace for those that cannot be used."""
+        found = self.cluster.gateway(key)
+        assert found is not None
+        result = await self.cluster.compute(found)
+        return [
+            f"{each.namespace}/{each.service}"
+            for listener in result.served
+            for route in listener.routes
+            for rule in route.rules
+            for each in rule.backends
+        ]
+
+
+def namespace(name: str, **labels: str) -> core_v1.Namespace:
+    return core_v1.Namespace(metadata=meta_v1.ObjectMeta(name=name, labels=labels))
+
+
+def of_class(controller: str = CONTROLLER, **spec: Any) -> GatewayClass:
+    return made(GatewayClass, "wherry", "", {"controllerName": controller, **spec})
+
+
+def ingress_class(controller: str = CONTROLLER) -> networking_v1.IngressClass:
+    return made(networking_v1.IngressClass, "wherry", "", {"controller": controller})
+
+
+@pytest.fixture
+async def followed() -> AsyncIterator[Followed]:
+    api = MemoryAPI()
+    for each in (of_class(), ingress_class(), namespace("infra"), namespace("apps")):
+        api.put(each)
+    found = Followed(api)
+    task = asyncio.create_task(found.informers.run())
+    await found.informers.wait_synced()
+    yield found
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_gateway_is_served_while_its_class_is_wherrys(followed: Followed) -> None:
+    assert await followed.put(gateway()) == {"infra/web"}
+    assert followed.cluster.gateway("infra/web") is not None
+    assert await followed.put(of_class("example.com/other")) == {"infra/web"}
+    assert followed.cluster.gateway("infra/web") is None
+    assert await followed.put(of_class(parametersRef={"name": "a"})) == {"infra/web"}
+    assert followed.cluster.gateway("infra/web") is None
+
+
+async def test_a_service_affects_the_gateways_of_its_routes(followed: Followed) -> None:
+    await followed.put(gateway(), gateway(name="other"), route())
+    assert await followed.served() == ["/"]
+    assert await followed.put(service()) == {"infra/web"}
+    assert await followed.served() == ["infra/app"]
+    assert await followed.put(service("unused")) == set()
+    assert await followed.put(service(clusterIP="10.96.0.1")) == set()  # nothing that a route depends on
+    assert await followed.put(service(port=81)) == {"infra/web"}
+    assert await followed.served() == ["/"]
+    assert await followed.remove(service()) == {"infra/web"}
+
+
+async def test_a_grant_affects_routes_and_gateways_that_refer_to_its_namespace(followed: Followed) -> None:
+    tls = {"certificateRefs": [{"name": "cert", "namespace": "apps"}]}
+    listeners = [listener(), listener("tls", 443, "HTTPS", tls=tls)]
+    other = gateway(listeners[1], name="other")
+    await followed.put(gateway(listeners[0]), other, route(rule(backend(namespace="apps"))), service("app", "apps"))
+    assert await followed.served() == ["/"]
+    made_grant = grant("HTTPRoute", "infra", "Service", "apps")
+    assert await followed.put(made_grant) == {"infra/web", "infra/other"}
+    assert await followed.served() == ["apps/app"]
+    assert await followed.remove(made_grant) == {"infra/web", "infra/other"}
+    assert await followed.served() == ["/"]
+
+
+async def test_labels_of_a_namespace_affect_the_gateways_of_its_routes(followed: Followed) -> None:
+    allowed = {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}}
+    found = route(namespace="apps", parents=[parent(namespace="infra")])
+    await followed.put(gateway(listener(allowedRoutes=allowed)), found, service("app", "apps"))
+    assert await followed.served() == []
+    assert await followed.put(namespace("apps", team="a")) == {"infra/web"}
+    assert await followed.served() == ["apps/app"]
+    assert await followed.put(namespace("infra", team="b")) == set()
+    assert await followed.remove(namespace("apps", team="a")) == {"infra/web"}
+    assert await followed.served() == []
+
+
+async def test_a_route_affects_its_old_and_new_gateways_and_statuses_affect_nothing(followed: Followed) -> None:
+    await followed.put(gateway(), gateway(name="other"), service())
+    found = route()
+    assert await followed.put(found) == {"infra/web"}
+    found.status.parents = [{"controllerName": "example.com/other"}]
+    assert await followed.put(found) == set()
+    assert await followed.put(route(parents=[parent("other")])) == {"infra/web", "infra/other"}
+    assert await followed.served() == [] and await followed.served("infra/other") == ["infra/app"]
+    changed = gateway()
+    changed.status.addresses = [{"value": "192.0.2.1"}]
+    assert await followed.put(changed) == set()
+
+
+async def test_a_certificate_affects_the_gateways_and_ingresses_that_name_it(followed: Followed) -> None:
+    await followed.put(
+        gateway(listener("tls", 443, "HTTPS")),
+        gateway(name="other"),
+        ingress(ingress_rule("a.com"), tls=[{"secretName": "cert", "hosts": ["a.com"]}]),
+        service(),
+    )
+    found = followed.cluster.gateway("infra/web")
+    assert found is not None and not (await followed.cluster.compute(found)).served
+    assert len((await followed.cluster.compute_ingresses()).served) == 1
+    followed.affected.clear()
+    followed.certificates["infra/cert"] = ""
+    followed.cluster.certificate_changed("infra", "cert")
+    assert followed.affected == {"infra/web", INGRESS}
+    assert len((await followed.cluster.compute(found)).served) == 1
+    assert len((await followed.cluster.compute_ingresses()).served) == 2
+
+
+async def test_ingresses_are_computed_again_when_their_services_change(followed: Followed) -> None:
+    assert await followed.put(ingress(ingress_rule("a.com"))) == {INGRESS}
+    assert (await followed.cluster.compute_ingresses()).problems
+    assert await followed.put(service()) == {INGRESS}
+    assert not (await followed.cluster.compute_ingresses()).problems
+    assert await followed.put(ingress_class("example.com/other")) == {INGRESS}
+    assert followed.cluster.served_ingresses() == []
+
+
+async def test_an_object_that_does_not_fit_its_type_affects_no_others(followed: Followed) -> None:
+    await followed.put(gateway(), route(), service())
+    broken = made(HTTPRoute, "broken", "infra", {"parentRefs": [parent(port=80)]})
+    broken.spec.parent_refs[0].port = 80.5  # type: ignore[assignment]
+    await followed.put(broken)
+    await followed.put(route(name="later", parents=[parent()]))
+    assert await followed.served() == ["infra/app", "infra/app"]
+
+
+async def test_nothing_is_kept_of_routes_that_are_gone(followed: Followed) -> None:
+    routes = [route(name=f"r{number}") for number in range(5)]
+    await followed.put(gateway(), service(), *routes)
+    assert len(await followed.served()) == 5
+    for each in routes:
+        await followed.remove(each)
+    assert await followed.served() == []
+    assert not followed.cluster._rules
+
+
+async def test_a_listener_for_all_namespaces_serves_routes_of_each(followed: Followed) -> None:
+    other = route(namespace="apps", parents=[parent(namespace="infra")])
+    await followed.put(gateway(listener(allowedRoutes=from_all())), route(), other, service(), service("app", "apps"))
+    assert sorted(await followed.served()) == ["apps/app", "infra/app"]

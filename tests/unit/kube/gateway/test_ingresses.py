@@ -1,0 +1,166 @@
+"""Conversion of Ingresses, and the gateway that serves them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kube.api import networking_v1
+from kube.gateway.ingress_gateway import MOST_CERTIFICATES, MOST_MATCHES, IngressResult, compute
+from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, convert, is_ours
+from kube.gateway.model import Backend, Match, PathMatch, Rule
+from kube.gateway.names import CONTROLLER, copy_of
+from tests.support.gateways import FakeView, ingress, ingress_rule, made, service
+
+DEFAULT = {"service": {"name": "app", "port": {"number": 8080}}}
+
+
+def computed(*ingresses: networking_v1.Ingress, view: FakeView | None = None) -> IngressResult:
+    view = view or FakeView(
+        service("app", "apps"),
+        certificates={"infra/other": "", "apps/cert": "", "infra/broken": "invalid"},
+    )
+    return compute([(each, convert(each, view)) for each in ingresses], view)
+
+
+def tls(secret: str, *hosts: str) -> dict[str, Any]:
+    return {"secretName": secret, "hosts": list(hosts)}
+
+
+def served(result: IngressResult) -> dict[str, tuple[str, ...]]:
+    """Return the namespaces of the routes of each listener, by scheme and hostname."""
+    return {
+        f"{'https' if each.tls else 'http'} {each.hostname}": tuple(
+            f"{route.namespace}/{''.join(route.hostnames)}" for route in each.routes
+        )
+        for each in result.served
+    }
+
+
+def test_an_ingress_has_a_route_for_each_host() -> None:
+    found = convert(ingress(ingress_rule("a.com", "/a", "/b"), ingress_rule("", kind="Exact")), FakeView())
+    first, second = found.routes
+    backends = (Backend(1, "infra", "app", 8080),)
+    assert first.hostnames == ("a.com",) and first.single_label and second.hostnames == ()
+    assert first.rules == tuple(
+        Rule((Match(PathMatch("PathPrefix", path)),), backends=backends) for path in ("/a", "/b")
+    )
+    assert second.rules == (Rule((Match(PathMatch("Exact", "/")),), backends=backends),)
+
+
+def test_the_default_backend_serves_the_rest_of_each_host_and_all_others() -> None:
+    found = convert(ingress(ingress_rule("a.com", "/a"), {"host": "b.com"}, defaultBackend=DEFAULT), FakeView())
+    assert [(each.hostnames, len(each.rules)) for each in found.routes] == [(("a.com",), 2), (("b.com",), 1), ((), 1)]
+    assert all(each.rules[-1] == Rule(backends=(Backend(1, "infra", "app", 8080),)) for each in found.routes)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        {"resource": {"kind": "Bucket", "name": "a"}},
+        {"service": {"name": "absent", "port": {"number": 80}}},
+        {"service": {"name": "app", "port": {"number": 81}}},
+        {"service": {"name": "app", "port": {"name": "absent"}}},
+        {"service": {"name": "external", "port": {"number": 8080}}},
+    ],
+)
+def test_a_backend_that_cannot_be_used_is_answered_500_and_reported(backend: dict[str, Any]) -> None:
+    view = FakeView(service("external", type="ExternalName", externalName="example.com"))
+    found = convert(ingress(defaultBackend=backend), view)
+    assert found.routes[0].rules[0].backends == (Backend(1),)
+    assert len(found.problems) == 1 and "answered 500" in found.problems[0]
+
+
+def test_a_named_port_is_that_of_the_service() -> None:
+    backend = {"service": {"name": "app", "port": {"name": "http"}}}
+    (found,) = convert(ingress(defaultBackend=backend), FakeView()).routes
+    assert found.rules[0].backends == (Backend(1, "infra", "app", 8080),)
+
+
+def test_a_host_belongs_to_the_namespace_that_named_it_first() -> None:
+    old = ingress(ingress_rule("a.com", "/"), created="2026-01-01T00:00:00Z")
+    same = ingress(ingress_rule("a.com", "/more"), name="more", created="2026-01-03T00:00:00Z")
+    thief = ingress(
+        ingress_rule("a.com", "/login"),
+        ingress_rule("b.com"),
+        ingress_rule("", "/shared"),
+        namespace="apps",
+        created="2026-01-02T00:00:00Z",
+        tls=[tls("cert", "a.com")],
+    )
+    result = computed(same, thief, old)
+    assert served(result) == {"http ": ("infra/a.com", "apps/b.com", "apps/", "infra/a.com")}
+    assert set(result.problems) == {"apps/web"} and "a.com" in result.problems["apps/web"][0]
+
+
+def test_a_certificate_serves_the_rules_with_its_hosts() -> None:
+    result = computed(
+        ingress(
+            ingress_rule("a.com"),
+            ingress_rule("b.a.com"),
+            ingress_rule("c.b.a.com"),
+            ingress_rule(""),
+            tls=[tls("cert", "a.com", "absent.com"), tls("other", "*.a.com")],
+        )
+    )
+    assert served(result) == {
+        "http ": ("infra/a.com", "infra/b.a.com", "infra/c.b.a.com", "infra/"),
+        "https a.com": ("infra/a.com",),
+        "https *.a.com": ("infra/b.a.com",),
+    }
+    assert [each.certificates for each in result.served[1:]] == [
+        (copy_of("infra", "cert"),),
+        (copy_of("infra", "other"),),
+    ]
+    assert set(result.certificates) == {("infra", "cert"), ("infra", "other")}
+
+
+def test_a_certificate_without_hosts_serves_the_hosts_of_its_rules() -> None:
+    named = computed(ingress(ingress_rule("a.com"), ingress_rule("b.com"), tls=[tls("cert"), tls("other", "b.com")]))
+    assert [(each.hostname, each.certificates) for each in named.served[1:]] == [
+        ("b.com", (copy_of("infra", "other"),)),
+        ("a.com", (copy_of("infra", "cert"),)),
+    ]
+    everything = computed(ingress(ingress_rule(""), tls=[tls("cert")]))
+    assert served(everything) == {"http ": ("infra/",), "https ": ("infra/",)}
+
+
+@pytest.mark.parametrize("secret", ["absent", "broken"])
+def test_an_unusable_certificate_is_reported_and_not_used(secret: str) -> None:
+    result = computed(ingress(ingress_rule("a.com"), tls=[tls(secret, "a.com")]))
+    assert len(result.served) == 1 and not result.certificates
+    assert f"Secret {secret}" in result.problems["infra/web"][0]
+
+
+def test_what_a_namespace_has_beyond_the_limits_is_not_served_and_harms_no_other() -> None:
+    paths = [f"/{number}" for number in range(MOST_MATCHES)]
+    hosts = [f"h{number}.com" for number in range(MOST_CERTIFICATES + 5)]
+    many = ingress(ingress_rule("", *paths), name="many", created="2026-01-01T00:00:00Z")
+    more = ingress(ingress_rule("", "/more"), name="more", created="2026-01-02T00:00:00Z")
+    other = ingress(ingress_rule("a.com"), namespace="apps", created="2026-01-03T00:00:00Z")
+    result = computed(many, more, other)
+    assert served(result) == {"http ": ("infra/", "apps/a.com")}
+    assert set(result.problems) == {"infra/more"}
+    result = computed(ingress(*map(ingress_rule, hosts), tls=[tls("cert", *hosts)]), other)
+    assert len(result.served) == 1 + MOST_CERTIFICATES
+    assert "more than" in result.problems["infra/web"][0]
+
+
+def of_class(name: str, controller: str, *, default: bool = False) -> networking_v1.IngressClass:
+    annotations = {DEFAULT_CLASS: "true"} if default else {}
+    return made(networking_v1.IngressClass, name, "", {"controller": controller}, annotations=annotations)
+
+
+def test_an_ingress_is_served_by_its_class_or_by_a_default_class() -> None:
+    own, other = of_class("wherry", CONTROLLER), of_class("other", "example.com/other", default=True)
+    default = of_class("wherry", CONTROLLER, default=True)
+    named, absent, classless = ingress(), ingress(ingressClassName="absent"), ingress(ingressClassName=None)
+    classes = {"wherry": own, "other": other}
+    assert is_ours(named, classes) and not is_ours(absent, classes) and not is_ours(classless, classes)
+    assert is_ours(classless, {"wherry": default})
+    old = ingress(ingressClassName=None)
+    old.metadata.annotations[CLASS_ANNOTATION] = "other"
+    assert not is_ours(old, {"wherry": default, "other": other})
+    old.metadata.annotations[CLASS_ANNOTATION] = "wherry"
+    assert is_ours(old, classes)
