@@ -22,7 +22,7 @@ from netproxy.gateway.routing import PortTable
 from netproxy.gateway.rule import CompiledFilters
 
 log = logging.getLogger(__name__)
-REQUESTS, PIECES = 32, 8
+REQUESTS, PIECES = 8, 8
 """Requests begun, and large parts of responses written, in one iteration of the event loop: round robin over namespaces."""
 _VERSIONS = ("1.0", "1.1")
 

@@ -29,7 +29,10 @@ PARAMETERS = 256
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """`authority` is the host as the client wrote it, `host` its name in lower case without port; `query` begins with its question mark."""
+    """`authority` is the host as the client wrote it, `host` its name in lower case without port.
+
+    `query` is empty or begins with its question mark.
+    """
 
     authority: str
     host: str
@@ -116,7 +119,7 @@ def _remove_dots(path: str) -> str:
 
 
 def parameters(query: str) -> dict[str, str]:
-    """Return the first value of each parameter of a query, which begins with its question mark; only of the first `PARAMETERS`."""
+    """Return the first value of each of the first `PARAMETERS` parameters of a query (RequestTarget.query)."""
     if query.count("&") >= PARAMETERS:
         query = "&".join(query.split("&", PARAMETERS)[:PARAMETERS])
     found: dict[str, str] = {}
