@@ -13,6 +13,7 @@ from netproxy.gateway.errors import ClientGone
 from netproxy.gateway.header_changes import Header
 from netproxy.gateway.protocol import GatewayProtocol
 
+SERVER = b"wherry"
 _WITHOUT_BODY = (204, 304)
 _NOT_UNDERSTOOD = (400, 405, 501, 505)
 """Nothing that follows such a request is read: another server before this one may see its end elsewhere."""
@@ -105,7 +106,7 @@ class ClientResponse:
         if status in _NOT_UNDERSTOOD:
             self._cycle.keep_alive = False
         body = b"" if status in _WITHOUT_BODY else f"{text}\n".encode("latin-1", "replace")
-        own = [(b"content-type", b"text/plain; charset=utf-8"), (b"date", _date()), *headers]
+        own = with_own_headers([(b"content-type", b"text/plain; charset=utf-8"), *headers])
         if self._head_only:
             own.append((b"content-length", b"%d" % len(body)))
         await self.start(status, own, len(body), body, complete=True)
@@ -114,6 +115,16 @@ class ClientResponse:
         """Close the connection at once, so that the client does not take what it has for the whole response."""
         self._cycle.response_started = self._cycle.response_complete = True
         self._protocol.abort()
+
+
+def with_own_headers(headers: list[Header]) -> list[Header]:
+    """Return the headers of a response with those that a gateway adds if a backend does not (RFC 9110, 6.6.1): Date, Server."""
+    names = {name for name, _ in headers}
+    if b"date" not in names:
+        headers.append((b"date", _date()))
+    if b"server" not in names:
+        headers.append((b"server", SERVER))
+    return headers
 
 
 _dates: dict[int, bytes] = {}

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from netproxy.gateway.backend_connection import BackendConnection
 from netproxy.gateway.backends import Backends, PortEndpoints
-from netproxy.gateway.client_response import ClientResponse
+from netproxy.gateway.client_response import ClientResponse, with_own_headers
 from netproxy.gateway.errors import BackendError, BackendTimeout, ClientGone
 from netproxy.gateway.header_changes import Header
 from netproxy.gateway.pool import Endpoint, Pool
@@ -173,7 +173,7 @@ async def _send_body(request: Forwarded, connection: BackendConnection) -> None:
 
 
 async def _respond(request: Forwarded, connection: BackendConnection, head: ResponseHead) -> None:
-    headers = head.headers
+    headers = with_own_headers(head.headers)
     for filters in (request.rule.filters, request.backend.filters):
         if filters.response is not None:
             headers = filters.response.apply(headers)

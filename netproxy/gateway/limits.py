@@ -14,7 +14,6 @@ CLIENTS = ServingLimits(
     head_bytes=64 << 10,
     line_bytes=16 << 10,
     headers=128,
-    pipelined=8,
     head_timeout=30.0,
     idle_timeout=75.0,
     unauthenticated=8192,

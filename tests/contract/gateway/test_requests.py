@@ -15,6 +15,7 @@ async def test_a_request_reaches_the_backend_with_the_clients_headers_and_those_
         )
 
         assert status(response) == 200 and response.endswith(b"\r\n\r\nok")
+        assert b"\r\ndate: " in response and b"\r\nserver: wherry\r\n" in response
         (received,) = web.requests
         assert received.line == "GET /a/b?c=d HTTP/1.1"
         assert received.header("host") == "Example.com:80"
