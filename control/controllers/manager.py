@@ -34,7 +34,7 @@ from control.controllers.endpoints import (
 )
 from control.controllers.ephemeral_volumes import EphemeralVolumeController
 from control.controllers.garbage import GarbageCollector
-from control.controllers.gateway import GatewayController
+from control.controllers.gateway import GatewayCleanup, GatewayController
 from control.controllers.identities import ACCOUNTS, Clients
 from control.controllers.job import JobController
 from control.controllers.legacy_tokens import YEAR, LegacyTokenCleaner
@@ -171,7 +171,7 @@ CONTROLLERS: dict[str, Make] = {
     "persistentvolume-attach-detach": lambda context, config: AttachDetachController(context),
     "persistentvolume-expander": lambda context, config: VolumeExpansionController(context),
     "local-path-provisioner": lambda context, config: LocalPathProvisioner(context) if config.local_path else None,
-    "gateway": lambda context, config: GatewayController(context) if config.gateway else None,
+    "gateway": lambda context, config: GatewayController(context) if config.gateway else GatewayCleanup(context),
     "ephemeral-volume": lambda context, config: EphemeralVolumeController(context),
     "service-cidr": lambda context, config: ServiceCIDRController(context),
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),

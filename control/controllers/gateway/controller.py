@@ -133,8 +133,13 @@ class _Work:
         return await self._handlers[kind](name)
 
     async def _reconcile_gateway(self, name: str) -> float | None:
-        self._delay.record(name, len(self._gateways.routes_of(name) or ()))
-        return await self._gateways.reconcile(name)
+        again = await self._gateways.reconcile(name)
+        gateway = self._informers.gateways.get(name)
+        if gateway is None:
+            self._delay.forget(name)
+        else:  # each route is compared with each listener
+            self._delay.record(name, len(self._gateways.routes_of(name) or ()) * len(gateway.spec.listeners))
+        return again
 
     async def _reconcile_ingresses(self, name: str) -> float | None:
         try:

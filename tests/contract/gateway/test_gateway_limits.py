@@ -82,6 +82,32 @@ async def test_a_restart_keeps_ports_and_copies_and_removes_what_went_meanwhile(
     assert (await cluster.copies())[0].metadata.uid == kept.metadata.uid
 
 
+async def test_a_disabled_addon_leaves_nothing_that_it_generated(server: ApiUnderTest) -> None:
+    cluster = GatewayCluster(server)
+    await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}})
+    async with running(server.controllers(manager.ControllerConfig(gateway=True))):
+
+        async def installed() -> bool:
+            return bool((await cluster.get(f"{GROUP}/gatewayclasses/wherry")).get("status"))
+
+        await eventually(installed)
+        await cluster.apply(secret("cert", "infra"), https(name="cert"))
+        await copy(cluster, "infra", "cert")
+
+        async def generated() -> bool:
+            return bool(await cluster.generated())
+
+        await eventually(generated)
+    async with running(server.controllers(manager.ControllerConfig())):
+
+        async def deleted() -> bool:
+            slices = (await cluster.client.list(discovery_v1.EndpointSlice, NAMESPACE)).items
+            return not (slices or await cluster.generated() or await cluster.copies())
+
+        await eventually(deleted)
+        assert (await cluster.get(f"{GROUP}/namespaces/infra/gateways/web"))["kind"] == "Gateway"
+
+
 async def test_an_editor_of_a_namespace_manages_gateways_and_routes_there_alone(cluster: GatewayCluster) -> None:
     role = rbac_v1.RoleRef(api_group="rbac.authorization.k8s.io", kind="ClusterRole", name="edit")
     subject = rbac_v1.Subject(api_group="rbac.authorization.k8s.io", kind="User", name="jane")
