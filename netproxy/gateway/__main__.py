@@ -10,8 +10,8 @@ import sys
 import uvloop
 
 from kube.kubeconfig import KubeconfigError
-from netproxy import logs
-from netproxy.gateway import main
+from netproxy import logs, sysctl
+from netproxy.gateway import main, privileges
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
@@ -31,6 +31,8 @@ def cli(argv: list[str] | None = None) -> int:
     flags.add_argument("--verbose", action="store_true")
     arguments = flags.parse_args(argv)
     logs.configure(arguments.logging_format, everything=arguments.verbose)
+    sysctl.adjust_oom_score(0)
+    privileges.drop()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(arguments))

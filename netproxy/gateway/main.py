@@ -15,7 +15,7 @@ from kube.api import discovery_v1
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, wait_listed
 from kube.serving.daemon import daemon
-from netproxy import local_addresses, sysctl
+from netproxy import local_addresses
 from netproxy.endpoints import NodeView
 from netproxy.gateway.api import Api, connected
 from netproxy.gateway.application import GatewayApplication
@@ -64,7 +64,6 @@ class OwnAddresses:
 @daemon
 async def run(kubeconfig: str, node_name: str, clock: Clock = SYSTEM) -> None:
     """Serve until cancelled, or until the network role has ended."""
-    sysctl.adjust_oom_score(0)
     async with connected(kubeconfig, node_name, clock) as api, asyncio.TaskGroup() as group:
         parent = group.create_task(_until_parent_ends(), name="network role")
         serving = group.create_task(_serve(api, node_name, clock), name="gateway")

@@ -143,6 +143,9 @@ def test_gateways_and_ingresses_are_served_on_the_nodes_address(site: Site) -> N
             assert curl(site.pods["pod-b"], f"http://{cluster_ip}/a") == "pod-a"
 
             (first,) = pids(site)
+            status = await asyncio.to_thread(Path(f"/proc/{first}/status").read_text)
+            assert "CapEff:\t0000000000000000\n" in status and "CapBnd:\t0000000000000000\n" in status
+            assert "NoNewPrivs:\t1\n" in status
             os.kill(first, signal.SIGKILL)
             await until(lambda: curl(site.client, f"http://{NODE_IP}/a") == "pod-a", "the process is started again")
             assert pids(site) not in ([], [first])

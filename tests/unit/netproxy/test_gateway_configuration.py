@@ -1,0 +1,168 @@
+"""What a node's gateway listens on and serves, as the objects of the API change."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kube import pki
+from kube.api import core_v1, discovery_v1, meta_v1, networking_v1
+from kube.clock import SYSTEM
+from kube.gateway import names
+from kube.gateway.cluster import Cluster
+from kube.gateway.names import CONTROLLER
+from kube.gateway.objects import GatewayClass
+from kube.informer import Informer
+from netproxy.gateway import api, configuration
+from netproxy.gateway.configuration import Configuration
+from netproxy.gateway.listening import Place, Served
+from tests.support import services
+from tests.support.gateways import gateway, ingress, ingress_rule, listener, made, route, service
+from tests.support.memory_api import MemoryAPI
+
+NODE = "192.0.2.1"
+
+
+class Recorder:
+    """Stands for the sockets: records what is to be served."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[Place, Served] = {}
+        self.failed = False
+        self.calls = 0
+
+    def set(self, wanted: dict[Place, Served]) -> None:
+        self.wanted = wanted
+        self.calls += 1
+
+    @property
+    def ports(self) -> list[tuple[str, int, bool]]:
+        return sorted((place.address, place.port, place.tls) for place in self.wanted)
+
+
+def slice_of(uid: str, ports: dict[int, int]) -> discovery_v1.EndpointSlice:
+    """Return the slice of a Gateway: private ports by listeners' ports."""
+    return discovery_v1.EndpointSlice(
+        metadata=meta_v1.ObjectMeta(name=names.generated(uid), namespace=names.NAMESPACE, labels={names.UID: uid}),
+        address_type="IPv4",
+        ports=[discovery_v1.EndpointPort(name=names.port_name(port), port=number) for port, number in ports.items()],
+    )
+
+
+def secret(name: str) -> core_v1.Secret:
+    """Return the copy of a certificate."""
+    now = datetime.now(UTC)
+    pair = pki.issue(pki.new_ca("ca", now), name, usages=(pki.SERVER,), sans=(name,), now=now)
+    data = {"tls.crt": pair.cert_pem, "tls.key": pair.key_pem}
+    return core_v1.Secret(
+        metadata=meta_v1.ObjectMeta(
+            name=names.copy_of("infra", name),
+            namespace=names.NAMESPACE,
+            annotations={names.CERTIFICATE: f"infra/{name}"},
+        ),
+        data={key: base64.b64encode(value).decode() for key, value in data.items()},
+    )
+
+
+class Site:
+    """A configuration that follows an API in memory."""
+
+    def __init__(self) -> None:
+        self.api, self.recorder = MemoryAPI(), Recorder()
+        self.api.put(services.node("node-1", "10.244.1.0/24", NODE))
+        self.put(
+            made(GatewayClass, "wherry", "", {"controllerName": CONTROLLER}),
+            core_v1.Namespace(metadata=meta_v1.ObjectMeta(name="infra")),
+            service(),
+        )
+
+    def put(self, *objects: Any) -> None:
+        for each in objects:
+            self.api.put(each)
+
+    async def until(self, *ports: tuple[str, int, bool]) -> None:
+        """Wait until exactly these places are to be served."""
+        async with asyncio.timeout(5):
+            while self.recorder.ports != list(ports):
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    monkeypatch.setattr(configuration, "LEAST", 0.001)
+    found = Site()
+    client = found.api.client()
+    built = dataclasses.replace(api.build(client, "node-1", SYSTEM), certificates=Informer(client, core_v1.Secret))
+    tasks = [asyncio.create_task(each.run()) for each in built.informers]
+    for each in built.informers:
+        await each.wait_synced()
+    tasks.append(asyncio.create_task(Configuration(built, found.recorder, SYSTEM).run()))  # type: ignore[arg-type]
+    yield found
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_gateway_is_served_at_its_private_ports_until_it_is_deleted(site: Site) -> None:
+    web = gateway(listener(), listener("more", 8080))
+    uid = web.metadata.uid or ""
+    site.put(web, route(), slice_of(uid, {80: 61000, 8080: 61001, 9090: 61002}))
+    await site.until((NODE, 61000, False), (NODE, 61001, False))
+
+    site.put(slice_of(uid, {80: 61000}))
+    await site.until((NODE, 61000, False))
+    site.api.remove(web)
+    await site.until()
+
+
+async def test_a_port_with_tls_is_served_once_its_certificate_is_there(site: Site) -> None:
+    secure = gateway(listener("https", 443, "HTTPS", hostname="a.example.com"))
+    site.put(secure, slice_of(secure.metadata.uid or "", {443: 61000}))
+    site.put(secret("cert"))
+    await site.until((NODE, 61000, True))
+    (served,) = site.recorder.wanted.values()
+    async with asyncio.timeout(5):
+        while "a.example.com" not in served.contexts:
+            await asyncio.sleep(0.01)
+            (served,) = site.recorder.wanted.values()
+
+
+async def test_ingresses_are_served_by_the_built_in_gateway(site: Site) -> None:
+    site.put(
+        ingress(ingress_rule("a.example.com")),
+        made(networking_v1.IngressClass, "wherry", "", {"controller": CONTROLLER}),
+        slice_of(names.INGRESS, {80: 61000, 443: 61001}),
+    )
+    await site.until((NODE, 61000, False))
+
+
+async def test_slices_of_other_namespaces_open_no_ports(site: Site) -> None:
+    web = gateway()
+    foreign = slice_of(web.metadata.uid or "", {80: 6443})
+    foreign.metadata.namespace = "infra"
+    site.put(web, foreign, slice_of(web.metadata.uid or "", {80: 61000}))
+    await site.until((NODE, 61000, False))
+
+
+async def test_a_gateway_that_cannot_be_computed_affects_no_other_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = Cluster.compute
+
+    async def failing(self: Cluster, found: Any) -> Any:
+        if found.metadata.name == "a-broken":
+            raise RuntimeError("a fault")
+        return await compute(self, found)
+
+    monkeypatch.setattr(Cluster, "compute", failing)
+    broken, web = gateway(name="a-broken"), gateway(name="web")
+    site.put(
+        broken, web, slice_of(broken.metadata.uid or "", {80: 61001}), slice_of(web.metadata.uid or "", {80: 61000})
+    )
+    await site.until((NODE, 61000, False))
