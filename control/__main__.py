@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from control import features, standalone
-from control.component_port import MANAGER, PORTS, SCHEDULER
+from control import features
+from control.components import standalone
+from control.components.secure_port import MANAGER, PORTS, SCHEDULER
 from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read

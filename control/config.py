@@ -109,7 +109,7 @@ class ControlConfig:
     max_body_bytes: int = 3 * 1024 * 1024
     max_object_bytes: int = 1536 * 1024
     store: str = "sqlite"
-    """The engine that objects are kept in: sqlite, a file of this server's, or etcd, which servers share."""
+    """The engine that objects are kept in: sqlite, a file of this server's, etcd, which servers share, or memory."""
     etcd_servers: tuple[str, ...] = ()
     """The members' URLs, as https://10.0.0.1:2379."""
     etcd_ca_file: Path | None = None

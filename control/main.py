@@ -48,7 +48,7 @@ async def run(
     opening = asyncio.create_task(open_engine(config, clock), name="opening the store")
     await asyncio.sleep(0)  # its thread begins
     with uncollected():
-        from control.assembly import ApiServer
+        from control.assembly.api_server import ApiServer
 
     async with ApiServer.open(config, clock, opening) as server:
         async with asyncio.TaskGroup() as group:

@@ -1,7 +1,7 @@
 """The steps of the start that the health endpoints report, with the names that upstream gives the same steps.
 
-Each is named where it happens: bootstrap.py, service_repair.py, the controllers of APIServices and FlowSchemas,
-server_identity.py. A step that upstream has and this server does not take (its token tracker) is not reported.
+Each is named where it happens: in server_tasks/ (bootstrap.py, service_repair.py, server_identity.py) and in the controllers
+of APIServices and FlowSchemas. A step that upstream has and this server does not take (its token tracker) is not reported.
 """
 
 from __future__ import annotations

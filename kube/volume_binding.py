@@ -34,6 +34,18 @@ def named_class(annotations: Mapping[str, str], field: str | None) -> str:
     return annotations[CLASS_ANNOTATION] if CLASS_ANNOTATION in annotations else field or ""
 
 
+def claim_reference(claim: core_v1.PersistentVolumeClaim) -> core_v1.ObjectReference:
+    """Return a volume's reference to the claim that it is bound to."""
+    return core_v1.ObjectReference(
+        api_version="v1",
+        kind="PersistentVolumeClaim",
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+        resource_version=claim.metadata.resource_version,
+    )
+
+
 def claim_names(pod: core_v1.Pod) -> list[str]:
     """Return the names of the claims that a pod uses, including those of ephemeral volumes."""
     return named_claims(pod) + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]

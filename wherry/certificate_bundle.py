@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from kube.api import core_v1, meta_v1
 from kube.bootstrap_tokens import SECRET_NAMESPACE, Token
 from kube.client import Client
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.files import write_file
 from wherry.errors import WherryError
@@ -140,11 +141,7 @@ async def upload(client: Client, bundle: Bundle, key: str, token: Token) -> None
         type="Opaque",
         data={name: base64.b64encode(encrypt(content, raw, name)).decode() for name, content in files.items()},
     )
-    try:
-        await client.delete(core_v1.Secret, NAME, SECRET_NAMESPACE)
-    except StatusError as error:
-        if not error.not_found:
-            raise
+    await delete_if_present(client, core_v1.Secret, NAME, SECRET_NAMESPACE)
     await client.create(secret)
 
 

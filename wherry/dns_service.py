@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.client import Client
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from wherry.settings import Settings
 
@@ -39,11 +40,7 @@ async def remove(client: Client) -> None:
         if not error.not_found:
             raise
     for each in slices:
-        try:
-            await client.delete(discovery_v1.EndpointSlice, each.metadata.name or "", NAMESPACE)
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(client, discovery_v1.EndpointSlice, each.metadata.name or "", NAMESPACE)
 
 
 async def _ensure_service(client: Client, settings: Settings) -> core_v1.Service:

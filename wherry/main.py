@@ -15,6 +15,7 @@ from wherry.addon_commands import addons_app
 from wherry.bundle_commands import bundle_app
 from wherry.certs_commands import certs_app
 from wherry.config_commands import config_app
+from wherry.dev_command import dev
 from wherry.errors import WherryError
 from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
@@ -180,6 +181,7 @@ def reset(
 
 app.command()(membership.join)
 app.command()(upgrade)
+app.command()(dev)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
 app.add_typer(addons_app, name="addons")

@@ -7,11 +7,11 @@ Approving and signing need the verbs `approve` and `sign` on `signers`, by the s
 
 from __future__ import annotations
 
-from control import offload
 from control.admission.refusal import refuse
 from control.auth import certificates
 from control.auth.authorizers import allowed
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, UserInfo
+from control.event_loop import offload
 from control.interfaces.admission import Attributes, Plugin
 
 _TARGET = "certificatesigningrequests.certificates.k8s.io"
@@ -31,9 +31,12 @@ async def requested_user(attributes: Attributes, text: str) -> UserInfo:
     return await offload.run(attributes.user.name, size, certificates.requested_user, text)
 
 
-class CertificateApproval(Plugin):
-    name = "CertificateApproval"
+class _SignerPermission(Plugin):
+    """Base of the plugins that authorize updates of a subresource by the signer that a request names."""
+
     targets = (_TARGET,)
+    subresource: str
+    verb: str
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -41,37 +44,26 @@ class CertificateApproval(Plugin):
     def handles(self, attributes: Attributes) -> bool:
         return (
             attributes.resource.target == _TARGET
-            and attributes.subresource == "approval"
+            and attributes.subresource == self.subresource
             and attributes.operation == "UPDATE"
         )
 
     async def validate(self, attributes: Attributes) -> None:
         signer = (attributes.old or {}).get("spec", {}).get("signerName", "")
-        if not await _may(self._authorizer, attributes.user, "approve", signer):
-            raise refuse(attributes, f'user not permitted to approve requests with signerName "{signer}"')
+        if not await _may(self._authorizer, attributes.user, self.verb, signer):
+            raise refuse(attributes, f'user not permitted to {self.verb} requests with signerName "{signer}"')
 
 
-class CertificateSigning(Plugin):
-    name = "CertificateSigning"
-    targets = (_TARGET,)
+class CertificateApproval(_SignerPermission):
+    name, subresource, verb = "CertificateApproval", "approval", "approve"
 
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
 
-    def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == _TARGET
-            and attributes.subresource == "status"
-            and attributes.operation == "UPDATE"
-        )
+class CertificateSigning(_SignerPermission):
+    name, subresource, verb = "CertificateSigning", "status", "sign"
 
     async def validate(self, attributes: Attributes) -> None:
-        new, old = attributes.obj or {}, attributes.old or {}
-        if _outcome(new) == _outcome(old):
-            return
-        signer = old.get("spec", {}).get("signerName", "")
-        if not await _may(self._authorizer, attributes.user, "sign", signer):
-            raise refuse(attributes, f'user not permitted to sign requests with signerName "{signer}"')
+        if _outcome(attributes.obj or {}) != _outcome(attributes.old or {}):
+            await super().validate(attributes)
 
 
 def _outcome(csr: dict[str, object]) -> tuple[object, bool]:

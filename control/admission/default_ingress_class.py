@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from control.default_class import INGRESS_MARKS
 from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.default_class import INGRESS_MARKS
 from control.interfaces.lookup import Lookup, default_of
 
 _OLD_CLASS = "kubernetes.io/ingress.class"

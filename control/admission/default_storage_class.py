@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from control.default_class import STORAGE_MARKS
 from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.default_class import STORAGE_MARKS
 from control.interfaces.lookup import Lookup, default_of
 from kube.volume_binding import CLASS_ANNOTATION
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from control import compiled_selectors
 from control.admission import object_work
 from control.admission.versions import versions_of
+from control.interfaces import compiled_selectors
 from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup, find
 from kube.json_object import Object

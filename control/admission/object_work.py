@@ -7,9 +7,9 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from control import offload
+from control.event_loop import offload
+from control.event_loop.weight import LARGE, weight
 from control.interfaces.admission import Attributes
-from control.weight import LARGE, weight
 from kube.json_object import Object
 
 P = ParamSpec("P")

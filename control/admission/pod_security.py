@@ -15,11 +15,11 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from control import offload
 from control.admission.pod_security_checks import violations
 from control.admission.pod_security_configuration import LEVELS, MODES, VERSION, parse
 from control.admission.pod_security_details import Violation
 from control.admission.refusal import refuse
+from control.event_loop import offload
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup, find
 from kube.errors import FieldError, invalid, invalid_value

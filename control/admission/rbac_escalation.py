@@ -13,15 +13,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from control import offload
 from control.admission.refusal import refuse
 from control.auth.authorizers import allowed
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, RBACAuthorizer
 from control.auth.rule_coverage import describe, uncovered, work
 from control.auth.rule_set import Rule, count_values
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes
+from control.event_loop import offload
+from control.event_loop.weight import VALUE
 from control.interfaces.admission import Attributes, Plugin
-from control.weight import VALUE
 from kube.errors import not_found
 from kube.json_object import Object
 

@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from control import offload
 from control.aggregation import documents
 from control.aggregation.merged_discovery import MergedDiscovery
 from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
+from control.event_loop import offload
 from control.http import encodings, query
 from control.http.exchange import Answer, Handler, Request, Response, headers_of, indented
 from control.http.negotiate import negotiate

@@ -19,13 +19,13 @@ from control.aggregation import availability, registrations, stored
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.checks import Checks
 from control.aggregation.remote import FrontProxy, Remote
-from control.pacing import TimeSlice
+from control.dialing.service_backend import SERVICE_NAME
+from control.event_loop.pacing import TimeSlice
 from control.registry import controller_support, deletion
 from control.registry.apiextensions.definition_index import DefinitionIndex
 from control.registry.context import SERVER, Context
 from control.registry.deletion_plan import DeleteOptions
 from control.registry.registry import Registry
-from control.service_backend import SERVICE_NAME
 from control.storage.store import StoreError
 from kube import cancellation
 from kube.clock import format_time

@@ -10,12 +10,12 @@ import logging
 
 import msgspec
 
-from control import offload
 from control.aggregation import discovery_document, openapi_v2
 from control.aggregation.openapi_v2 import Part, Unusable
 from control.aggregation.remote import Remote
+from control.dialing.service_backend import SLICES, backend
+from control.event_loop import offload
 from control.interfaces.lookup import Objects
-from control.service_backend import SLICES, backend
 from kube.errors import StatusError
 from kube.json_object import Object
 

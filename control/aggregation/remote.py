@@ -17,11 +17,11 @@ from urllib.parse import quote
 from control.aggregation.discovery_document import Resource
 from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
+from control.dialing.node_dialer import check_address
+from control.dialing.service_backend import backend
 from control.http import http1
 from control.http.exchange import Header
 from control.interfaces.lookup import Objects
-from control.node_dialer import check_address
-from control.service_backend import backend
 from kube import ca_bundles, client_handshakes, errors
 from kube.json_object import Object
 from kube.owners import ACCOUNTS

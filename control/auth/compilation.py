@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 
 T = TypeVar("T")
 PIECE = 256

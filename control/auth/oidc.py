@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 
-from control import bounded_answer, offload
 from control.auth.unverified_token import unverified
 from control.auth.user import Credentials, UserInfo, user_info
 from control.cel import EvaluationError, Program
-from kube import tls_settings
+from control.event_loop import offload
+from kube import bounded_answer, tls_settings
 from kube.clock import Clock
 from kube.errors import unauthorized
 

@@ -14,8 +14,8 @@ from control.auth.node import node_of
 from control.auth.rule_set import count_values
 from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo, user_info
-from control.pacing import TimeSlice
-from control.weight import VALUE
+from control.event_loop.pacing import TimeSlice
+from control.event_loop.weight import VALUE
 from kube.client_waits import Waiting
 from kube.errors import StatusError, bad_request
 from kube.json_object import Object
@@ -80,7 +80,7 @@ async def access(auth: Auth, attributes: AuthzAttributes, client: Waiting | None
 
 
 async def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> tuple[Object, int]:
-    """Return a SelfSubjectRulesReview's status, what `kubectl auth can-i --list` shows, and its weight (control/weight.py).
+    """Return a SelfSubjectRulesReview's status, what `kubectl auth can-i --list` shows, and its weight (event_loop/weight.py).
 
     The first rules alone are listed of those that weigh more than MOST_RULES_WEIGHT together.
     """

@@ -11,8 +11,8 @@ import time
 from collections import OrderedDict
 from typing import Any
 
-from control import inline
 from control.cel.pattern_size import pattern_size
+from control.event_loop import inline
 from kube.bounded_cache import bounded_cache, on_forget
 
 
@@ -29,7 +29,7 @@ _MEMORY = 32
 """Bytes for an instruction; a pattern that the bytes do not suffice for is searched without keeping states, which is slower."""
 KEPT_MEMORY = 64 << 20
 INSTRUCTION_COST = 2
-"""Units of cost (control/inline.py) to compile an instruction."""
+"""Units of cost (control/event_loop/inline.py) to compile an instruction."""
 _PAUSE, _LONGEST_PAUSE = 4, 1.0
 """A thread that has compiled a pattern pauses so many times as long, up to 1 s: others need the interpreter's lock."""
 _SHORTEST = 0.002

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from control import inline
 from control.cel import conversions, functions, kubernetes, libraries, times
 from control.cel.checker import Checker, TypeTooLarge
 from control.cel.compiler import compiled
@@ -23,6 +22,7 @@ from control.cel.parser import parse
 from control.cel.signatures import STANDARD, Signatures
 from control.cel.types import Type
 from control.cel.values import shown
+from control.event_loop import inline
 
 PER_CALL_LIMIT = 1_000_000
 """Cost limit of one evaluation (apiserver's PerCallLimit)."""

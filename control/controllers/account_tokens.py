@@ -17,6 +17,7 @@ from control.controllers.context import Context
 from kube import pki
 from kube.api import core_v1
 from kube.controller import Controller
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.informer import Change
 from kube.object_names import key_of, name_of, namespace_of
@@ -88,13 +89,9 @@ class AccountTokenController:
         return data
 
     async def _delete(self, secret: core_v1.Secret) -> None:
-        try:
-            await self._client.delete(
-                core_v1.Secret, name_of(secret), namespace_of(secret), uid=secret.metadata.uid or ""
-            )
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(
+            self._client, core_v1.Secret, name_of(secret), namespace_of(secret), uid=secret.metadata.uid or ""
+        )
 
 
 def _account_of(secret: core_v1.Secret) -> Iterable[str]:

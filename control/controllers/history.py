@@ -16,6 +16,7 @@ from control.controllers.deployment.template import fnv32a, safe_encode
 from control.controllers.ownership import controller_reference
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.client import Client
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.object_names import name_of, namespace_of
 
@@ -106,8 +107,4 @@ async def sync(
 async def truncate(client: Client, doomed: Sequence[Revision]) -> None:
     """Delete revisions."""
     for revision in doomed:
-        try:
-            await client.delete(Revision, name_of(revision), namespace_of(revision))
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(client, Revision, name_of(revision), namespace_of(revision))

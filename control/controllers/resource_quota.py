@@ -23,7 +23,7 @@ from control.controllers.context import Context
 from control.controllers.discovery import METADATA_LIST, ONE_OBJECT_BYTES, DiscoveredResource, served
 from control.controllers.quota_totals import Totals
 from control.controllers.step_counter import StepCounter
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from kube import quantity, resources
 from kube.api import core_v1, resource_v1
 from kube.client import Client, answered

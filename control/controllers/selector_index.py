@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from control import offload
 from control.controllers.step_counter import STEPS_PER_ITERATION, StepCounter, selects
+from control.event_loop import offload
 from kube.informer import Change, Informer
 from kube.object_names import key_of, metadata_of, namespace_of
 from kube.selectors import NOTHING, LabelSelector, SelectorError, from_label_selector, from_map

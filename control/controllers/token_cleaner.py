@@ -11,7 +11,7 @@ from control.controllers.context import Context
 from kube.api import core_v1
 from kube.clock import parse_time
 from kube.controller import Controller
-from kube.errors import StatusError
+from kube.deletion import delete_if_present
 from kube.object_names import name_of, namespace_of
 
 log = logging.getLogger(__name__)
@@ -50,11 +50,7 @@ class TokenCleaner:
         wait = expires_in(secret, self._clock.now()) if secret is not None else None
         if secret is None or wait is None or wait > 0:
             return wait
-        try:
-            await self._client.delete(
-                core_v1.Secret, name_of(secret), namespace_of(secret), uid=secret.metadata.uid or ""
-            )
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(
+            self._client, core_v1.Secret, name_of(secret), namespace_of(secret), uid=secret.metadata.uid or ""
+        )
         return None

@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from control import offload
 from control.admission.webhooks.caller import CallFailed
 from control.custom import conversion_response
 from control.custom.conversion_response import REVIEWS, BadConversion
 from control.custom.webhooks import Webhooks
+from control.event_loop import offload
+from control.event_loop.pacing import TimeSlice
+from control.event_loop.weight import LARGE, weight
 from control.interfaces.acting import ACTING
-from control.pacing import TimeSlice
 from control.schemas.schema import Schema, fill, prune
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.watcher import WatchEvent
-from control.weight import LARGE, weight
 from kube.errors import StatusError
 from kube.json_object import UNREADABLE, Object
 from kube.uid import new_uid

@@ -13,10 +13,10 @@ from contextlib import aclosing
 
 import msgspec
 
-from control import offload
 from control.custom.approval import approval_condition
 from control.custom.definitions import DEFINITIONS, Definitions, holds
-from control.pacing import TimeSlice
+from control.event_loop import offload
+from control.event_loop.pacing import TimeSlice
 from control.registry import deletion, updating
 from control.registry.apiextensions import naming
 from control.registry.apiextensions.cleanup_finalizer import FINALIZER

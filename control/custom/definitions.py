@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from control import offload
 from control.custom.webhooks import Webhooks
+from control.event_loop import offload
 from control.registry.apiextensions.stored import readable, servable
 from control.registry.context import SERVER
 from control.registry.registry import Registry

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from control.custom.conversion import Reader, Versions
 from control.custom.decoder import CustomDecoder
 from control.custom.strategy import CustomStrategy
-from control.patch.schema import of_custom
+from control.patch.schema import Node
 from control.registry.apiextensions.stored import folder
 from control.registry.served import Executor, ServedResource, run_inline
 from control.schemas import rules
+from control.schemas.merge_rules import of_custom
 from kube.client import APPLY, JSON_PATCH, MERGE
 from kube.json_object import Object
 from kube.resources import Resource
@@ -50,7 +49,7 @@ class CustomResource(ServedResource):
         self.decoder = CustomDecoder(schema, self.api_version, self.kind)
         self._reader = Reader(versions, version["name"])
         self.strategy = CustomStrategy(self, version, schema, self._reader, rules.build(schema))
-        self.shape = of_custom(msgspec.json.encode(schema.source).decode())
+        self._compiled = schema
 
     def __hash__(self) -> int:
         return id(self)
@@ -72,6 +71,10 @@ class CustomResource(ServedResource):
     def stored_version(self) -> str:
         name: str = next(v["name"] for v in self.definition["spec"]["versions"] if v.get("storage"))
         return name
+
+    @cached_property
+    def shape(self) -> Node:
+        return of_custom(self._compiled)
 
     def versions(self) -> Sequence[Resource]:
         return list(self._siblings.values())

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import yaml
 
-from control import offload
 from control.decoding import yaml_scalars
 from control.decoding.yaml_document import Document, build
-from control.weight import weight
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from kube.nesting import check_nesting
 from kube.value_count import check_count
 

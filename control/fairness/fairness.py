@@ -17,7 +17,7 @@ from control.fairness import defaults, matching
 from control.fairness.level import PriorityLevel, Refused
 from control.fairness.waiting_levels import WaitingLevels
 from control.fairness.wide_requests import WideRequests
-from control.requestinfo import RequestInfo
+from control.interfaces.requestinfo import RequestInfo
 from kube.bounded_cache import LONGEST_USER, is_short
 from kube.counters import Histogram
 from kube.json_object import Object

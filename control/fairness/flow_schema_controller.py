@@ -14,9 +14,9 @@ from collections.abc import Callable
 from control import start_steps
 from control.fairness import defaults
 from control.fairness.fairness import Fairness
+from control.interfaces.requestinfo import RequestInfo
 from control.registry import controller_support
 from control.registry.registry import Registry
-from control.requestinfo import RequestInfo
 from control.storage.store import StoreError
 from kube import cancellation
 from kube.clock import format_time

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from control.auth.user import UserInfo
-from control.requestinfo import RequestInfo
+from control.interfaces.requestinfo import RequestInfo
 from kube.json_object import Object
 
 Matches = Callable[[UserInfo, RequestInfo], bool]

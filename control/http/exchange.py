@@ -18,13 +18,13 @@ import msgspec
 from control.auth.audit import AuditContext
 from control.auth.user import AuthzAttributes, UserInfo
 from control.decoding.yaml_body import ReadBody, read_ahead
+from control.event_loop.weight import weight
 from control.fairness.fairness import Flow
 from control.http import encodings, query
 from control.http.accept import LONGEST
 from control.http.negotiate import negotiate
 from control.http.pieces import Body
-from control.requestinfo import RequestInfo, parse_path
-from control.weight import weight
+from control.interfaces.requestinfo import RequestInfo, parse_path
 from kube import errors
 from kube.schema import wire
 from kube.tracing.spans import Span, active
@@ -199,7 +199,7 @@ class Request:
 
     @property
     def weight(self) -> int:
-        """Weight of the received part of the body (control/weight.py), which is counted once."""
+        """Weight of the received part of the body (control/event_loop/weight.py), which is counted once."""
         body, size = self._weighed
         if body is not self._body:
             size = weight(self.sent, self.header(b"content-type"))

@@ -13,10 +13,10 @@ import zlib
 from collections.abc import AsyncIterator
 from urllib.parse import quote, urlunsplit
 
+from control.event_loop.pacing import yield_to_loop
 from control.http import http1
 from control.http.exchange import Request, Response, Stream
 from control.http.html_page import Page
-from control.pacing import yield_to_loop
 from kube import errors, urls
 
 MOST_UNPACKED = 64 * 1024 * 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Protocol
 
-from control import default_class
+from control.interfaces import default_class
 from kube.json_object import Object
 from kube.resources import Resource
 from kube.selectors import LabelSelector

@@ -10,7 +10,7 @@ import asyncio
 import gzip
 from collections.abc import Callable
 
-from control import offload
+from control.event_loop import offload
 
 
 class ZippedDocuments:

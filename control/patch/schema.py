@@ -2,9 +2,9 @@
 
 A `Node` says of a value whether it is a leaf (a scalar, or an atomic list or map that is replaced as a whole), a struct of
 named fields, a map of free keys, or a list whose items have an identity (a key made of some of their fields, or
-their own value). Nodes come from the generated Struct types with their schema facts, or from a custom resource's OpenAPI
-schema; without either, a shape is deduced from the value: maps merge by key, lists are atomic. Struct fields are resolved
-on first use, because the types refer to each other in circles.
+their own value). Nodes come from the generated Struct types with their schema facts, or from a custom resource's schema
+(`control.schemas.merge_rules`); without either, a shape is deduced from the value: maps merge by key, lists are atomic.
+Struct fields are resolved on first use, because the types refer to each other in circles.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ from typing import Any
 import msgspec
 
 from kube import schema as facts_of
-from kube.bounded_cache import bounded_cache
 from kube.schema.fields import FieldType
 from kube.schema.fields import fields as type_fields
-
-JSONSchema = Mapping[str, Any]
 
 
 class Shape(IntEnum):
@@ -103,8 +100,6 @@ _PLAIN = {
     "ContainerStatus.state",
     "ContainerStatus.lastState",
 }
-LONGEST_SCHEMA = 32 * 1024
-"""Characters of a custom resource's schema whose shape is kept here; a definition keeps its own shape, however large."""
 # Defaults of fields that are list keys (+default in the API's Go types; OpenAPI v2 does not carry them).
 _KEY_DEFAULTS = {"ContainerPort": {"protocol": "TCP"}, "ServicePort": {"protocol": "TCP"}}
 # Bookkeeping of the API server in the metadata of an object (not of a template), as upstream's stripmeta has it.
@@ -116,23 +111,11 @@ _SKIPPED_METADATA = frozenset(
 @functools.cache
 def of_object(kind: Any) -> Node:
     """Return the shape of a whole object: its type's, without fields that are never owned."""
-    return _without_bookkeeping(of_struct(kind))
+    return without_bookkeeping(of_struct(kind))
 
 
-@bounded_cache(256, longest=LONGEST_SCHEMA)
-def of_custom(schema: str) -> Node:
-    """Return the shape of a custom resource from its OpenAPI v3 schema, given as JSON text so that a short one can be kept."""
-    from kube.api.meta_v1 import ObjectMeta
-
-    root = from_openapi(msgspec.json.decode(schema))
-    known = dict(root.fields) if root.shape is Shape.STRUCT else {}
-    known["metadata"] = Field("f:metadata", of_struct(ObjectMeta), always=True)
-    for name in ("apiVersion", "kind"):
-        known[name] = Field(f"f:{name}", SCALAR)
-    return _without_bookkeeping(Node(Shape.STRUCT, item=DEDUCED, resolve=lambda: known))
-
-
-def _without_bookkeeping(root: Node) -> Node:
+def without_bookkeeping(root: Node) -> Node:
+    """Return the shape of a whole object without an owner of the bookkeeping in its fields."""
     fields = dict(root.fields)
     for name in ("apiVersion", "kind"):
         fields[name] = Field(f"f:{name}", SCALAR, skipped=True)
@@ -172,7 +155,7 @@ def _of_type(type_: FieldType, fact: facts_of.FieldFacts) -> Node:
     if type_.item is not None:
         item = _of_type(type_.item, facts_of.FieldFacts())
         if type_.kind == "list":
-            return _list(item, fact.list_type, fact.list_keys, fact.strategy, fact.merge_key)
+            return list_node(item, *_list_type(fact), item.defaults)
         node = Node(Shape.MAP, item=item)
     elif type_.struct is not None:
         node = of_struct(type_.struct)
@@ -181,47 +164,15 @@ def _of_type(type_: FieldType, fact: facts_of.FieldFacts) -> Node:
     return node.atomic() if fact.map_type == "atomic" else node
 
 
-def _list(item: Node, list_type: str, keys: tuple[str, ...], strategy: str, merge_key: str) -> Node:
-    if not list_type and "merge" in strategy.split(","):
-        # What merges in a patch but declares no list type merges in an apply too.
-        list_type, keys = ("map", (merge_key,)) if merge_key else ("set", ())
+def _list_type(fact: facts_of.FieldFacts) -> tuple[str, tuple[str, ...]]:
+    """Return a list's type and keys; what merges in a patch but declares no list type merges in an apply too."""
+    if not fact.list_type and "merge" in fact.strategy.split(","):
+        return ("map", (fact.merge_key,)) if fact.merge_key else ("set", ())
+    return fact.list_type, fact.list_keys
+
+
+def list_node(item: Node, list_type: str, keys: tuple[str, ...], defaults: Mapping[str, Any]) -> Node:
+    """Return the shape of a list of a declared type; `defaults` are those of its items' keys."""
     if list_type == "map" and keys:
-        return Node(Shape.KEYED, item=item, keys=tuple(sorted(keys)), defaults=item.defaults)
+        return Node(Shape.KEYED, item=item, keys=tuple(sorted(keys)), defaults=defaults)
     return Node(Shape.SET if list_type == "set" else Shape.LEAF, item=item)
-
-
-def from_openapi(schema: JSONSchema) -> Node:
-    """Return the shape that a structural OpenAPI v3 schema describes."""
-    if schema.get("x-kubernetes-int-or-string"):
-        return SCALAR
-    if "items" in schema:
-        item = from_openapi(schema["items"])
-        defaults = {
-            name: part["default"]
-            for name, part in (schema["items"].get("properties") or {}).items()
-            if part.get("default") is not None
-        }
-        node = _list(
-            item,
-            schema.get("x-kubernetes-list-type", ""),
-            tuple(schema.get("x-kubernetes-list-map-keys") or ()),
-            schema.get("x-kubernetes-patch-strategy", ""),
-            schema.get("x-kubernetes-patch-merge-key", ""),
-        )
-        return Node(node.shape, item=item, keys=node.keys, defaults=defaults)
-    extra = schema.get("additionalProperties")
-    if schema.get("properties"):
-        properties: JSONSchema = schema["properties"]
-        free = DEDUCED if schema.get("x-kubernetes-preserve-unknown-fields") else None
-        node = Node(
-            Shape.STRUCT,
-            item=free,
-            resolve=lambda: {name: Field(f"f:{name}", from_openapi(part)) for name, part in properties.items()},
-        )
-    elif extra:
-        node = Node(Shape.MAP, item=from_openapi(extra) if isinstance(extra, Mapping) else DEDUCED)
-    elif schema.get("type") in ("string", "integer", "number", "boolean"):
-        return SCALAR
-    else:
-        node = DEDUCED
-    return Node(Shape.LEAF) if schema.get("x-kubernetes-map-type") == "atomic" else node

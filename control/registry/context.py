@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 
 from control.auth.user import AuthzAttributes, UserInfo
+from control.event_loop.weight import LARGE, weight
 from control.interfaces.admission import Attributes
-from control.weight import LARGE, weight
 from kube.errors import internal
 from kube.json_object import Object
 from kube.resources import Resource

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from control import offload
+from control.event_loop import offload
 from control.interfaces.admission import Attributes
 from control.registry import disabled_fields, metadata, pod_traces
 from control.registry.context import SERVER, Context, Written

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from control.auth.user import UserInfo
+from control.event_loop.pacing import TimeSlice
+from control.event_loop.weight import weight
 from control.interfaces.admission import Attributes
-from control.pacing import TimeSlice
 from control.registry import deletion_plan, metadata
 from control.registry.context import SERVER, Context, Written
 from control.registry.deletion_plan import DeleteOptions
@@ -18,7 +19,6 @@ from control.registry.storing import encode, storage_error, wait_until_cached
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, RevisionConflict, Store, StoreError
-from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
 from kube.json_object import Object

@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from control import offload
 from control.auth.user import UserInfo
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from control.interfaces.admission import Attributes
 from control.registry import creation
 from control.registry.context import Context, Written
@@ -24,7 +25,6 @@ from control.registry.registry import Registry
 from control.registry.storing import encode, limited
 from control.registry.strategy import Strategy
 from control.registry.strategy_context import Settings
-from control.weight import weight
 from kube.errors import StatusError
 from kube.json_object import Object
 from kube.resources import Resource

@@ -26,7 +26,7 @@ from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
 
 Executor = Callable[..., Awaitable[Any]]
-"""Calls a function with arguments, here or elsewhere (`control.offload`), and returns its result."""
+"""Calls a function with arguments, here or elsewhere (`control.event_loop.offload`), and returns its result."""
 
 
 async def run_inline(work: Callable[..., Any], *args: Any) -> Any:

@@ -80,7 +80,7 @@ class Context(ReleaseContext, Protocol):
 
     @property
     def size(self) -> int:
-        """Weight of the object, which says where work on it is done (`control.offload.run`)."""
+        """Weight of the object, which says where work on it is done (`control.event_loop.offload.run`)."""
         ...
 
     async def create(self, obj: Object) -> Object:

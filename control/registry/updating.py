@@ -11,8 +11,9 @@ from functools import partial
 
 import msgspec
 
-from control import offload
 from control.auth.user import UserInfo
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from control.interfaces.admission import Attributes
 from control.registry import creation, deletion_plan, disabled_fields, encoded, metadata
 from control.registry.changes import IMMUTABLE
@@ -28,7 +29,6 @@ from control.registry.strategy_context import Finish, Outcome
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, RevisionConflict, StoreError, Unavailable
-from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
 from kube.json_object import Object, identical

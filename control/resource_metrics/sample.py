@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 
 Container = tuple[str, str, str]
 """Namespace, pod, container."""

@@ -12,7 +12,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping
 
-from control import offload
+from control.event_loop import offload
 from control.scheduler.alternatives import Alternatives
 from control.scheduler.framework import PluginError
 from control.scheduler.podinfo import PodInfo

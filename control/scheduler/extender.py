@@ -15,13 +15,12 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from control import bounded_answer
 from control.scheduler.configuration import ExtenderConfig
 from control.scheduler.framework import MAX_SCORE, Diagnosis, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.victims import Victims
-from kube import tls_settings
+from kube import bounded_answer, tls_settings
 from kube.http_connector import Connector
 from kube.tls_files import TlsFiles
 

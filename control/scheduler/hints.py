@@ -8,13 +8,13 @@ Hints compute nothing for large waiting pods, nor for those whose computed resul
 
 from __future__ import annotations
 
+from control.event_loop.weight import LARGE
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from control.scheduler.plugins.taint_toleration import TaintToleration
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import Hint
 from control.scheduler.term_sets import LabelsOf
-from control.weight import LARGE
 from kube.api import resource_v1
 from kube.informer import Change
 

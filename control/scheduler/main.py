@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from control import offload
+from control.event_loop import offload
 from control.scheduler import attempt_spans, metrics
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle

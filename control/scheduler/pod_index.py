@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from control import offload
 from control.controllers.step_counter import STEPS_PER_ITERATION, StepCounter, selects
-from control.pacing import TimeSlice
+from control.event_loop import offload
+from control.event_loop.pacing import TimeSlice
 from control.scheduler.node_counts import NodeCounts
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.pod_selection import PodSelection

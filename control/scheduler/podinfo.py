@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from control.event_loop.weight import LARGE
 from control.scheduler import disks
 from control.scheduler.affinity_sample import AffinitySample
 from control.scheduler.node_selection import NodeSelection
@@ -20,7 +21,6 @@ from control.scheduler.pod_terms import NO_TERMS, PodTerms, preferred, required
 from control.scheduler.spreads import Spreads, spreads_of
 from control.scheduler.term_sets import term_set
 from control.scheduler.toleration_set import Tolerations
-from control.weight import LARGE
 from kube import node_affinity
 from kube.api import core_v1
 from kube.host_ports import EVERY_ADDRESS, Ports, by_number

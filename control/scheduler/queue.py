@@ -13,13 +13,13 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
+from control.event_loop.weight import LARGE
 from control.scheduler import metrics
 from control.scheduler.configuration import DEFAULT_NAME
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.prepared_pods import PreparedPods
 from control.scheduler.queued_pod import QueuedPod
 from control.scheduler.sliced_work import SlicedWork
-from control.weight import LARGE
 from kube import cancellation
 from kube.clock import Clock
 

@@ -67,25 +67,29 @@ _FORMATS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def type_of(schema: Schema, *, root: bool = False, name: str = "selfType") -> Type | None:
-    """Return the type of a schema's values, None if nothing is known of them and rules cannot reach them."""
+    """Return the type of a schema's values, None if nothing is known of them and rules cannot reach them.
+
+    The values of a `root`, as embedded resources, have apiVersion, kind and metadata.
+    """
     limits = schema.limits
+    root = root or schema.embedded
     if schema.int_or_string:
         return DYN
     if schema.type == "array":
         if schema.items is None:
             return None
-        item = type_of(schema.items, root=schema.items.embedded, name=f"{name}.@idx")
+        item = type_of(schema.items, name=f"{name}.@idx")
         if item is None:
             return None
         return list_of(item, size=limits.get("maxItems"), unique=_unique(schema), keys=schema.list_keys)
     if schema.type == "object":
         if schema.additional is not None and not schema.properties and not root:
-            item = type_of(schema.additional, root=schema.additional.embedded, name=f"{name}.@elem")
+            item = type_of(schema.additional, name=f"{name}.@elem")
             return None if item is None else map_of(_KEY, item, size=limits.get("maxProperties"))
         return Type(
             "object",
             name=name,
-            fields=lambda: _fields(schema, root=root or schema.embedded, name=name),
+            fields=lambda: _fields(schema, root=root, name=name),
             required=_required(schema),
         )
     if schema.type == "string":
@@ -124,7 +128,7 @@ def _fields(schema: Schema, *, root: bool, name: str) -> dict[str, tuple[str, Ty
         escaped = escape(key)
         if escaped is None or (root and key in found):
             continue
-        known = type_of(part, root=part.embedded, name=f"{name}.{key}")
+        known = type_of(part, name=f"{name}.{key}")
         if known is not None:
             found[escaped] = (key, known)
     return found

@@ -50,7 +50,7 @@ class _Where:
 def check(source: Object, path: str) -> list[FieldError]:
     """Return everything wrong with the rules of a structural schema; `path` is that of its root."""
     run = _Check()
-    _visit(run, Schema(source), root=True, where=_Where(path))
+    _visit(run, Schema(source), _Where(path), root=True)
     total = min(sum(cost for _, cost in run.costs), _MOST)
     if total > TOTAL_LIMIT and not run.found:
         most = sorted(run.costs, key=lambda item: -item[1])[:4]
@@ -61,28 +61,22 @@ def check(source: Object, path: str) -> list[FieldError]:
     return run.found
 
 
-def _visit(run: _Check, schema: Schema, *, root: bool, where: _Where) -> None:
+def _visit(run: _Check, schema: Schema, where: _Where, *, root: bool = False) -> None:
     type_ = type_of(schema, root=root)
     for index, rule in enumerate(schema.rules):
         _rule(run, rule, schema, type_, where, f"{where.path}.x-kubernetes-validations[{index}]")
     atomic = schema.map_type == "atomic"
     for name, part in schema.properties.items():
         below = f"{where.path}.properties[{name}]"
-        _visit(
-            run,
-            part,
-            root=part.embedded,
-            where=_Where(below, where.times, where.lost_at or (where.path if atomic else "")),
-        )
+        _visit(run, part, _Where(below, where.times, where.lost_at or (where.path if atomic else "")))
     if schema.items is not None:
         lost = where.lost_at or ("" if schema.list_type == "map" else where.path)
         times = _times(where.times, schema.limits.get("maxItems"))
-        _visit(run, schema.items, root=schema.items.embedded, where=_Where(f"{where.path}.items", times, lost))
+        _visit(run, schema.items, _Where(f"{where.path}.items", times, lost))
     if schema.additional is not None and schema.source.get("additionalProperties") is not True:
         times = _times(where.times, schema.limits.get("maxProperties"))
         lost = where.lost_at or (where.path if atomic else "")
-        part = schema.additional
-        _visit(run, part, root=part.embedded, where=_Where(f"{where.path}.additionalProperties", times, lost))
+        _visit(run, schema.additional, _Where(f"{where.path}.additionalProperties", times, lost))
 
 
 def _times(outer: int | None, inner: int | None) -> int | None:

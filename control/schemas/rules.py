@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from control import inline
 from control.cel import BudgetExceeded, CompileError, Declarations, EvaluationError, Program
 from control.cel import compile as compile_cel
 from control.cel.types import Type, optional_of
 from control.cel.values import NONE, Optional
+from control.event_loop import inline
 from control.schemas.celtypes import type_of
 from control.schemas.schema import MISSING, Schema
 from control.schemas.validation import NOWHERE, key_of
@@ -86,10 +86,10 @@ class Rules:
             if self._stopped_at is not None and time.monotonic() - self._stopped_at < RETRY_SECONDS:
                 raise errors.internal("the validation rules of its definition could not be compiled in time")
             try:
-                self._root = _place(self._schema, root=True, type_=type_of(self._schema, root=True))
+                self._root = _place(self._schema, root=True)
             except inline.TooMuchHere:
                 raise
-            except BaseException:  # a limit of time (control/time_limit.py, kube/step_limit.py)
+            except BaseException:  # a limit of time (control/event_loop/time_limit.py, kube/step_limit.py)
                 self._stopped_at = time.monotonic()
                 raise
             self._compiled = True
@@ -101,22 +101,16 @@ def build(schema: Schema) -> Rules | None:
     return Rules(schema) if schema.rules or schema.rules_below else None
 
 
-def _place(schema: Schema, *, root: bool, type_: Type | None) -> _Place | None:
-    if type_ is None or not (schema.rules or schema.rules_below):
+def _place(schema: Schema | None, *, root: bool = False) -> _Place | None:
+    """Compile the rules of a place and of all below it, None if there are none."""
+    if schema is None or not (schema.rules or schema.rules_below):
+        return None
+    type_ = type_of(schema, root=root)
+    if type_ is None:
         return None
     rules = [r for source in schema.rules if (r := compile_rule(source, type_)) is not None]
-    properties = {}
-    for name, part in schema.properties.items():
-        if (below := _place(part, root=part.embedded, type_=type_of(part, root=part.embedded))) is not None:
-            properties[name] = below
-    items = additional = None
-    if schema.items is not None:
-        items = _place(
-            schema.items, root=schema.items.embedded, type_=type_of(schema.items, root=schema.items.embedded)
-        )
-    if schema.additional is not None:
-        part = schema.additional
-        additional = _place(part, root=part.embedded, type_=type_of(part, root=part.embedded))
+    properties = {name: below for name, part in schema.properties.items() if (below := _place(part)) is not None}
+    items, additional = _place(schema.items), _place(schema.additional)
     if not (rules or properties or items or additional):
         return None
     return _Place(schema, rules, properties, items, additional)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from control import offload
 from control.auth.audit import AuditContext, Auditor
 from control.auth.user import AuthzAttributes
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from control.http.exchange import Answer, Request, Response, Stream
 from control.http.pieces import Body
 from control.server import audit_bodies
-from control.weight import weight
 
 _BODY = "audit body"
 

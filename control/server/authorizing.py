@@ -12,7 +12,7 @@ from control.auth import denial
 from control.auth.authorizers import decide
 from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
 from control.http.exchange import Request
-from control.requestinfo import RequestInfo
+from control.interfaces.requestinfo import RequestInfo
 
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from control.decoding.decode import Decoder
+from control.event_loop.pacing import TimeSlice
 from control.http.exchange import Request, Response, typed_response
-from control.pacing import TimeSlice
 from control.registry import deletion, deletion_plan
 from control.registry.conversion import conversion
 from control.server import responses

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from control import offload
+from control.event_loop import offload
 from control.http.negotiate import MediaTypeOptions
 from control.http.pieces import Pieces
 from control.http.yaml_answer import dump_yaml

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from control import offload
 from control.auth.user import Authorizer
 from control.decoding.decode import Decoder, FieldValidation, directive
+from control.event_loop import offload
 from control.http.accept import LONGEST
 from control.http.exchange import Request
 from control.http.negotiate import negotiate

@@ -14,10 +14,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from control import offload
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
-from control.pacing import TimeSlice
+from control.event_loop import offload
+from control.event_loop.pacing import TimeSlice
 from control.registry import creation, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry

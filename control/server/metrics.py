@@ -13,7 +13,7 @@ from typing import Any
 
 from control.auth.authenticators import HEALTH_PATHS
 from control.http.exchange import Answer, Request, Response
-from control.requestinfo import RequestInfo
+from control.interfaces.requestinfo import RequestInfo
 from kube.bounded_cache import bounded_cache
 from kube.counters import Gauge
 from kube.resources import by_path

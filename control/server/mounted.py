@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from control import imports
+from control.event_loop import imports
 from control.http.exchange import Answer, Handler, Request, Response
 from control.server.health import Health
 from kube import errors

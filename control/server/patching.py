@@ -16,9 +16,10 @@ from typing import Any
 
 import msgspec
 
-from control import offload
 from control.decoding.decode import Decoder, FieldValidation, directive, load_json, media_type
 from control.decoding.decode_errors import json_type, strict_problems
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from control.http.exchange import Request
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
@@ -27,7 +28,6 @@ from control.registry.context import Context
 from control.registry.served import served
 from control.server.apply_patch import Change, read_apply
 from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
-from control.weight import weight
 from kube import errors
 from kube.client import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kube.errors import StatusError

@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Callable
 
-from control import offload
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
 from control.auth.authenticators import HEALTH_PATHS
@@ -24,11 +23,12 @@ from control.auth.request_header import Clearing, request_headers
 from control.auth.setup import Auth
 from control.auth.user import ANONYMOUS, SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
+from control.event_loop import offload
 from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
 from control.interfaces.acting import ACTING
+from control.interfaces.requestinfo import RequestInfo, with_query
 from control.registry.storing import storage_error
-from control.requestinfo import RequestInfo, with_query
 from control.server import auditing, authorizing, query_selectors, request_spans, warnings
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError

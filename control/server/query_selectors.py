@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from control import offload
+from control.event_loop import offload
 from control.http.exchange import Request
 from kube import errors, selectors
 from kube.selectors import FieldSelector, LabelSelector
 
 TERM = 16
-"""Weight of a term in bytes (control/weight.py): 2000 terms take 5 ms, as an object does that is large."""
+"""Weight of a term in bytes (control/event_loop/weight.py): 2000 terms take 5 ms, as an object does that is large."""
 _KEY = "selectors"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from control.event_loop.weight import weight
 from control.http.exchange import Answer, Request, Response
 from control.registry.conversion import conversion
 from control.server import auditing, componentstatus, query_selectors, responses
 from control.server.handler_support import HandlerSupport
 from control.server.list_options import ListOptions, read_options
 from control.server.listing import list_page
-from control.weight import weight
 from kube import errors, selectors
 from kube.resources import Resource
 

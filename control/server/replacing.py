@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from control import offload
 from control.decoding.decode import directive
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from control.http.exchange import Request
 from control.registry import encoded, metadata
 from control.registry.context import Context
 from control.registry.conversion import conversion
 from control.server.handler_support import HandlerSupport
 from control.server.helper import jobs
-from control.weight import weight
 from kube.json_object import Object
 from kube.resources import Resource
 

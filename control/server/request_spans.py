@@ -14,7 +14,7 @@ from collections.abc import Awaitable
 
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.http.exchange import Answer, Handler, Request, Upgrade
-from control.requestinfo import RequestInfo
+from control.interfaces.requestinfo import RequestInfo
 from kube.tracing import spans
 from kube.tracing.spans import Attribute, Span, active
 from kube.tracing.tracer import Tracer

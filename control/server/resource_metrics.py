@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from control.dialing.node_dialer import NodeDialer, endpoint_of
+from control.event_loop.pacing import TimeSlice
 from control.http import http1
 from control.http.accept import LONGEST
 from control.http.exchange import Answer, Request, Response
 from control.http.negotiate import negotiate
-from control.node_dialer import NodeDialer, endpoint_of
-from control.pacing import TimeSlice
 from control.registry.registry import Registry
 from control.resource_metrics.objects import GROUP, RESOURCES, MetricsStrategy, node_metrics, outline, pod_metrics
 from control.resource_metrics.scraper import Scraper

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from control.custom.definitions import Definitions
 from control.http.exchange import Answer, Request
+from control.interfaces.requestinfo import RequestInfo
 from control.registry import metadata
 from control.registry.served import ServedResource
-from control.requestinfo import RequestInfo
 from control.server.metrics import CUSTOM, DEPRECATED
 from control.server.verbs import Verbs
 from kube import errors

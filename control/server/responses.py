@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from control import offload
-from control.helper_client import HelperFailed
+from control.event_loop import offload
+from control.event_loop.helper_client import HelperFailed
+from control.event_loop.pacing import TimeSlice
+from control.event_loop.weight import weight
 from control.http.exchange import JSON, Request, Response
 from control.http.pieces import Body, Pieces
-from control.pacing import TimeSlice
 from control.registry import encoded
 from control.registry.context import Written
 from control.registry.strategy_context import Settings
@@ -22,7 +23,6 @@ from control.server import auditing
 from control.server.forms import Form, Items
 from control.storage.entry import Entry
 from control.storage.folder_list import FolderList
-from control.weight import weight
 from kube import errors
 
 GZIP_FROM = 128 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.registry.strategy import Strategy
 from control.storage.entry import Entry
 from control.storage.listing import Listing, encode_token

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from control import offload
+from control.event_loop import offload
 from control.storage.entry import Entry
 from kube import bounded_cache
 

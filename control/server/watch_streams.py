@@ -6,8 +6,8 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 
+from control.event_loop.pacing import TimeSlice
 from control.http.exchange import Response, Stream
-from control.pacing import TimeSlice
 from control.registry.registry import Registry
 from control.registry.storing import storage_error
 from control.server.forms import Form

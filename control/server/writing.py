@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from control import offload
 from control.decoding.decode import directive
+from control.event_loop import offload
 from control.http.exchange import Request, Response
 from control.registry import creation, encoded, updating
 from control.registry.context import Context, Written

@@ -11,6 +11,7 @@ from typing import Any
 
 from control.config import ControlConfig
 from control.storage.compactor import Compactor
+from control.storage.memory import MemoryStore
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Store, StoreError
 from kube.clock import Clock
@@ -41,8 +42,11 @@ async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
     if config.store == "sqlite":
         store = await SqliteStore.open(config.database)
         return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk)
+    if config.store == "memory":
+        memory = MemoryStore(clock)
+        return Engine(memory, Compactor(memory, clock).run)
     if config.store != "etcd":
-        raise UnknownEngine(f"store {config.store!r}: it is either sqlite or etcd")
+        raise UnknownEngine(f"store {config.store!r}: it is sqlite, etcd or memory")
     from control.storage.etcd.cluster import Tls
     from control.storage.etcd.compactor import EtcdCompactor
     from control.storage.etcd.store import EtcdStore

@@ -55,7 +55,7 @@ class Recent(Generic[T]):
             self._bytes -= freed
             self._drop(entry)
         if not self._entries:
-            self._bytes = 0  # a stopped thread may have added an entry without its bytes (control/time_limit.py)
+            self._bytes = 0  # a stopped thread may have added an entry without its bytes (event_loop/time_limit.py)
 
 
 _NONE: dict[str, str] = {}

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.storage.cache import WatchCache
 from control.storage.entry import Entry, Predicate
 from control.storage.resource_cache import ResourceCache, Slice

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.storage.entry import Entry, Predicate
 from control.storage.selection import select_entries
 from control.storage.store import Store, Unreadable

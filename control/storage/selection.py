@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.storage.entry import Entry, Predicate
 
 BATCH, BATCH_BYTES = 64, 128 << 10

@@ -1,1 +1,1 @@
-"""The Gateway API and Ingress: what a gateway serves, computed from their objects."""
+"""The traffic of a gateway, computed from the objects of the Gateway API and Ingresses."""

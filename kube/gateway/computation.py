@@ -1,6 +1,6 @@
-"""Computation of one Gateway: what it serves, and the results from which the statuses follow.
+"""Computation of one Gateway: its listeners with their routes, and the results from which the statuses follow.
 
-The controller and the nodes compute the same. Routes are taken in the order of their age, so that the limits on them do not
+The controller and the nodes compute the same. Routes are attached in the order of their age, so that the limits on them do not
 depend on who computes.
 """
 

@@ -1,7 +1,7 @@
-"""What a gateway serves: listeners with the rules of the routes that are attached to them.
+"""The traffic that a gateway serves: listeners with the rules of the routes that are attached to them.
 
 The controller in the control plane computes it for statuses, and each node's gateway for its traffic, by the same functions.
-Routes of all kinds (HTTPRoute, GRPCRoute, Ingress) are converted to these rules.
+Routes of all kinds (HTTPRoute, Ingress) are converted to these rules.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What happens to requests and responses of a rule or of one of its backends."""
+    """Changes to requests and responses of a rule or of one of its backends."""
 
     request: HeaderChange | None = None
     response: HeaderChange | None = None
@@ -129,7 +129,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """What one Gateway serves. `ports` maps a listener's port to the one that every node's gateway listens on for it."""
+    """Listeners of one Gateway. `ports` maps a listener's port to the one that every node's gateway listens on for it."""
 
     namespace: str
     name: str

@@ -25,7 +25,7 @@ class RouteRules:
     supported: Verdict
     """Not ok: the route has unsupported values in all of its rules, and is not accepted."""
     partial: str
-    """Which rules are not served as written, if only some are; "" if none."""
+    """The rules that are not served as written, if others are; "" if none."""
     resolved: Verdict
 
     @property

@@ -1,4 +1,4 @@
-"""What is looked up while a gateway is computed. The controller has all of it, a node what it may read."""
+"""Lookup of objects while a gateway is computed. The controller has all of them, a node those that it may read."""
 
 from __future__ import annotations
 

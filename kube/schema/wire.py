@@ -24,7 +24,7 @@ from kube.value_count import MOST_VALUES, TooManyValues
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 
-INLINE = frozenset(
+_EMBEDDED = frozenset(
     {
         "deviceConfiguration",
         "ephemeralContainerCommon",
@@ -66,12 +66,22 @@ class WireError(ValueError):
 
 @functools.cache
 def types() -> dict[str, dict[int, tuple[str, str]]]:
+    """Return the fields of each type by number: JSON name and kind.
+
+    A kind is a letter of a scalar or the name of a type, with "*" before it for a list, "%" for a map, and "&" for an embedded
+    message, whose fields JSON shows among those of the type.
+    """
     text = importlib.resources.files(__package__).joinpath("wire.json").read_bytes()
     raw: dict[str, dict[str, list[str]]] = json.loads(text)
     return {
-        name: {int(n): (_RENAMED.get(field, field), kind) for n, (field, kind) in fields.items()}
+        name: {int(n): (_RENAMED.get(field, field), _kind(name, field, kind)) for n, (field, kind) in fields.items()}
         for name, fields in raw.items()
     }
+
+
+def _kind(type_name: str, field: str, kind: str) -> str:
+    embedded = field in _EMBEDDED or (field == "source" and type_name == "core_v1.PodResourceClaim")
+    return f"&{kind}" if embedded and "." in kind else kind
 
 
 def known(module: str, name: str) -> bool:
@@ -199,13 +209,11 @@ def _message(data: bytes, type_name: str) -> Any:
         elif kind[0] == "%":
             key, item = _entry(value, kind[1:])
             result.setdefault(field, {})[key] = item
+        elif kind[0] == "&" and isinstance(value, bytes):
+            result.update(_message(value, kind[1:]))
         else:
             single = _value(value, kind)
-            if isinstance(single, dict) and (
-                field in INLINE or (field == "source" and type_name == "core_v1.PodResourceClaim")
-            ):
-                result.update(single)
-            elif single is None or _unset(single, field, kind):
+            if single is None or _unset(single, field, kind):
                 continue
             else:
                 result[field] = single

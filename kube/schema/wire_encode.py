@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from kube.json_object import Object
-from kube.schema.wire import INLINE, MAGIC, WireError, types
+from kube.schema.wire import MAGIC, WireError, types
 
 Write = Callable[[Any], bytes]
 
@@ -120,16 +120,11 @@ def _steps(type_name: str) -> dict[str, Step]:
     direct: dict[str, Step] = {}
     gathered: dict[str, Step] = {}
     for number, (field, kind) in types()[type_name].items():
-        if embedded(type_name, field, kind):
-            gathered |= {key: (None, f"{number} {kind}") for key in _steps(kind)}
+        if kind[0] == "&":
+            gathered |= {key: (None, f"{number} {kind[1:]}") for key in _steps(kind[1:])}
         else:
             direct[field] = (_writer(number, kind), "")
     return gathered | direct
-
-
-def embedded(type_name: str, field: str, kind: str) -> bool:
-    """Return whether a field's message is shown flat in JSON."""
-    return "." in kind and (field in INLINE or (field == "source" and type_name == "core_v1.PodResourceClaim"))
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import Any
 
 from kube.json_object import Object
 from kube.schema.wire import WireError, types
-from kube.schema.wire_encode import embedded, encodable, encode, has_own_form
+from kube.schema.wire_encode import encodable, encode, has_own_form
 
 
 def encode_stored(obj: Object, module: str, name: str) -> bytes:
@@ -55,8 +55,8 @@ def _kinds(type_name: str) -> dict[str, str]:
     """Return the kinds of a type's fields by JSON name, with those that JSON shows of embedded messages."""
     direct, inner = dict[str, str](), dict[str, str]()
     for field, kind in types()[type_name].values():
-        if embedded(type_name, field, kind):
-            inner |= _kinds(kind)
+        if kind[0] == "&":
+            inner |= _kinds(kind[1:])
         else:
             direct[field] = kind
     return inner | direct

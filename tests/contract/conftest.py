@@ -10,6 +10,7 @@ import pytest
 
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, Gcm
+from control.storage.memory import MemoryStore
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Store
 from tests.support.etcd import Etcd, etcd, open_etcd
@@ -17,9 +18,11 @@ from tests.support.etcd import Etcd, etcd, open_etcd
 Opener = Callable[[], Awaitable[Store]]
 
 
-@pytest.fixture(params=["sqlite", "sqlite encrypted", "etcd", "etcd encrypted tls"])
+@pytest.fixture(params=["sqlite", "sqlite encrypted", "etcd", "etcd encrypted tls", "memory"])
 async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opener]:
     """Return a function that opens the same store again (after closing the one before)."""
+    if request.param == "memory" and "store" not in request.fixturenames:
+        pytest.skip("what is in memory cannot be opened again")
     opened: list[Store] = []
     async with AsyncExitStack() as stack:
         cluster: Etcd | None = None
@@ -30,6 +33,8 @@ async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
             store: Store
             if cluster is not None:
                 store = await open_etcd(cluster)
+            elif request.param == "memory":
+                store = MemoryStore()
             else:
                 store = await SqliteStore.open(tmp_path / "state.db")
             if "encrypted" in request.param:

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from control import offload
 from control.auth import review_validation
 from control.decoding import yaml_body
 from control.decoding.decode import Decoder
-from control.offload import LARGE
+from control.event_loop import offload
+from control.event_loop.offload import LARGE
+from control.event_loop.weight import VALUE
 from control.registry import creation, updating
 from control.registry.encoded import EncodedAttributes
 from control.server import apply_patch, patching
 from control.server.forms import Form
 from control.server.subresources import reviews, scale
-from control.weight import VALUE
 from tests.support.api_objects import CONFIGMAPS, config_map
 from tests.support.control import ApiUnderTest, api_server
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from control.background import BackgroundFailed
+from control.assembly.background import BackgroundFailed
 from control.main import run
 from control.storage.cache import WatchCache
 from control.storage.compactor import Compactor
@@ -61,9 +61,9 @@ async def test_the_database_is_opened_before_the_server_is_imported() -> None:
     program = """if True:
         import asyncio, sys, types, control.main
         async def opened(config, clock):
-            print("control.assembly" in sys.modules)
+            print("control.assembly.api_server" in sys.modules)
             await asyncio.sleep(0)
-            print("control.assembly" in sys.modules)
+            print("control.assembly.api_server" in sys.modules)
             raise OSError("no disk")
         control.main.open_engine = opened
         asyncio.run(control.main.run(types.SimpleNamespace()))

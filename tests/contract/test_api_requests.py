@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control import compiled_selectors
 from control.auth.user import UserInfo
+from control.interfaces import compiled_selectors
 from kube import resources, selectors
 from kube.api import core_v1, meta_v1
 from kube.errors import StatusError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control import pacing
 from control.custom.conversion import Reader
+from control.event_loop import pacing
 from control.registry import deletion
 from control.registry.registry import Registry
 from control.server import resource_metrics as serve

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control.embedded_components import SCHEDULER
+from control.components.embedded import SCHEDULER
 from control.scheduler import binding_cycle, main
 from control.scheduler.configuration import SchedulerConfig
 from control.scheduler.devices import binding

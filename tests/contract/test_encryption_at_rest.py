@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from control.encryption_at_rest import EncryptionAtRest
+from control.assembly.encryption_at_rest import EncryptionAtRest
 from control.storage import cache
 from control.storage.encryption import EncryptionError
 from control.storage.kms import provider

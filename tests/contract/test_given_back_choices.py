@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from control.embedded_components import SCHEDULER
+from control.components.embedded import SCHEDULER
 from control.scheduler import main
 from control.scheduler.configuration import SchedulerConfig
 from control.scheduler.plugins.volume_binding import BIND_SECONDS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control import offload
-from control.helper_client import Helper, HelperFailed
+from control.event_loop import offload
+from control.event_loop.helper_client import Helper, HelperFailed
 from control.http.protocol import ApiProtocol
 from tests.support.api_objects import CONFIGMAPS, config_map
 from tests.support.control import ApiUnderTest, api_server

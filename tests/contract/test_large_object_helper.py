@@ -13,8 +13,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from control import helper_client, offload
-from control.helper_client import Helper, HelperFailed
+from control.event_loop import helper_client, offload
+from control.event_loop.helper_client import Helper, HelperFailed
 from control.server.helper import __main__ as helper_main
 from control.server.helper import jobs
 from kube.errors import StatusError
@@ -37,7 +37,7 @@ def finishing(helper: Helper, data: bytes = NEVER) -> Any:
 
 def test_the_process_runs_the_code_of_the_server() -> None:
     """Not that of another installation, or of the folder above, which others may write to."""
-    assert Path(helper_client._ROOT, "control/helper_client.py").samefile(helper_client.__file__)
+    assert Path(helper_client._ROOT, "control/event_loop/helper_client.py").samefile(helper_client.__file__)
 
 
 async def test_the_process_is_started_by_the_first_job_and_does_the_next_one_too(helper: Helper) -> None:

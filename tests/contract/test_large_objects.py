@@ -15,10 +15,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from control import offload
 from control.decoding import yaml_body
+from control.event_loop import offload
+from control.event_loop.offload import LARGE
 from control.interfaces.admission import Attributes
-from control.offload import LARGE
 from control.registry import creation
 from control.registry.storing import LARGEST_OBJECT
 from control.server.helper import jobs

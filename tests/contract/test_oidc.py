@@ -18,9 +18,9 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from control import inline
 from control.auth import oidc
 from control.auth.encoding import base64url
+from control.event_loop import inline
 from kube.clock import SYSTEM
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.issuer import IssuerServer, issuer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control import policy_checking
+from control.server_tasks import policy_checking
 from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 

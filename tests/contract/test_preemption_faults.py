@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from control.embedded_components import SCHEDULER
+from control.components.embedded import SCHEDULER
 from control.scheduler import main
 from control.scheduler.configuration import SchedulerConfig
 from control.scheduler.queue import STALE_SECONDS

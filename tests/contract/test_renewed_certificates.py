@@ -16,7 +16,7 @@ import yaml
 from aiohttp import web
 
 from agent.server import listeners as agent
-from control import standalone
+from control.components import standalone
 from control.scheduler.configuration import ExtenderConfig
 from control.scheduler.extender import Extender
 from kube import kubeconfig, pki

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from control.embedded_components import SCHEDULER
+from control.components.embedded import SCHEDULER
 from control.scheduler import listed_kinds, main
 from control.scheduler.configuration import SchedulerConfig
 from kube import resources

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from control import server_addresses
-from control.server_addresses import FOLDER, ServerAddresses
+from control.server_tasks import server_addresses
+from control.server_tasks.server_addresses import FOLDER, ServerAddresses
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Item, Page
 from kube import loops

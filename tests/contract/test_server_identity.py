@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from control import server_identity, start_steps
-from control.server_identity import ServerIdentity, identity
+from control import start_steps
+from control.server_tasks import server_identity
+from control.server_tasks.server_identity import ServerIdentity, identity
 from kube import loops
 from kube.clock import SYSTEM
 from tests.support.control import api_server

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from control.dialing.service_backend import backend
 from control.server.lookup import StoredObjects
-from control.service_backend import backend
 from control.storage import codec, lazy_json
 from kube import bounded_cache
 from kube.errors import StatusError

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from control import service_repair
 from control.registry import creation, deletion, updating
 from control.registry.context import SERVER, Context
 from control.registry.core.service.strategy import ServiceStrategy
 from control.registry.creation import Allocation
 from control.registry.deletion_plan import DeleteOptions
+from control.server_tasks import service_repair
 from control.storage.store import Unavailable
 from kube.errors import StatusError
 from kube.resources import by_path

@@ -213,8 +213,8 @@ ROOT = Path(__file__).resolve().parents[2]
 async def test_no_role_imports_the_sdk_without_a_configuration() -> None:
     """Memory and time are taken only by a role with a configuration."""
     modules = (
-        "agent.main, control.assembly, control.scheduler.main, control.controllers.manager, kube.tracing.start, "
-        "control.tracing, agent.pods.sync_spans, agent.cri_spans, control.server.request_spans"
+        "agent.main, control.assembly.api_server, control.scheduler.main, control.controllers.manager, kube.tracing.start, "
+        "control.assembly.tracing, agent.pods.sync_spans, agent.cri_spans, control.server.request_spans"
     )
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {modules}; print(*sorted(sys.modules))"
     loaded = (await run([sys.executable, "-c", code], timeout=60)).stdout.split()

@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from control.assembly import ApiServer
+from control.assembly.api_server import ApiServer
 from control.config import ControlConfig
 from control.controllers import manager
 from control.controllers.identities import MANAGER, SCHEDULER, account_user

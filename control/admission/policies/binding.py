@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from control import compiled_selectors, offload
 from control.admission.matching import matching_version, selected
+from control.event_loop import offload
+from control.interfaces import compiled_selectors
 from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup
 from control.policy_expressions.compiled import Policy, Prepared

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from control import offload
 from control.admission.request import describe
 from control.auth.authorizers import RetryingAuthorizer
 from control.auth.user import Authorizer, AuthzAttributes
 from control.cel import EvaluationError, Program
+from control.event_loop import offload
 from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup, find
 from control.policy_expressions.authorizer import AuthorizerValue

@@ -16,12 +16,12 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from control import bounded_answer
 from control.admission.webhooks.contexts import Contexts
 from control.admission.webhooks.credentials import Credentials
+from control.dialing.node_dialer import check_address
+from control.dialing.service_backend import backend
 from control.interfaces.lookup import Objects
-from control.node_dialer import check_address
-from control.service_backend import backend
+from kube import bounded_answer
 from kube.errors import StatusError, too_many_requests
 from kube.fair_places import FairPlaces, NoPlace
 from kube.json_object import Object

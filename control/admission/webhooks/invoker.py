@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from control import offload
 from control.admission import object_work
 from control.admission.matching import Invocation
 from control.admission.metrics import WEBHOOK_FAIL_OPEN, WEBHOOK_REJECTIONS, WEBHOOK_REQUESTS, WEBHOOK_SECONDS
@@ -17,6 +16,7 @@ from control.admission.policies.environment import settled, values
 from control.admission.webhooks.caller import Caller, CallFailed
 from control.admission.webhooks.review import BadAnswer, Verdict, read, refusal, request_for
 from control.auth.user import Authorizer
+from control.event_loop import offload
 from control.interfaces.admission import Attributes
 from control.interfaces.lookup import Lookup
 from control.policy_expressions.conditions import Unclear, met, of_webhook

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from control import inline, offload
 from control.auth.authorizers import Answer, AsyncAuthorizer, DecisionPending
 from control.auth.metrics import CONDITION_ERRORS, EVALUATIONS, EXCLUDED, FAIL_OPEN, WEBHOOK_SECONDS
 from control.auth.review_spec import shown_to_conditions, spec_of
@@ -28,6 +27,7 @@ from control.auth.user import AuthzAttributes, Decision
 from control.auth.webhooks.client import ReviewClient, ReviewFailed, not_asked, places
 from control.auth.webhooks.response_cache import ResponseCache
 from control.cel import EvaluationError, Program
+from control.event_loop import inline, offload
 from kube.bounded_cache import on_forget
 from kube.clock import Clock
 from kube.fair_places import FairPlaces, NoPlace

@@ -1,6 +1,6 @@
 """Controller of addons: applies the files of a folder, deletes what left them, and reverts changes to their objects.
 
-The folder is scanned every second or two, as configuration files are (control/reloading.py): that finds every way of replacing
+The folder is scanned every second or two, as configuration files are (assembly/reloading.py): that finds every way of replacing
 a file. Objects are compared every CHECK_SECONDS by their resourceVersions, and applied again if they changed.
 
 Several control planes have a folder each, and the leader applies its own. It deletes the objects of a file that is missing

@@ -6,6 +6,7 @@ from control.controllers.addons.applyset import ADDON, NAMESPACE, Parent, is_par
 from control.controllers.addons.members import FIELD_MANAGER
 from kube.api import core_v1
 from kube.client import APPLY, Client
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 
 
@@ -57,8 +58,4 @@ class Parents:
 
     async def delete(self, parent: Parent) -> None:
         """Delete a parent. Raise StatusError."""
-        try:
-            await self._client.delete(core_v1.ConfigMap, parent_name(parent.addon), NAMESPACE, uid=parent.uid)
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(self._client, core_v1.ConfigMap, parent_name(parent.addon), NAMESPACE, uid=parent.uid)

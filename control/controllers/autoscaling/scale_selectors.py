@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from control import offload
 from control.controllers.selector_index import SelectorIndex
+from control.event_loop import offload
 from kube.selectors import LabelSelector, SelectorError, parse_labels
 
 MOST_OF_A_NAMESPACE = 2 << 20

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
-
 from control.auth.certificates import CLIENT, KUBELET_CLIENT, decode_request, has_condition, refusal
 from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from control.controllers.certificates import serving
+from control.controllers.certificates.conditions import with_condition
 from control.controllers.context import Context
 from kube.api import authorization_v1, certificates_v1, core_v1, discovery_v1
 from kube.certificates import PROXY_USER
-from kube.clock import format_time, parse_time
+from kube.clock import parse_time
 from kube.controller import Controller
 from kube.informer import Change
 from kube.names import dns1123_subdomain
@@ -136,14 +135,5 @@ class CertificateApprover:
         return bool(answer.status.allowed)
 
     async def _approve(self, csr: Request, message: str) -> None:
-        now = format_time(self._clock.now())
-        condition = certificates_v1.CertificateSigningRequestCondition(
-            type="Approved",
-            status="True",
-            reason="AutoApproved",
-            message=message,
-            last_update_time=now,
-            last_transition_time=now,
-        )
-        status = msgspec.structs.replace(csr.status, conditions=[*csr.status.conditions, condition])
-        await self._client.update(msgspec.structs.replace(csr, status=status), subresource="approval")
+        approved = with_condition(csr, "Approved", "AutoApproved", message, self._clock.now())
+        await self._client.update(approved, subresource="approval")

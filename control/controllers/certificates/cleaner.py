@@ -11,7 +11,7 @@ from control.controllers.context import Context
 from kube.api import certificates_v1
 from kube.clock import parse_time
 from kube.controller import Controller
-from kube.errors import StatusError
+from kube.deletion import delete_if_present
 
 DECIDED_SECONDS, PENDING_SECONDS = 3600.0, 24 * 3600.0
 Request = certificates_v1.CertificateSigningRequest
@@ -51,9 +51,5 @@ class CertificateCleaner:
         wait = expires_in(csr, self._clock.now())
         if wait > 0:
             return wait
-        try:
-            await self._client.delete(Request, key, uid=csr.metadata.uid or "")
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(self._client, Request, key, uid=csr.metadata.uid or "")
         return None

@@ -11,10 +11,10 @@ import logging
 import msgspec
 
 from control.auth.certificates import SIGNERS, has_condition, sign_request
+from control.controllers.certificates.conditions import with_condition
 from control.controllers.context import Context
 from kube import pki
 from kube.api import certificates_v1
-from kube.clock import format_time
 from kube.controller import Controller
 from kube.serialize import to_dict
 
@@ -53,14 +53,5 @@ class CertificateSigner:
         await self._client.update_status(msgspec.structs.replace(csr, status=status))
 
     async def _fail(self, csr: Request, why: str) -> None:
-        now = format_time(self._clock.now())
-        condition = certificates_v1.CertificateSigningRequestCondition(
-            type="Failed",
-            status="True",
-            reason="SignerValidationFailure",
-            message=why,
-            last_update_time=now,
-            last_transition_time=now,
-        )
-        status = msgspec.structs.replace(csr.status, conditions=[*csr.status.conditions, condition])
-        await self._client.update_status(msgspec.structs.replace(csr, status=status))
+        failed = with_condition(csr, "Failed", "SignerValidationFailure", why, self._clock.now())
+        await self._client.update_status(failed)

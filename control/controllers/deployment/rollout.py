@@ -15,6 +15,7 @@ from control.controllers.ownership import controller_reference, controller_uid
 from control.controllers.pod_control import namespace_terminating
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.client import Client
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.events import EventRecorder
 from kube.object_names import name_of, namespace_of
@@ -178,8 +179,6 @@ class Rollout:
     async def clean_up(self) -> None:
         """Delete old sets beyond the history limit."""
         for rs in revisions.removable(self.deployment, self.old):
-            try:
-                await self._client.delete(apps_v1.ReplicaSet, name_of(rs), namespace_of(rs), uid=rs.metadata.uid or "")
-            except StatusError as error:
-                if not error.not_found:
-                    raise
+            await delete_if_present(
+                self._client, apps_v1.ReplicaSet, name_of(rs), namespace_of(rs), uid=rs.metadata.uid or ""
+            )

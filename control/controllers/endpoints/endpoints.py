@@ -31,6 +31,7 @@ from control.controllers.overlay import Overlay
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1, meta_v1
 from kube.controller import Controller
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.object_names import name_of, namespace_of
 
@@ -164,11 +165,7 @@ class EndpointsController:
             raise
 
     async def _delete(self, existing: core_v1.Endpoints) -> None:
-        try:
-            await self._client.delete(core_v1.Endpoints, name_of(existing), namespace_of(existing))
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(self._client, core_v1.Endpoints, name_of(existing), namespace_of(existing))
         self._latest.deleted(existing)
 
 

@@ -17,6 +17,7 @@ from control.controllers.overlay import Overlay
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1
 from kube.controller import Controller
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.informer import Change
 from kube.object_names import name_of, namespace_of
@@ -107,9 +108,5 @@ class EndpointSliceMirroringController:
             raise
 
     async def _delete(self, found: Slice) -> None:
-        try:
-            await self._client.delete(Slice, name_of(found), namespace_of(found))
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(self._client, Slice, name_of(found), namespace_of(found))
         self._latest.deleted(found)

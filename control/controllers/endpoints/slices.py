@@ -20,6 +20,7 @@ from control.controllers.overlay import Overlay
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1, discovery_v1
 from kube.controller import Controller
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.informer import Change
 from kube.object_names import key_of, name_of, namespace_of
@@ -128,10 +129,6 @@ class EndpointSliceController:
 
     async def _delete(self, doomed: list[discovery_v1.EndpointSlice]) -> None:
         for found in doomed:
-            try:
-                await self._client.delete(discovery_v1.EndpointSlice, name_of(found), namespace_of(found))
-            except StatusError as error:
-                if not error.not_found:
-                    raise
+            await delete_if_present(self._client, discovery_v1.EndpointSlice, name_of(found), namespace_of(found))
             self._latest.deleted(found)
             metrics.SLICE_CHANGES.add("delete")

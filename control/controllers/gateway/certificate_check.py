@@ -1,4 +1,4 @@
-"""Check of the Secrets that listeners and Ingresses name: what nodes get is only what they can serve at a known cost.
+"""Check of the Secrets that listeners and Ingresses name; nodes get only certificates that they can serve at a known cost.
 
 Handshakes are computed on the nodes with the keys of users, and OpenSSL decodes some keys for seconds, so their kinds and
 sizes are limited before it sees them. A copy contains what was checked, encoded again.

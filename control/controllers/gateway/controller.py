@@ -29,7 +29,7 @@ from kube.object_names import key_of
 from kube.shared_informers import wait_until_listed
 
 DELAY_SECONDS, NO_PORT_SECONDS = 0.05, 60.0
-"""Time that changes are collected before a Gateway is computed, and until a gateway without ports is tried again."""
+"""Time that changes are collected before a Gateway is computed, and until a gateway without ports is reconciled again."""
 GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION = (
     "gateway route ingresses ingress-status copy class definition".split()
 )

@@ -14,7 +14,6 @@ from datetime import datetime
 
 import msgspec
 
-from control import offload
 from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
@@ -26,6 +25,7 @@ from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, children_of, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from control.controllers.selector_index import CompiledSelectorIndex
+from control.event_loop import offload
 from kube import cancellation
 from kube.api import batch_v1, core_v1
 from kube.client import STRATEGIC

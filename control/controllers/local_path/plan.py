@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable
 
-from control.default_class import STORAGE_MARKS
+from control.interfaces.default_class import STORAGE_MARKS
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.volume_binding import (
     LOCAL_PATH_FOLDER,

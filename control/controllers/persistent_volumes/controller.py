@@ -32,6 +32,7 @@ from kube.volume_binding import (
     PROVISIONED_BY,
     PROVISIONER,
     SELECTED_NODE,
+    claim_reference,
     class_of,
     is_bound,
     meant_for,
@@ -183,16 +184,8 @@ class PersistentVolumeController:
         """Write what is missing of a binding, in order."""
         ref = volume.spec.claim_ref
         if ref is None or ref.uid != claim.metadata.uid:
-            claim_ref = core_v1.ObjectReference(
-                api_version="v1",
-                kind="PersistentVolumeClaim",
-                namespace=claim.metadata.namespace,
-                name=claim.metadata.name,
-                uid=claim.metadata.uid,
-                resource_version=claim.metadata.resource_version,
-            )
             metadata = volume.metadata if ref is not None else _annotated(volume.metadata, BOUND_BY_CONTROLLER)
-            spec = msgspec.structs.replace(volume.spec, claim_ref=claim_ref)
+            spec = msgspec.structs.replace(volume.spec, claim_ref=claim_reference(claim))
             volume = await self._client.update(msgspec.structs.replace(volume, metadata=metadata, spec=spec))
         await self._set_phase(volume, "Bound")
         if claim.spec.volume_name != volume.metadata.name or BIND_COMPLETED not in claim.metadata.annotations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from control.default_class import STORAGE_MARKS, marked, newest
+from control.interfaces.default_class import STORAGE_MARKS, marked, newest
 from kube.api import storage_v1
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from control import compiled_selectors
 from control.controllers.step_counter import StepCounter, selects
+from control.interfaces import compiled_selectors
 from kube.api import core_v1
 from kube.volume_binding import class_of, meant_for, other_attributes_class, other_mode, size_of, wanted_size
 

@@ -18,6 +18,7 @@ from kube import errors
 from kube.api import core_v1, resource_v1
 from kube.client import STRATEGIC
 from kube.controller import Controller
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.informer import Change
 from kube.object_names import key_of, name_of, namespace_of
@@ -263,10 +264,6 @@ class ResourceClaimController:
         pod = self._pods.get(f"{namespace_of(claim)}/{owner.name}")
         if pod is None or (pod.metadata.uid == owner.uid and not is_done(pod)):
             return  # of a pod that is gone the garbage collector takes it
-        try:
-            await self._client.delete(
-                resource_v1.ResourceClaim, name_of(claim), namespace_of(claim), uid=claim.metadata.uid or ""
-            )
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(
+            self._client, resource_v1.ResourceClaim, name_of(claim), namespace_of(claim), uid=claim.metadata.uid or ""
+        )

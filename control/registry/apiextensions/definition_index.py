@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.registry.apiextensions import stored
 from control.registry.apiextensions.stored import Definition
 from control.storage.entry import Entry

@@ -12,7 +12,6 @@ from control.registry.checks import at_most_all, int_or_percent, non_negative_fi
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import template_warnings
 from control.registry.defaults import default_absent, default_empty
-from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -112,5 +111,4 @@ class DaemonSetStrategy(Strategy):
         return non_negative_fields(status, "status", *keys) + not_decremented(status, before)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template, was = (field_value(o, "spec.template") for o in (obj, old))
-        return template_warnings(template, was, "spec.template")
+        return template_warnings(obj, old)

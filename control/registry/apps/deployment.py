@@ -10,9 +10,8 @@ from control.registry.apps.workload import (
 )
 from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
 from control.registry.core.pod.defaults import default_template
-from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
-from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -104,7 +103,4 @@ class DeploymentStrategy(Strategy):
         return errors + not_decremented(status, old.get("status") or {})
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template, was = (field_value(o, "spec.template") for o in (obj, old))
-        name = (obj.get("metadata") or {}).get("name") or ""
-        found = [] if old else name_warnings(name, "Pod names and hostnames")
-        return found + template_warnings(template, was, "spec.template")
+        return ([] if old else pod_name_warnings(obj)) + template_warnings(obj, old)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from control.registry.apps.workload import validate_selected_template, validate_selector
 from control.registry.checks import non_negative_fields
 from control.registry.core.pod.defaults import default_template
-from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
 from control.registry.defaults import default_absent
-from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -45,10 +44,7 @@ class ReplicasStrategy(Strategy):
         return validate_replica_status(obj.get("status") or {})
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template, was = (field_value(o, "spec.template") for o in (obj, old))
-        name = (obj.get("metadata") or {}).get("name") or ""
-        found = [] if old else name_warnings(name, "Pod names and hostnames")
-        return found + template_warnings(template, was, "spec.template")
+        return ([] if old else pod_name_warnings(obj)) + template_warnings(obj, old)
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}

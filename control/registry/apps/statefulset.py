@@ -9,7 +9,6 @@ from control.registry.core.claim_spec import claim_warnings, default_claim, vali
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import template_warnings
 from control.registry.defaults import default_absent, default_empty
-from control.registry.field_values import field_value
 from control.registry.naming import label
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
@@ -154,8 +153,7 @@ class StatefulSetStrategy(Strategy):
         return label(name, prefix=prefix)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template, was = (field_value(o, "spec.template") for o in (obj, old))
-        found = template_warnings(template, was, "spec.template")
+        found = template_warnings(obj, old)
         for index, claim in enumerate((obj.get("spec") or {}).get("volumeClaimTemplates") or ()):
             found += claim_warnings(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
         if ((obj.get("spec") or {}).get("revisionHistoryLimit") or 0) < 0:

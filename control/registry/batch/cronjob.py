@@ -11,9 +11,8 @@ from control.registry.batch.job_validation import validate_job_spec
 from control.registry.batch.schedule import LONGEST, schedule_problem
 from control.registry.checks import each, non_negative_fields, one_of
 from control.registry.core.pod.defaults import default_template
-from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
-from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -112,10 +111,7 @@ class CronJobStrategy(Strategy):
         return errors + ([] if zone is None else each("spec.timeZone", zone, _zone_problems(zone)))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template, was = (field_value(o, "spec.jobTemplate.spec.template") for o in (obj, old))
-        name = (obj.get("metadata") or {}).get("name") or ""
-        found = [] if old else name_warnings(name, "Pod names and hostnames")
-        return found + template_warnings(template, was, "spec.jobTemplate.spec.template")
+        return ([] if old else pod_name_warnings(obj)) + template_warnings(obj, old, "spec.jobTemplate.spec.template")
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         """Jobs get eleven characters more than their CronJob, and names of pods come from those."""

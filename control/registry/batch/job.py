@@ -19,9 +19,8 @@ from control.registry.changes import IMMUTABLE, same, validate_immutable
 from control.registry.checks import non_negative_fields, unique
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.gated_update import restore_node_affinity
-from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
-from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -180,8 +179,7 @@ class JobStrategy(Strategy):
         return errors + validate_immutable(obj, old, *(f"spec.{key}" for key in keys))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template, was = (field_value(o, "spec.template") for o in (obj, old))
-        found = template_warnings(template, was, "spec.template")
+        found = template_warnings(obj, old)
         if old is not None:
             return found
         spec, limits = obj.get("spec") or {}, []
@@ -190,8 +188,7 @@ class JobStrategy(Strategy):
                 "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "
                 "Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
             )
-        name = (obj.get("metadata") or {}).get("name") or ""
-        return name_warnings(name, "Pod names and hostnames") + found + limits
+        return pod_name_warnings(obj) + found + limits
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.successful": str((obj.get("status") or {}).get("succeeded", 0))}

@@ -35,4 +35,4 @@ class PodTemplateStrategy(Strategy):
         return validate_template(obj.get("template") or {}, "template")
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        return template_warnings(obj.get("template"), (old or {}).get("template"), "template")
+        return template_warnings(obj, old, "template")

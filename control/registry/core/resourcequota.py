@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.core.quota_scopes import validate_scopes
-from control.registry.core.resources import amount_of, standard_name
+from control.registry.core.resources import COUNTED, STANDARD, amount_of, standard_name
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, created, name_of
 from control.registry.tables import age
@@ -14,20 +14,7 @@ from kube.errors import FieldError, invalid_value
 from kube.json_object import Object
 from kube.quantity import canonical
 
-_COUNTED = (
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "pods",
-    "services",
-    "replicationcontrollers",
-    "resourcequotas",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
-)
+_PREFIXES = ("requests.", "limits.", "hugepages-")
 
 
 class ResourceQuotaStrategy(Strategy):
@@ -45,7 +32,7 @@ class ResourceQuotaStrategy(Strategy):
         for name, amount in (spec.get("hard") or {}).items():
             path = f"spec.hard[{name}]"
             errors += standard_name(name, path)
-            if "/" not in name and not name.startswith(("requests.", "limits.", "hugepages-")) and name not in _COUNTED:
+            if "/" not in name and not name.startswith(_PREFIXES) and name not in (*STANDARD, *COUNTED):
                 errors.append(invalid_value(path, name, "must be a standard resource for quota"))
             errors += amount_of(name, amount, path)
         return errors + validate_scopes(spec, "spec")

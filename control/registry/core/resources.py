@@ -10,10 +10,10 @@ from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
 from kube.quantity import Quantity, QuantityError, canonical, parse, remainder
 
-_STANDARD = ("cpu", "memory", "ephemeral-storage")
+STANDARD = ("cpu", "memory", "ephemeral-storage")
 _NATIVE_DOMAIN = "kubernetes.io"
 HUGE = "hugepages-"
-_COUNTED = (
+COUNTED = (
     "pods",
     "services",
     "replicationcontrollers",
@@ -24,7 +24,7 @@ _COUNTED = (
     "services.nodeports",
     "services.loadbalancers",
 )
-_KNOWN = (*_STANDARD, *_COUNTED, "storage")
+_KNOWN = (*STANDARD, *COUNTED, "storage")
 
 
 def validate_requirements(resources: Object | None, path: str, *, pod_level: bool = False) -> Errors:
@@ -50,7 +50,7 @@ def amount_of(name: str, amount: Quantity, path: str) -> Errors:
     errors = quantity(amount, path)
     if errors:
         return errors
-    if (is_extended(name) or name in _COUNTED) and remainder(parse(amount), 1):
+    if (is_extended(name) or name in COUNTED) and remainder(parse(amount), 1):
         errors.append(invalid_value(path, canonical(amount), "must be an integer"))
     if name.startswith(HUGE):
         try:
@@ -116,7 +116,7 @@ def _name(name: str, path: str, *, pod_level: bool) -> Errors:
             errors.append(not_supported(path, name, ("cpu", "hugepages-", "memory")))
         return errors
     if "/" not in name:
-        if name not in _STANDARD and not name.startswith(HUGE):
+        if name not in STANDARD and not name.startswith(HUGE):
             errors.append(invalid_value(path, name, "must be a standard resource for containers"))
     elif name.startswith("requests.") and is_extended(name):
         errors.append(invalid_value(path, name, "doesn't follow extended resource name standard"))

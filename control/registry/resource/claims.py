@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control import offload
+from control.event_loop import offload
 from control.registry.changes import validate_immutable
 from control.registry.defaults import default_empty
 from control.registry.field_values import field_value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from control.default_class import STORAGE_MARKS, marked
+from control.interfaces.default_class import STORAGE_MARKS, marked
 from control.registry.changes import validate_immutable
 from control.registry.checks import Errors, each
 from control.registry.core.deprecated import OLD_LABELS

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from control import inline
+from control.event_loop import inline
 from control.scheduler.devices.allocated_devices import AllocatedDevices
 from control.scheduler.devices.budget import SearchBudget
 from control.scheduler.devices.constraints import ClaimConstraint, constraints

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from control import inline, offload
+from control.event_loop import inline, offload
 from control.scheduler.devices import extended
 from control.scheduler.devices.allocation import SearchSteps, SelectorEvaluation
 from control.scheduler.devices.budget import SearchBudget, SearchTimeout

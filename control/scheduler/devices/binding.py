@@ -21,6 +21,7 @@ from control.scheduler.framework import BindingFailed
 from kube.api import core_v1, resource_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.object_names import key_of, name_of, namespace_of
 from kube.pod_claims import is_reserved_for
@@ -197,13 +198,9 @@ class ClaimWriter:
             kept = [name for name in claim.metadata.finalizers if name != FINALIZER]
             metadata = msgspec.structs.replace(claim.metadata, finalizers=kept)
             claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
-        try:
-            await self._client.delete(
-                resource_v1.ResourceClaim, name_of(claim), namespace_of(claim), uid=claim.metadata.uid or ""
-            )
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        await delete_if_present(
+            self._client, resource_v1.ResourceClaim, name_of(claim), namespace_of(claim), uid=claim.metadata.uid or ""
+        )
 
 
 def _may_have_taken_effect(error: StatusError) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from control import inline
+from control.event_loop import inline
 from control.scheduler.devices import extended
 from control.scheduler.devices.allocated_devices import AllocatedDevices
 from control.scheduler.devices.allocation import DeviceSearch, SearchSteps

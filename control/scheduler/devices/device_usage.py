@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from control import inline
+from control.event_loop import inline
 from control.scheduler.devices.allocated_devices import AllocatedDevices
 from control.scheduler.devices.capacity import consumption
 from control.scheduler.devices.inventory import Pool

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from control import inline
+from control.event_loop import inline
 from control.scheduler.devices.slice_device import SliceDevice
 from kube import quantity
 from kube.api import core_v1, resource_v1

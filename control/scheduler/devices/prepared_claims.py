@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.scheduler.devices.requests import ClaimToAllocate, DeviceError, MissingClass, claim_to_allocate
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.unfinished import Unfinished

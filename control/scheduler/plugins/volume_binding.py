@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from control import offload
+from control.event_loop import offload
 from control.scheduler.change_waiters import ChangeWaiters
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, PreFilterRejected, PreFilterState, Rejection
@@ -33,6 +33,7 @@ from kube.volume_binding import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     claim_names,
+    claim_reference,
     class_of,
     is_bound,
     meant_for,
@@ -285,20 +286,12 @@ class VolumeBinding:
     ) -> core_v1.PersistentVolume:
         if meant_for(volume, claim) and volume.spec.claim_ref is not None and volume.spec.claim_ref.uid:
             return volume
-        reference = core_v1.ObjectReference(
-            api_version="v1",
-            kind="PersistentVolumeClaim",
-            namespace=claim.metadata.namespace,
-            name=claim.metadata.name,
-            uid=claim.metadata.uid,
-            resource_version=claim.metadata.resource_version,
-        )
         annotations = {**volume.metadata.annotations, BOUND_BY_CONTROLLER: "yes"}
         return await self._client.update(
             msgspec.structs.replace(
                 volume,
                 metadata=msgspec.structs.replace(volume.metadata, annotations=annotations),
-                spec=msgspec.structs.replace(volume.spec, claim_ref=reference),
+                spec=msgspec.structs.replace(volume.spec, claim_ref=claim_reference(claim)),
             )
         )
 

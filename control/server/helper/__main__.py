@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from control.helper_client import LENGTH
+from control.event_loop.helper_client import LENGTH
 from control.server.helper.jobs import JOBS
 from kube import errors, log_lines, memory_limit
 from kube.collecting import uncollected

@@ -1,22 +1,22 @@
 """nodes/proxy, pods/proxy and services/proxy: a request passed on to a node's agent, a container, a Service's endpoint.
 
 The name in the URL may carry scheme and port ("https:web:8443"). A Service's port is looked up by name or number, and one
-of its ready pods is taken at random. Loopback, link-local and multicast addresses are never dialled (`control.node_dialer`).
+of its ready pods is taken at random. Loopback, link-local and multicast addresses are never dialled (`dialing.node_dialer`).
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from control.dialing.node_dialer import NodeDialer, address_of, check_address, endpoint_of
+from control.dialing.service_backend import backend
 from control.http import rewrite_links
 from control.http.exchange import Answer, Request, wants_upgrade
 from control.http.proxy_request import proxy_request
-from control.node_dialer import NodeDialer, address_of, check_address, endpoint_of
 from control.server.lookup import StoredObjects
 from control.server.subresources import kubelet
 from control.server.subresources.connect_admission import admit
 from control.server.verbs import Verbs
-from control.service_backend import backend
 from kube import client_handshakes, errors, tls_settings
 from kube.resources import Resource
 from kube.urls import host_port

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from control import compiled_selectors
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
+from control.interfaces import compiled_selectors
 from control.registry import updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry

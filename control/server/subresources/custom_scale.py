@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from control import offload
+from control.event_loop import offload
 from control.http.exchange import Answer, Request
 from control.registry import updating
 from control.registry.context import Projection

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
+from control.dialing.node_dialer import Endpoint, NodeDialer, endpoint_of
 from control.http import http1, rewrite_links
 from control.http.backend_exchange import exchange
 from control.http.exchange import (
@@ -23,7 +24,6 @@ from control.http.exchange import (
     wants_upgrade,
 )
 from control.http.protocol import ApiProtocol
-from control.node_dialer import Endpoint, NodeDialer, endpoint_of
 from control.server.socket_stream import over_socket, wants_socket
 from control.server.subresources.connect_admission import admit
 from control.server.verbs import Verbs

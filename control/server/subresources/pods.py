@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from control.decoding.decode import Decoder, directive
+from control.event_loop.weight import weight
 from control.http.exchange import Answer, Request, typed_response
 from control.registry import deletion, deletion_plan, metadata, updating
 from control.registry.context import SERVER, Context
@@ -12,7 +13,6 @@ from control.server.subresources import created
 from control.server.subresources.budgets import charge
 from control.server.verbs import Verbs
 from control.storage import codec
-from control.weight import weight
 from kube import disruption_target, errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time

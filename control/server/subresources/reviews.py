@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import msgspec
 
-from control import offload
 from control.auth import review_validation, reviews
 from control.auth.review_spec import attributes_of
 from control.auth.setup import Auth
 from control.auth.token_request import token_request
 from control.auth.user import AuthzAttributes, UserInfo
 from control.decoding.decode import Decoder
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from control.http.exchange import Answer, Request, typed_response
 from control.registry import metadata
 from control.server.lookup import BY_TARGET, StoredObjects
 from control.server.subresources import created
 from control.server.subresources.pods import assign, body_of
 from control.server.verbs import Verbs
-from control.weight import weight
 from kube import errors
 from kube.api import authentication_v1
 from kube.client_waits import WaitingRequest

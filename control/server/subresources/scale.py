@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from control import offload
 from control.decoding.decode import Decoder
+from control.event_loop import offload
+from control.event_loop.weight import weight
 from control.http.exchange import Answer, Request, Response
 from control.http.negotiate import negotiate
 from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
@@ -22,7 +23,6 @@ from control.server import patching
 from control.server.forms import Form
 from control.server.subresources.pods import body_of
 from control.server.verbs import Verbs
-from control.weight import weight
 from kube import errors, selectors
 from kube.api import autoscaling_v1
 from kube.json_object import Object

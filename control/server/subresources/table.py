@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from control.auth.setup import Auth
-from control.node_dialer import NodeDialer
+from control.dialing.node_dialer import NodeDialer
 from control.resource_metrics.objects import GROUP
 from control.server.resource_metrics import ResourceMetrics
 from control.server.resources import Handler, Handlers

@@ -22,7 +22,7 @@ from control.storage.snapshot import REVISION_BUMP
 from control.storage.store import Item, KeyNotFound, Unavailable
 
 SERVERS = "/registry/masterleases/"
-"""Leases of running API servers (control/server_addresses.py)."""
+"""Leases of running API servers (control/server_tasks/server_addresses.py)."""
 EPHEMERAL = (
     SERVERS,
     "/registry/leases/kube-system/kube-controller-manager",

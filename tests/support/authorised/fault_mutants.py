@@ -46,14 +46,14 @@ FAULTS = (
     ),
     Mutant(
         "a Service's proxy goes where an ExternalName leads",
-        "control.service_backend:backend",
+        "control.dialing.service_backend:backend",
         "raise errors.unavailable('unsupported service type \"ExternalName\"')",
         'return str(service["spec"]["externalName"]), int(port or 443)',
         ("connect",),
     ),
     Mutant(
         "a Service's proxy goes to another namespace's pods",
-        "control.service_backend:backend",
+        "control.dialing.service_backend:backend",
         "if not only_pods or",
         "if True or",
         ("connect",),

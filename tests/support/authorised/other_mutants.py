@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.authorised.mutants import Mutant
 
-_INFO = "control.requestinfo:"
+_INFO = "control.interfaces.requestinfo:"
 _WRITING, _DELETING = "control.server.writing:Writing.", "control.server.deleting:Deleting."
 _REGISTRY = "control.registry."
 

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from control.aggregation import availability
-from control.assembly import ApiServer
+from control.assembly.api_server import ApiServer
 from control.auth.authorizers import Link
 from control.auth.user import Credentials, UserInfo
 from control.http.exchange import Request, Response, Stream, Upgrade

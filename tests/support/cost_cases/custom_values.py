@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from control import policy_checking
 from control.cel import formats, patterns
 from control.custom.columns import Columns
 from control.schemas import jsonpath
+from control.server_tasks import policy_checking
 from kube.resources import RESOURCES
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import NOW, OBJECT, cases, combining, fill

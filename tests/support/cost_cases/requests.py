@@ -6,8 +6,8 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
 
-from control import requestinfo
 from control.http import html_page, negotiate, rewrite_links
+from control.interfaces import requestinfo
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import HEAD, OBJECT, cases, fill
 

@@ -8,7 +8,7 @@ import control.controllers.manager
 import control.fairness.fairness
 import control.scheduler.main  # noqa: F401  # these modules define the metrics
 import kube.leases  # noqa: F401
-from control.component_port import MANAGER, SCHEDULER, belongs
+from control.components.secure_port import MANAGER, SCHEDULER, belongs
 from control.server.metrics import RequestMetrics
 from kube import counters
 from tests.support import messages

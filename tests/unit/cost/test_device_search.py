@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from control import inline, offload
 from control.cel import parser
 from control.cel.program import Program
+from control.event_loop import inline, offload
 from control.registry.resource.selectors import validate_selectors
 from control.scheduler.decisions import Failed, Placed
 from control.scheduler.devices import requests
@@ -241,7 +241,7 @@ async def test_many_claims_of_a_pod_are_prepared_and_searched_in_slices(monkeypa
         "control.scheduler.devices.prepared_claims.claim_to_allocate",
         lambda *args: (made.append(step[0]), begin(*args))[1],
     )
-    monkeypatch.setattr("control.pacing.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("control.event_loop.pacing.SLICE_SECONDS", 0.0)
     async with running(monkeypatch, many(128), *claims, naming("p", *names)) as (bench, rounds):
 
         async def count() -> None:

@@ -16,17 +16,17 @@ import pytest
 
 from control.auth.user import UserInfo
 from control.decoding.decode import Decoder
+from control.event_loop.weight import LARGE, weight
 from control.registry import creation, updating
 from control.registry.context import Context
 from control.registry.strategies import strategy_for
-from control.weight import LARGE, weight
 from kube.errors import StatusError
 from kube.json_object import Object
 from tests.support.large_objects import LargeField
 from tests.unit.cost.test_large_objects import FIELDS, Steps
 
 MOST_STEPS = 140_000
-"""Of each of the pieces of work that `control.offload` is given."""
+"""Of each of the pieces of work that `control.event_loop.offload` is given."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

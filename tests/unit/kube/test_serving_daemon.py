@@ -10,7 +10,7 @@ import pytest
 import agent.main
 import control.main
 import netproxy.main
-from control import standalone
+from control.components import standalone
 from kube.serving import daemon
 
 Run = Callable[..., Coroutine[Any, Any, None]]

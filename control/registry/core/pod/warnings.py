@@ -15,6 +15,7 @@ from control.registry.core.claim_spec import claim_warnings
 from control.registry.core.deprecated import OLD_LABELS, OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.pod import app_armor
 from control.registry.core.pod.annotations import APPARMOR, SECCOMP, SECCOMP_CONTAINER, containers_with_paths
+from control.registry.field_values import field_value
 from control.registry.ip_checks import ip_warnings
 from kube.json_object import Object
 from kube.names import dns1123_label
@@ -53,9 +54,10 @@ def pod_warnings(
     return list(islice(found, MOST))
 
 
-def template_warnings(template: Object | None, old: Object | None, path: str) -> list[str]:
-    """Return the warnings for a workload's template, none where it is as it was; `path` is its own."""
-    if not template or template == old:
+def template_warnings(obj: Object, old: Object | None, path: str = "spec.template") -> list[str]:
+    """Return the warnings for the pod template at a path of an object, none where it is as it was."""
+    template = field_value(obj, path)
+    if not template or template == field_value(old, path):
         return []
     spec, metadata = template.get("spec") or {}, template.get("metadata") or {}
     return pod_warnings(spec, metadata, f"{path}.spec", f"{path}.metadata", is_pod=False)
@@ -71,6 +73,11 @@ def name_warnings(name: str, used: str) -> list[str]:
         f"metadata.name: this is used in {used}, which can result in surprising behavior; a DNS label is recommended: "
         f"[{shown}]"
     ]
+
+
+def pod_name_warnings(obj: Object) -> list[str]:
+    """Return the warnings for the name of an object whose pods have names that begin with it."""
+    return name_warnings((obj.get("metadata") or {}).get("name") or "", "Pod names and hostnames")
 
 
 def _labels(spec: Object, path: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable
 from datetime import timedelta
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.registry.core.service.allocations import HEADLESS, ServiceAllocations, family_of, owner_of, refuse
 from control.registry.core.service.families import choose_families
 from control.registry.core.service.pools import AlreadyAllocated, Exhausted, OutOfRange, Pool, address_offset

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from control import offload
+from control.event_loop import offload
 from control.registry.core.service.addresses import Addresses
 from control.registry.core.service.allocations import ServiceAllocations, owner_of
 from control.registry.core.service.node_ports import NodePorts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.pacing import yield_to_loop
+from control.event_loop.pacing import yield_to_loop
 from control.registry.core.service.allocations import ServiceAllocations, refuse
 from control.registry.core.service.defaults import needs_health_check_port, needs_node_port
 from control.registry.core.service.pools import AlreadyAllocated, Exhausted, OutOfRange, Pool, port_offset

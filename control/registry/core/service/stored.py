@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.registry.core.service.allocations import family_of
 from control.registry.strategy_context import ReleaseContext, Stored
 from kube.ip_addresses import canonical, family, lenient

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from control import offload
 from control.admission.certificates import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
 from control.admission.chain import Chain
 from control.admission.default_ingress_class import DefaultIngressClass
@@ -21,6 +20,7 @@ from control.admission.webhooks.invoker import WebhookInvoker
 from control.auth.bootstrap_policy import rule
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RBACAuthorizer
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from control.event_loop import offload
 from control.interfaces.admission import Attributes, Plugin
 from kube import pki, resources
 from kube.errors import StatusError

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from control import offload
 from control.admission import pod_security
 from control.admission.pod_security import PodSecurity
 from control.admission.pod_security_checks import violations
+from control.event_loop import offload
 from kube.errors import StatusError
 from kube.json_object import Object
 from tests.support.lookup import Objects, attributes

@@ -50,7 +50,7 @@ async def compiling(rbac: RBACAuthorizer) -> AsyncIterator[None]:
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every slice end after a piece, so that there is time in between on every machine."""
-    monkeypatch.setattr("control.pacing.SLICE_SECONDS", 0)
+    monkeypatch.setattr("control.event_loop.pacing.SLICE_SECONDS", 0)
 
 
 async def test_a_large_role_grants_its_old_rules_until_the_new_ones_are_compiled() -> None:

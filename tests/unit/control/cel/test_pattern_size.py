@@ -11,9 +11,9 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control import inline
 from control.cel import BudgetExceeded, CompileError, Declarations, compile, patterns
 from control.cel.pattern_size import pattern_size
+from control.event_loop import inline
 from kube import bounded_cache
 from tests.support.cost import Lines
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from control import compiled_selectors
 from control.admission import quota as quotas
 from control.controllers import disruption, namespace, resource_quota, role_aggregation, token_cleaner
 from control.controllers import ttl_after_finished as ttl
@@ -20,6 +19,7 @@ from control.controllers.certificates import cleaner
 from control.controllers.persistent_volumes.matching import find_match
 from control.controllers.quota_totals import Totals
 from control.controllers.step_counter import STEPS_PER_ITERATION
+from control.interfaces import compiled_selectors
 from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
 from kube.client import Response
 from kube.clock import format_time

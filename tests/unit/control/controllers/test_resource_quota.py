@@ -237,7 +237,7 @@ async def test_objects_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_objects_that_take_longer_than_a_slice_are_counted_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control.pacing.SLICE_SECONDS", 0)
+    monkeypatch.setattr("control.event_loop.pacing.SLICE_SECONDS", 0)
     api, steps, done = World(), list[int](), 0
 
     def add(self: Any, target: str, obj: Any) -> None:

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 import control.cel
-from control import inline
 from control.custom import building
 from control.custom.definitions import DEFINITIONS, Definitions
+from control.event_loop import inline
 from control.openapi.documents import Documents
 from control.schemas import rulechecks, rules
 from control.server.discovery import Discovery

@@ -99,7 +99,7 @@ def kinds_on_the_wire(type_name: str) -> dict[str, str]:
     """Return the protobuf kinds of a type's fields by JSON name, with those of embedded messages."""
     found = dict[str, str]()
     for field, kind in wire.types().get(type_name, {}).values():
-        found |= kinds_on_the_wire(kind) if wire_encode.embedded(type_name, field, kind) else {field: kind}
+        found |= kinds_on_the_wire(kind[1:]) if kind[0] == "&" else {field: kind}
     return found
 
 

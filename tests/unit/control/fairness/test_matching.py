@@ -7,7 +7,7 @@ import pytest
 from control.auth.user import UserInfo
 from control.fairness import defaults
 from control.fairness.fairness import Fairness
-from control.requestinfo import parse_path, with_query
+from control.interfaces.requestinfo import parse_path, with_query
 from kube.selectors import FieldSelector
 
 AUTHENTICATED = "system:authenticated"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from control import standalone
 from control.__main__ import api_server_config, cli
-from control.component_port import MANAGER, SCHEDULER
+from control.components import standalone
+from control.components.secure_port import MANAGER, SCHEDULER
+from control.components.standalone import Options, options
 from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
 from control.server import serve
-from control.standalone import Options, options
 from kube import pki, pki_layout
 from tests.support.handshake import shake
 

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from control.patch.apply import ApplyConflict, apply, track_update
-from control.patch.schema import LONGEST_SCHEMA, of_custom
+from control.schemas.merge_rules import of_custom
+from control.schemas.schema import compile_root
 from kube.errors import StatusError
 from kube.json_object import Object
 from tests.support.field_ownership import (
@@ -313,7 +314,7 @@ def test_but_not_what_somebody_else_changed_since() -> None:
 
 # -- custom resources -------------------------------------------------------------------------------------------------
 WIDGET = of_custom(
-    json.dumps(
+    compile_root(
         {
             "type": "object",
             "properties": {
@@ -383,12 +384,3 @@ def test_free_keys_and_binary_data_of_config_maps_are_owned_one_by_one() -> None
         "c": "4",
         "d": "5",
     }
-
-
-def test_the_shapes_of_large_schemas_are_not_kept_beside_their_definitions() -> None:
-    def shape(properties: int) -> str:
-        return json.dumps({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(properties)}})
-
-    small, large = shape(10), shape(LONGEST_SCHEMA // 10)
-    assert of_custom(small) is of_custom(small)
-    assert of_custom(large) is not of_custom(large) and len(of_custom(large).fields) > LONGEST_SCHEMA // 10

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from control.pacing import SLICE_BYTES
+from control.event_loop.pacing import SLICE_BYTES
 from control.resource_metrics import sample as sample_module
 from control.resource_metrics.objects import node_metrics, pod_metrics
 from control.resource_metrics.sample import NodeSample, Point, parse

@@ -133,7 +133,7 @@ async def test_indexes_created_in_slices_are_like_those_created_at_once(
 ) -> None:
     draw, namespaces = random.Random(seed), {"default": {"team": "a"}, "other": {}}
     monkeypatch.setattr(pod_index, "COUNTED_AT_ONCE", 0)
-    monkeypatch.setattr("control.pacing.SLICE_SECONDS", 0)
+    monkeypatch.setattr("control.event_loop.pacing.SLICE_SECONDS", 0)
     world, incoming = World(*(node(f"n{n}") for n in range(4)), namespaces=namespaces), PodInfo(pod("incoming"))
 
     def change() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from control import offload
 from control.auth.audit import AuditContext, Auditor
 from control.auth.audit_policy import Policy
 from control.auth.user import UserInfo
+from control.event_loop import offload
 from control.http.exchange import Request, Response, Stream
 from control.server import audit_bodies, auditing, authorizing
 from tests.support.clock import FakeClock

@@ -13,7 +13,7 @@ from control.auth.user import AuthzAttributes, UserInfo
 from control.fairness.fairness import Fairness
 from control.http.exchange import MOST_OPTIONS, Request
 from control.http.negotiate import negotiate
-from control.requestinfo import parse_path
+from control.interfaces.requestinfo import parse_path
 from control.server.metrics import labels_of
 from kube.errors import StatusError
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control import offload
+from control.event_loop import offload
 from control.http.negotiate import MediaTypeOptions
 from control.http.yaml_answer import dump_yaml
 from control.registry.strategies import strategy_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from control.node_dialer import Endpoint, address_of
+from control.dialing.node_dialer import Endpoint, address_of
 from kube.errors import StatusError
 from tests.support.cost_cases.inputs import combining
 

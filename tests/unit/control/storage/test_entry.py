@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from control.pacing import TimeSlice
+from control.event_loop.pacing import TimeSlice
 from control.storage.entry import Entry, Recent
 from control.storage.selection import select_entries
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from control import pacing
+from control.event_loop import pacing
 from control.storage import codec, listing
 from control.storage.entry import Entry
 from control.storage.listing import Listing, decode_token, encode_token, list_objects, parse_revision

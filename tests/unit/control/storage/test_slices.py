@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control import pacing
+from control.event_loop import pacing
 from control.storage import feed, reader, resource_cache
 from control.storage.entry import Entry, Predicate
 from control.storage.listing import encode_token, list_objects

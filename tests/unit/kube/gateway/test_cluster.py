@@ -1,4 +1,4 @@
-"""Gateways of a cluster that changes: which are affected by a change, and what is computed then."""
+"""Gateways of a cluster: those that a change affects, and their computation after it."""
 
 from __future__ import annotations
 

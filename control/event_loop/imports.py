@@ -1,0 +1,38 @@
+"""Imports in a thread, one after another, while the event loop serves.
+
+The controllers' modules, the scheduler's and those of the finite routes take half a second together. Imported by the event
+loop they would block the first requests after a start, and with them /readyz. Clients that reconnect to a server are
+served before: the imports begin a moment later, those that a request waits for at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from control.event_loop.switch_interval import switching
+
+T = TypeVar("T")
+
+HEAD_START_SECONDS = 0.1
+"""Time for the requests that have waited for the start, before modules are imported that none of them needs."""
+_thread = ThreadPoolExecutor(1, "imports")
+
+
+async def run(work: Callable[[], T]) -> T:
+    """Return what `work` returns, which imports modules; called in the thread."""
+    return await asyncio.get_running_loop().run_in_executor(_thread, partial(switching, work))
+
+
+async def ensure(*names: str) -> None:
+    """Import modules that are not imported yet; a later `import` statement in the event loop then costs nothing."""
+    missing = [name for name in names if name not in sys.modules]
+    if missing:
+        await asyncio.sleep(HEAD_START_SECONDS)
+    for name in missing:
+        await run(partial(importlib.import_module, name))

@@ -1,0 +1,69 @@
+"""Rows of the store in memory: a write each, linked to the one before of its key; and the file that they are saved to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from control.storage import schema
+from control.storage.snapshot import sync
+from control.storage.store import Event, Item
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One write: the state of a key from a revision on."""
+
+    item: Item
+    deleted: bool
+    before: Row | None
+    expires: float | None = None
+    """Time of the clock (monotonic) at which the key is deleted."""
+
+    def event(self, *, previous: bool) -> Event:
+        item, before = self.item, self.before
+        kind = "DELETED" if self.deleted else "MODIFIED" if before is not None else "ADDED"
+        known = before.item if previous and before is not None else None
+        return Event(kind, item.key, item.value, item.revision, item.create_revision, known)  # type: ignore[arg-type]
+
+
+def since(row: Row, revision: int) -> Row | None:
+    """Return a key's history without what was superseded at a revision; None if nothing is left."""
+    rows: list[Row] = []
+    each: Row | None = row
+    while each is not None:
+        rows.append(each)
+        if each.item.revision <= revision:
+            break
+        each = each.before
+    if rows[-1].item.revision <= revision and rows[-1].deleted:
+        rows.pop()
+    kept: Row | None = None
+    for each in reversed(rows):
+        kept = Row(each.item, each.deleted, kept, each.expires)
+    return kept
+
+
+def write_file(path: Path, rows: Sequence[Row], revision: int) -> None:
+    """Write a database with these rows; it appears whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    try:
+        schema.prepare(partial)
+        with contextlib.closing(schema.connect(partial)) as connection:
+            connection.execute("BEGIN")
+            connection.executemany(
+                "INSERT INTO history VALUES (?, ?, ?, 0, 0, NULL, ?)",
+                [(r.item.revision, r.item.key, r.item.create_revision, r.item.value) for r in rows],
+            )
+            connection.execute("UPDATE marks SET revision = ?", (revision,))
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        sync(partial)
+        partial.replace(path)
+        sync(path.parent)
+    finally:
+        for suffix in ("", "-wal", "-shm"):
+            partial.with_name(partial.name + suffix).unlink(missing_ok=True)

@@ -1,0 +1,57 @@
+"""The store in memory: its file, the times of its keys, and a watch that compaction overtakes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from control.storage.memory import MemoryStore
+from control.storage.sqlite import SqliteStore
+from control.storage.store import Compacted
+from tests.support.clock import FakeClock
+
+
+async def test_its_snapshot_is_a_database_of_the_sqlite_engine(tmp_path: Path) -> None:
+    store, path = MemoryStore(), tmp_path / "state.db"
+    first = await store.create("/a", b"1")
+    await store.create("/b", b"2")
+    changed = await store.update("/a", b"3", first.revision)
+    await store.delete("/b")
+    await store.snapshot(path)
+    assert path.stat().st_mode & 0o777 == 0o600 and os.listdir(tmp_path) == ["state.db"]
+    saved = await SqliteStore.open(path)
+    try:
+        assert list((await saved.list("/")).items) == [changed]
+        assert (await saved.create("/c", b"4")).revision == changed.revision + 2  # the deletion had one too
+    finally:
+        await saved.close()
+
+
+async def test_a_key_with_a_time_to_live_goes_at_the_clocks_time() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    kept = await store.create("/kept", b"1")
+    await store.create("/short", b"1", ttl=10)
+    watch = store.watch("/", kept.revision + 1)
+    await clock.advance(9)
+    assert await store.get("/short") is not None
+    await clock.advance(2)
+    assert await store.get("/short") is None and await store.get("/kept") == kept
+    assert [(event.type, event.key) for event in (await anext(watch)).events] == [("DELETED", "/short")]
+    await store.close()
+
+
+async def test_a_watch_that_compaction_overtakes_fails_and_others_go_on() -> None:
+    store = MemoryStore()
+    for number in range(10):
+        await store.create(f"/{number}", b"")
+    old, new = store.watch("/", 2), store.watch("/", 8)
+    await store.compact(8)
+    with pytest.raises(Compacted):
+        await anext(old)
+    assert [event.key for event in (await anext(new)).events] == ["/8", "/9"]
+    await store.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(new)

@@ -1,0 +1,154 @@
+"""Values that are encrypted again: intervals of attempts, and configurations that change between them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from control.assembly import encryption_at_rest
+from control.assembly.encryption_at_rest import EncryptionAtRest
+from control.storage.encrypted_store import Rewritten
+from control.storage.encryption import Encryption
+from control.storage.kms.plugin import EncryptedSeed
+from control.storage.sqlite import SqliteStore
+from kube.json_object import Object
+from tests.support.clock import FakeClock
+from tests.unit.control.storage.test_kms_provider import Plugin, made
+
+SECRETS = "/registry/secrets/"
+
+
+def write(path: Path, *names: str) -> Path:
+    """Write a configuration with these keys."""
+    keys = [{"name": n, "secret": base64.b64encode(n.encode().ljust(32, b"0")).decode()} for n in names]
+    rule = {"resources": ["secrets"], "providers": [{"aesgcm": {"keys": keys}}]}
+    kind: Object = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration"}
+    path.write_text(yaml.safe_dump({**kind, "resources": [rule]}))
+    return path
+
+
+async def test_a_changed_configuration_is_applied_at_once_while_a_value_cannot_be_decrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    engine, path, clock = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml", FakeClock()
+    former = EncryptionAtRest(write(path, "former"), engine)
+    await former.store.create(SECRETS + "a", b"{}")
+    encryption = EncryptionAtRest(write(path, "current"), engine)
+    attempts: list[float] = []
+    attempted = asyncio.Event()
+    rewrite, to_thread = encryption.store.rewrite, asyncio.to_thread
+    busy = 0
+
+    async def working(work: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        nonlocal busy
+        busy += 1
+        try:
+            return await work(*args)
+        finally:
+            busy -= 1
+
+    async def counted() -> Rewritten:
+        try:
+            found: Rewritten = await working(rewrite)
+            return found
+        finally:
+            attempts.append(clock.monotonic())
+            attempted.set()
+
+    async def another() -> None:
+        attempted.clear()
+        async with asyncio.timeout(30):
+            while not attempted.is_set():
+                if not busy:  # threads need real time, during which virtual time must not pass
+                    await clock.advance(1.0)
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(asyncio, "to_thread", functools.partial(working, to_thread))
+    monkeypatch.setattr(encryption.store, "rewrite", counted)
+    await encryption.start()
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+    try:
+        while len(attempts) < 12:
+            await another()
+        assert attempts[-1] - attempts[-2] >= encryption_at_rest.LAST_RETRY
+        write(path, "current", "former")
+        await another()
+        assert attempts[-1] - attempts[-2] < encryption_at_rest.LAST_RETRY / 2
+        item = await engine.get(SECRETS + "a")
+        assert item is not None and item.value.startswith(b"k8s:enc:aesgcm:v1:current:")
+        assert "all values are encrypted with the current key" in caplog.messages
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+        await encryption.close()
+
+
+async def test_the_interval_of_attempts_starts_again_with_another_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    encryption = EncryptionAtRest(write(tmp_path / "encryption.yaml", "one"), engine)
+    attempts: list[float] = []
+
+    async def failing() -> Rewritten:
+        attempts.append(clock.monotonic())
+        return Rewritten(0, 1)
+
+    monkeypatch.setattr(encryption.store, "rewrite", failing)
+    encryption._stale.set()
+    task = asyncio.create_task(encryption._rewrite(clock))
+    try:
+        await clock.advance(10)
+        encryption._stale.set()
+        await clock.advance(10)
+        assert attempts == [0, 1, 3, 7, 10, 11, 13, 17]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+
+
+async def test_values_under_a_plugins_former_key_are_encrypted_again_if_it_did_not_answer_at_the_start(
+    tmp_path: Path,
+) -> None:
+    class Former(Plugin):
+        async def status(self) -> str:
+            return "former"
+
+        async def encrypt(self, secret: bytes) -> EncryptedSeed:
+            return EncryptedSeed(secret[::-1], "former", {})
+
+    engine, clock, plugin = await SqliteStore.open(tmp_path / "state.db"), FakeClock(), Plugin()
+    encryption = EncryptionAtRest(write(tmp_path / "encryption.yaml", "unused"), engine)
+    writer, reader = made(Former()), made(plugin)
+    await writer.start()
+    encryption.store.encryption = Encryption([(SECRETS, [writer])])
+    await encryption.store.create(SECRETS + "a", b"{}")
+    encryption.store.encryption = Encryption([(SECRETS, [reader])])
+    plugin.failure = "away"
+    await encryption.start()
+    plugin.failure = ""
+    task = asyncio.create_task(encryption.run(clock, 3600.0))
+    try:
+        async with asyncio.timeout(30):
+            while (item := await engine.get(SECRETS + "a")) is not None:
+                if not encryption.store.encryption.stale(item.key, item.value) and reader.problem is None:
+                    break
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+        assert item is not None and b"former" not in item.value
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.close()

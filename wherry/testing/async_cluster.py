@@ -1,0 +1,269 @@
+"""A cluster for asyncio's tests: `async with AsyncCluster(nodes=3) as cluster:`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import msgspec
+
+from kube.client import APPLY, JSON, MERGE, Client
+from kube.errors import StatusError
+from wherry.testing import conditions
+from wherry.testing.conditions import Condition
+from wherry.testing.errors import ClusterError, WaitError
+from wherry.testing.manifests import Object, Source, objects
+from wherry.testing.nodes.scripts import Step
+from wherry.testing.resources import Resource, Resources
+
+if TYPE_CHECKING:
+    from wherry.testing.snapshots import AsyncSnapshot
+
+MANAGER = "wherry-testing"
+LOOK_SECONDS = 0.01
+"""Time between two looks at an object that is waited for."""
+SERVED_SECONDS = 10.0
+"""Time that the kind of an object may take to be served after its definition was applied."""
+
+
+class AsyncPods:
+    """Control of simulated pods."""
+
+    def __init__(self, cluster: AsyncCluster) -> None:
+        self._cluster = cluster
+
+    def script(self, pod: str, steps: Step | Sequence[Step], *, container: str = "*") -> None:
+        """Set what containers of pods do at their starts; `pod` is a pattern such as `web-*` or `namespace/web-*`."""
+        self._cluster.engine.scripts.add(pod, steps, container)
+
+    def set_ready(self, pod: str, *, ready: bool = True, container: str = "", namespace: str = "default") -> None:
+        """Set the outcome of a running pod's readiness probes from now on."""
+        nodes = self._cluster.engine.nodes
+        nodes.pod(namespace, pod).set_ready(ready=ready, container=container)
+        nodes.woken(namespace, pod)
+
+    def kill(
+        self, pod: str, container: str = "", *, code: int = 137, reason: str = "", namespace: str = "default"
+    ) -> None:
+        """End a container of a running pod, by default its first; `reason` as the runtime gives it (OOMKilled)."""
+        nodes = self._cluster.engine.nodes
+        found = nodes.pod(namespace, pod)
+        name = container or found.pod.spec.containers[0].name
+        if not found.kill(name, code, reason):
+            raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
+        nodes.woken(namespace, pod)
+
+    def logs(self, pod: str, container: str = "", *, previous: bool = False, namespace: str = "default") -> str:
+        """Return what a container has written."""
+        found = self._cluster.engine.nodes.pod(namespace, pod)
+        name = container or found.pod.spec.containers[0].name
+        text = found.logs(name, previous=previous)
+        if text is None:
+            raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} has not started")
+        return text
+
+
+class AsyncNode:
+    """A simulated node."""
+
+    def __init__(self, cluster: AsyncCluster, name: str) -> None:
+        self._nodes = cluster.engine.nodes
+        self._nodes.get(name)
+        self.name = name
+
+    def fail(self) -> None:
+        """Take its power: containers end, the node reports nothing."""
+        self._nodes.fail(self.name)
+
+    def partition(self) -> None:
+        """Cut it off from the API server: containers run on, the node reports nothing."""
+        self._nodes.partition(self.name)
+
+    async def recover(self) -> None:
+        """Undo `fail` and `partition`."""
+        await self._nodes.recover(self.name)
+
+    async def pressure(self, kind: Literal["memory", "disk", "pid"], *, on: bool = True) -> None:
+        """Report pressure, or its end."""
+        await self._nodes.set_pressure(self.name, kind, on=on)
+
+
+class AsyncCluster:
+    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds; port 0 is a free one."""
+
+    def __init__(self, nodes: int = 1, *, timeout: float = 30.0, port: int = 0) -> None:
+        if nodes < 0:
+            raise ClusterError(f"nodes is {nodes}: it is the number of simulated nodes")
+        self._number, self._timeout, self._port = nodes, timeout, port
+        self._stack = contextlib.AsyncExitStack()
+        self.pods = AsyncPods(self)
+
+    async def __aenter__(self) -> Self:
+        from wherry.testing.engine import engine
+
+        self.engine = await self._stack.enter_async_context(engine(self._number, port=self._port))
+        self._resources = Resources(self.engine.client)
+        await self.wait("serviceaccount/default", "exists")
+        return self
+
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._stack.aclose()
+
+    @property
+    def url(self) -> str:
+        """The server's address, for clients that have `kubeconfig`'s credentials."""
+        return self.engine.url
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Path of the administrator's kubeconfig."""
+        return self.engine.kubeconfig()
+
+    @property
+    def client(self) -> Client:
+        """Wherry's typed client (kube.client), in this process."""
+        return self.engine.client
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the simulated nodes."""
+        return self.engine.nodes.names()
+
+    async def snapshot(self) -> AsyncSnapshot:
+        """Return the present state, which its method `restore` returns to."""
+        from wherry.testing.snapshots import AsyncSnapshot
+
+        return await AsyncSnapshot.take(self.engine)
+
+    def node(self, name: str) -> AsyncNode:
+        """Return a node by its name: node-1, node-2 and so on."""
+        return AsyncNode(self, name)
+
+    async def add_node(
+        self, name: str = "", *, labels: dict[str, str] | None = None, capacity: dict[str, str] | None = None
+    ) -> AsyncNode:
+        """Add a node."""
+        return AsyncNode(self, (await self.engine.nodes.add(name, labels=labels, capacity=capacity)).name)
+
+    # -- objects --------------------------------------------------------------------------------------------------
+    async def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
+        """Apply objects by server-side apply, in order; return them as the server has them. Raise ClusterError."""
+        return [await self._apply(obj, namespace) for obj in objects(source)]
+
+    async def _apply(self, obj: Object, namespace: str) -> Object:
+        resource = await self._served(obj["apiVersion"], obj["kind"])
+        metadata = obj["metadata"]
+        where = (metadata.get("namespace") or namespace) if resource.namespaced else ""
+        query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"}
+        body = msgspec.json.encode(obj)
+        try:
+            if metadata.get("name"):
+                path = resource.path(where, metadata["name"])
+                answer = await self.client.call("PATCH", path, query=query, body=body, content_type=APPLY)
+            else:
+                query.pop("force")
+                answer = await self.client.call("POST", resource.path(where), query=query, body=body)
+        except StatusError as error:
+            name = metadata.get("name") or metadata.get("generateName")
+            raise ClusterError(f"{obj['kind']} {name}: {error.message}") from error
+        return _decoded(answer)
+
+    async def _served(self, api_version: str, kind: str) -> Resource:
+        """Return the resource of a kind whose definition may have been applied just now."""
+        deadline = time.monotonic() + SERVED_SECONDS
+        resource = await self._resources.of_kind(api_version, kind)
+        while True:
+            try:
+                await self.client.call("GET", resource.path(), query={"limit": "1"})
+                return resource
+            except StatusError as error:
+                if not error.not_found or time.monotonic() > deadline:
+                    raise ClusterError(f"{kind} in {api_version} is not served: {error.message}") from error
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def get(self, reference: str, *, namespace: str = "default") -> Object:
+        """Return an object by its reference (`deployment/web`). Raise ClusterError if there is none."""
+        resource, name = await self._reference(reference)
+        return _decoded(await self._call("GET", resource.path(namespace, name)))
+
+    async def list(self, resource: str, *, namespace: str = "default", selector: str = "") -> list[Object]:
+        """Return the objects of a resource in a namespace ("" is all of them)."""
+        found = await self._resources.named(resource)
+        query = {"labelSelector": selector} if selector else {}
+        answer = _decoded(await self._call("GET", found.path(namespace), query=query))
+        return list(answer["items"])
+
+    async def patch(
+        self, reference: str, patch: Object, *, namespace: str = "default", subresource: str = ""
+    ) -> Object:
+        """Change an object by a merge patch; return it."""
+        resource, name = await self._reference(reference)
+        path = resource.path(namespace, name, subresource)
+        return _decoded(await self._call("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE))
+
+    async def delete(self, reference: str, *, namespace: str = "default") -> None:
+        """Delete an object, as kubectl does (in the background)."""
+        resource, name = await self._reference(reference)
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        await self._call("DELETE", resource.path(namespace, name), body=msgspec.json.encode(options))
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = JSON,
+    ) -> bytes:
+        try:
+            return await self.client.call(method, path, query=query, body=body, content_type=content_type)
+        except StatusError as error:
+            raise ClusterError(error.message) from error
+
+    async def _reference(self, reference: str) -> tuple[Resource, str]:
+        kind, slash, name = reference.partition("/")
+        if not kind or not slash or not name:
+            raise ClusterError(f"{reference!r} names no object: write resource/name, for example deployment/web")
+        return await self._resources.named(kind), name
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+    async def wait(
+        self, reference: str, condition: Condition, *, namespace: str = "default", timeout: float | None = None
+    ) -> Object:
+        """Wait until an object meets a condition; return it ({} if it was deleted). Raise WaitError.
+
+        The condition is the type of a status condition (`Available`, `Ready=False`), `exists`, `deleted`, a field and its value
+        (`status.phase=Running`), or a function of the object, which may be a coroutine function.
+        """
+        resource, name = await self._reference(reference)
+        check, path = conditions.compiled(condition), resource.path(namespace, name)
+        limit = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        while True:
+            obj = await self._find(path)
+            met = check(obj)
+            if await met if inspect.isawaitable(met) else met:
+                return obj
+            if time.monotonic() >= deadline:
+                wanted = condition if isinstance(condition, str) else getattr(condition, "__name__", "the condition")
+                raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {conditions.described(obj)}")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _find(self, path: str) -> Object:
+        try:
+            return _decoded(await self.client.call("GET", path))
+        except StatusError as error:
+            if error.not_found:
+                return {}
+            raise ClusterError(error.message) from error
+
+
+def _decoded(data: bytes) -> Object:
+    found: Object = msgspec.json.decode(data)
+    return found

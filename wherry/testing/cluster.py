@@ -1,0 +1,214 @@
+"""A cluster for tests without asyncio: its event loop runs in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from wherry.testing.async_cluster import AsyncCluster, AsyncNode
+from wherry.testing.conditions import Condition
+from wherry.testing.errors import ClusterError
+from wherry.testing.manifests import Object, Source
+from wherry.testing.nodes.scripts import Step
+
+if TYPE_CHECKING:
+    from wherry.testing.snapshots import AsyncSnapshot
+
+T = TypeVar("T")
+STOP_SECONDS = 30.0
+
+
+class Pods:
+    """Control of simulated pods."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def script(self, pod: str, steps: Step | Sequence[Step], *, container: str = "*") -> None:
+        """Set what containers of pods do at their starts; `pod` is a pattern such as `web-*` or `namespace/web-*`."""
+        self._cluster.call(lambda: self._cluster.running.pods.script(pod, steps, container=container))
+
+    def set_ready(self, pod: str, *, ready: bool = True, container: str = "", namespace: str = "default") -> None:
+        """Set the outcome of a running pod's readiness probes from now on."""
+        pods = self._cluster.running.pods
+        self._cluster.call(lambda: pods.set_ready(pod, ready=ready, container=container, namespace=namespace))
+
+    def kill(
+        self, pod: str, container: str = "", *, code: int = 137, reason: str = "", namespace: str = "default"
+    ) -> None:
+        """End a container of a running pod, by default its first; `reason` as the runtime gives it (OOMKilled)."""
+        pods = self._cluster.running.pods
+        self._cluster.call(lambda: pods.kill(pod, container, code=code, reason=reason, namespace=namespace))
+
+    def logs(self, pod: str, container: str = "", *, previous: bool = False, namespace: str = "default") -> str:
+        """Return what a container has written."""
+        pods = self._cluster.running.pods
+        return self._cluster.call(lambda: pods.logs(pod, container, previous=previous, namespace=namespace))
+
+
+class Node:
+    """A simulated node."""
+
+    def __init__(self, cluster: Cluster, node: AsyncNode) -> None:
+        self._cluster, self._node, self.name = cluster, node, node.name
+
+    def fail(self) -> None:
+        """Take its power: containers end, the node reports nothing."""
+        self._cluster.call(self._node.fail)
+
+    def partition(self) -> None:
+        """Cut it off from the API server: containers run on, the node reports nothing."""
+        self._cluster.call(self._node.partition)
+
+    def recover(self) -> None:
+        """Undo `fail` and `partition`."""
+        self._cluster.run(self._node.recover())
+
+    def pressure(self, kind: Literal["memory", "disk", "pid"], *, on: bool = True) -> None:
+        """Report pressure, or its end."""
+        self._cluster.run(self._node.pressure(kind, on=on))
+
+
+class Snapshot:
+    """A state of a cluster that `restore` returns to, as often as wanted."""
+
+    def __init__(self, cluster: Cluster, snapshot: AsyncSnapshot) -> None:
+        self._cluster, self._snapshot = cluster, snapshot
+
+    def restore(self) -> None:
+        """Make objects, nodes and scripts what they were. Nodes that had failed run again."""
+        self._cluster.run(self._snapshot.restore())
+
+
+class Cluster:
+    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds."""
+
+    def __init__(self, nodes: int = 1, *, timeout: float = 30.0) -> None:
+        self.running = AsyncCluster(nodes, timeout=timeout)
+        self.pods = Pods(self)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise ClusterError("the cluster has been started already: make another one")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wherry.testing", daemon=True)
+        self._thread.start()
+        try:
+            self.run(self.running.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        try:
+            self.run(self.running.__aexit__(*failure))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        assert self._loop is not None and self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
+        self._loop = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the cluster's event loop and return its result."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClusterError("a container's script cannot use the cluster, which waits for it")
+        task = self.submit(work)
+        try:
+            return task.result()
+        except BaseException:
+            task.cancel()
+            raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine on the cluster's event loop."""
+        if self._loop is None:
+            work.close()
+            raise ClusterError("the cluster does not run: use it in its with block")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the cluster's event loop and return its result."""
+
+        async def called() -> T:
+            return function()
+
+        return self.run(called())
+
+    @property
+    def url(self) -> str:
+        """The server's address, for clients that have `kubeconfig`'s credentials."""
+        return self.running.url
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Path of the administrator's kubeconfig."""
+        return self.running.kubeconfig
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the simulated nodes."""
+        return self.running.nodes
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state, which its method `restore` returns to."""
+        return Snapshot(self, self.run(self.running.snapshot()))
+
+    def node(self, name: str) -> Node:
+        """Return a node by its name: node-1, node-2 and so on."""
+        return Node(self, self.running.node(name))
+
+    def add_node(
+        self, name: str = "", *, labels: dict[str, str] | None = None, capacity: dict[str, str] | None = None
+    ) -> Node:
+        """Add a node."""
+        return Node(self, self.run(self.running.add_node(name, labels=labels, capacity=capacity)))
+
+    def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
+        """Apply objects (a path, YAML text, dicts) by server-side apply; return them as the server has them."""
+        return self.run(self.running.apply(source, namespace=namespace))
+
+    def get(self, reference: str, *, namespace: str = "default") -> Object:
+        """Return an object by its reference (`deployment/web`)."""
+        return self.run(self.running.get(reference, namespace=namespace))
+
+    def list(self, resource: str, *, namespace: str = "default", selector: str = "") -> list[Object]:
+        """Return the objects of a resource in a namespace ("" is all of them)."""
+        return self.run(self.running.list(resource, namespace=namespace, selector=selector))
+
+    def patch(self, reference: str, patch: Object, *, namespace: str = "default", subresource: str = "") -> Object:
+        """Change an object by a merge patch; return it."""
+        return self.run(self.running.patch(reference, patch, namespace=namespace, subresource=subresource))
+
+    def delete(self, reference: str, *, namespace: str = "default") -> None:
+        """Delete an object, as kubectl does (in the background)."""
+        self.run(self.running.delete(reference, namespace=namespace))
+
+    def wait(
+        self, reference: str, condition: Condition, *, namespace: str = "default", timeout: float | None = None
+    ) -> Object:
+        """Wait until an object meets a condition (`Available`, `deleted`, `status.phase=Running`, a function); return it."""
+        if callable(condition):
+            condition = _in_a_thread(condition)  # it may use the cluster
+        return self.run(self.running.wait(reference, condition, namespace=namespace, timeout=timeout))
+
+
+def _in_a_thread(check: Callable[[Object], Any]) -> Callable[[Object], Any]:
+    @functools.wraps(check)
+    def called(obj: Object) -> Coroutine[Any, Any, Any]:
+        return asyncio.to_thread(check, obj)
+
+    return called

@@ -1,0 +1,81 @@
+"""Conditions that a test waits for: `Available`, `Ready=False`, `deleted`, `status.phase=Running`, or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from wherry.testing.errors import ClusterError
+from wherry.testing.manifests import Object
+
+Check: TypeAlias = Callable[[Object], Any]
+Condition: TypeAlias = "str | Check"
+
+
+def compiled(condition: Condition) -> Check:
+    """Return a function of the object, or of {} while there is none. Raise ClusterError if the text is no condition.
+
+    The function of a coroutine function returns a coroutine.
+    """
+    if callable(condition):
+        return lambda obj: condition(obj) if obj else False
+    if condition == "deleted":
+        return lambda obj: not obj
+    if condition == "exists":
+        return bool
+    field, equals, value = condition.partition("=")
+    if not field:
+        raise ClusterError(f"no condition: {condition!r}")
+    if "." in field:
+        path = field.removeprefix(".").split(".")
+        if not equals:
+            return lambda obj: _at(obj, path) not in (None, "", [], {}, False)
+        return lambda obj: _text(_at(obj, path)) == value
+    wanted = value if equals else "True"
+    return lambda obj: _condition(obj, field) == wanted
+
+
+def described(obj: Object) -> str:
+    """Describe an object's state in one line, for a wait that failed."""
+    if not obj:
+        return "it does not exist"
+    status = obj.get("status") or {}
+    parts = [f"{key}={status[key]}" for key in ("phase", "replicas", "readyReplicas", "reason") if key in status]
+    for each in status.get("conditions") or []:
+        why = ": ".join(str(each[key]) for key in ("reason", "message") if each.get(key))
+        parts.append(
+            f"{each.get('type')}={each.get('status')}" + (f" ({why})" if why and each.get("status") != "True" else "")
+        )
+    for each in status.get("containerStatuses") or []:
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting:
+            parts.append(
+                f"container {each.get('name')}: {waiting.get('reason')}: {waiting.get('message', '')}".rstrip(": ")
+            )
+    return ", ".join(parts) or "it has no status"
+
+
+def _at(obj: Any, path: list[str]) -> Any:
+    for part in path:
+        if isinstance(obj, list) and part.isdigit() and int(part) < len(obj):
+            obj = obj[int(part)]
+        elif isinstance(obj, dict):
+            obj = obj.get(part)
+        else:
+            return None
+    return obj
+
+
+def _text(value: Any) -> str:
+    return (
+        {True: "true", False: "false", None: ""}.get(value, str(value))
+        if isinstance(value, bool | None)
+        else str(value)
+    )
+
+
+def _condition(obj: Object, type: str) -> str:
+    for each in (obj.get("status") or {}).get("conditions") or []:
+        if str(each.get("type", "")).lower() == type.lower():
+            return str(each.get("status"))
+    return ""

@@ -1,0 +1,118 @@
+"""Starts what a cluster for tests consists of: the API server with controllers and scheduler, and simulated nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from control.assembly.api_server import ApiServer
+from control.auth.user import SYSTEM_MASTERS, UserInfo
+from control.config import ControlConfig
+from kube import pki_layout
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.files import write_file
+from wherry.testing.nodes.nodes import SimulatedNodes
+from wherry.testing.nodes.scripts import Scripts
+
+CONTEXT = "wherry-testing"
+"""Name of the context in kubeconfigs."""
+ADMIN = UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,))
+
+
+@dataclass(slots=True)
+class Engine:
+    """A running cluster."""
+
+    api: ApiServer
+    keys: pki_layout.ClusterPKI
+    folder: Path
+    scripts: Scripts
+    nodes: SimulatedNodes
+    client: Client
+    """Acts as the administrator, in this process."""
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.api.listener.port}"
+
+    def kubeconfig(self) -> Path:
+        """Write the administrator's kubeconfig, unless it is there, and return its path."""
+        path = self.folder / "kubeconfig"
+        if not path.exists():
+            write_file(path, self.kubeconfig_text().encode(), 0o600)
+        return path
+
+    def kubeconfig_text(self) -> str:
+        """Return a kubeconfig of the administrator, with certificates and key in it."""
+        pair = self.keys.client(ADMIN.name, ADMIN.groups, datetime.now(UTC))
+        cluster = {"server": self.url, "certificate-authority-data": _base64(self.keys.ca.cert_pem)}
+        user = {"client-certificate-data": _base64(pair.cert_pem), "client-key-data": _base64(pair.key_pem)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": CONTEXT, "cluster": cluster}],
+            "users": [{"name": CONTEXT, "user": user}],
+            "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
+            "current-context": CONTEXT,
+        }
+        return yaml.safe_dump(config, sort_keys=False)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@contextlib.asynccontextmanager
+async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIterator[Engine]:
+    """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
+    with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
+        folder = Path(name)
+        keys = await asyncio.to_thread(pki_layout.ensure, folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
+        async with ApiServer.open(_config(folder, port), clock) as api:
+            components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
+            scripts = Scripts()
+
+            def client_of(node: str) -> Client:
+                return api.client(UserInfo(f"system:node:{node}", groups=("system:nodes",)), f"kubelet/{node}")
+
+            client = api.client(ADMIN, "wherry.testing")
+            simulated = SimulatedNodes(client, client_of, clock, scripts)
+            components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
+            try:
+                await asyncio.gather(*(simulated.add() for _ in range(nodes)))
+                yield Engine(api, keys, folder, scripts, simulated, client)
+            finally:
+                for task in components:
+                    task.cancel()
+                await asyncio.gather(*components, return_exceptions=True)
+
+
+def _config(folder: Path, port: int) -> ControlConfig:
+    pki = folder / "pki"
+    return ControlConfig(
+        data_dir=folder / "data",
+        cert_file=pki / "apiserver.crt",
+        key_file=pki / "apiserver.key",
+        client_ca_file=pki / "ca.crt",
+        ca_key_file=pki / "ca.key",
+        service_account_key_file=pki / "sa.key",
+        kubelet_client_cert_file=pki / "apiserver-kubelet-client.crt",
+        kubelet_client_key_file=pki / "apiserver-kubelet-client.key",
+        proxy_client_cert_file=pki / "front-proxy-client.crt",
+        proxy_client_key_file=pki / "front-proxy-client.key",
+        requestheader_client_ca_file=pki / "front-proxy-ca.crt",
+        bind_address="127.0.0.1",
+        port=port,
+        shutdown_timeout=1.0,
+        resource_metrics=False,
+        store="memory",
+    )

@@ -1,0 +1,72 @@
+"""Objects as tests write them: a file, YAML text, a dict, or a list of these; and references such as `deployment/web`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from wherry.testing.errors import ClusterError
+
+Object: TypeAlias = dict[str, Any]
+Source: TypeAlias = "str | Path | Mapping[str, Any] | Iterable[Source]"
+
+
+def objects(source: Source) -> list[Object]:
+    """Return the objects of a source. Raise ClusterError.
+
+    A source is the path of a file or folder, YAML text, an object, or several of these.
+    """
+    if isinstance(source, Mapping):
+        if str(source.get("kind", "")).endswith("List") and isinstance(source.get("items"), list):
+            return [each for item in source["items"] for each in objects(item)]
+        return [_checked(dict(source))]
+    if isinstance(source, Path):
+        return _files(source)
+    if isinstance(source, str):
+        return _documents(source, "the text") if "\n" in source or ":" in source else _files(Path(source))
+    return [each for item in source for each in objects(item)]
+
+
+def _files(path: Path) -> list[Object]:
+    if path.is_dir():
+        files = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+        if not files:
+            raise ClusterError(f"{path}: the folder has no .yaml, .yml or .json file")
+        return [each for file in files for each in _files(file)]
+    try:
+        return _documents(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClusterError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _documents(text: str, where: str) -> list[Object]:
+    try:
+        found = [each for each in yaml.safe_load_all(text) if each is not None]
+    except yaml.YAMLError as error:
+        raise ClusterError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
+    result = []
+    for document in found:
+        if not isinstance(document, Mapping):
+            raise ClusterError(f"{where}: {document!r} is not an object with apiVersion and kind")
+        result += objects(document)
+    if not result:
+        raise ClusterError(f"{where}: no objects")
+    return result
+
+
+def _checked(obj: Object) -> Object:
+    metadata = obj.get("metadata")
+    for field in ("apiVersion", "kind"):
+        if not isinstance(obj.get(field), str) or not obj[field]:
+            raise ClusterError(f"an object without {field}: {_shortened(obj)}")
+    if not isinstance(metadata, Mapping) or not (metadata.get("name") or metadata.get("generateName")):
+        raise ClusterError(f"{obj['kind']}: an object without metadata.name: {_shortened(obj)}")
+    return obj
+
+
+def _shortened(obj: Object) -> str:
+    text = repr(obj)
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,120 @@
+"""Scripts of containers: the behaviour of each start, and how pods are matched with them."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from wherry.testing.errors import ClusterError
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A container that runs until it is stopped, or for `seconds`. Times are seconds after its start.
+
+    ready: the outcome of its readiness probe, from `ready_after` on. unhealthy_after: its liveness probe fails from then on, if
+    it has one. stop_seconds: time from SIGTERM to its end; beyond the grace period it is killed with exit code 137.
+    """
+
+    ready: bool = True
+    ready_after: float = 0.0
+    unhealthy_after: float | None = None
+    seconds: float | None = None
+    exit_code: int = 0
+    stop_seconds: float = 0.0
+    stop_code: int = 0
+    logs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A container that exits by itself, `after` so many seconds. reason: as a runtime gives it, for example OOMKilled."""
+
+    code: int = 0
+    after: float = 0.0
+    reason: str = ""
+    message: str = ""
+    logs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """The image is pulled for so many seconds; the next step of the script follows."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PullError:
+    """The image cannot be pulled: the container does not start, and is retried later with the next step of the script."""
+
+    message: str = "not found"
+    reason: str = "ErrImagePull"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of a container, which a callable step is called with; `attempt` counts from 0."""
+
+    namespace: str
+    pod: str
+    container: str
+    image: str
+    attempt: int
+    command: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+Outcome: TypeAlias = Run | Exit | Pull | PullError
+Step: TypeAlias = Outcome | Callable[[Start], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Steps for the successive starts of matching containers; the last one is repeated."""
+
+    pod: str
+    container: str
+    steps: tuple[Step, ...]
+
+    def matches(self, namespace: str, pod: str, container: str) -> bool:
+        name = f"{namespace}/{pod}" if "/" in self.pod else pod
+        return fnmatch.fnmatchcase(name, self.pod) and fnmatch.fnmatchcase(container, self.container)
+
+
+class Scripts:
+    """The scripts of a cluster; of several that match a container the newest holds."""
+
+    def __init__(self) -> None:
+        self._scripts: list[Script] = []
+
+    def add(self, pod: str, steps: Step | Sequence[Step], container: str = "*") -> None:
+        """Add a script for pods by a pattern (`web-*`, `namespace/web-*`). Raise ClusterError if it is no script."""
+        chosen = tuple(steps) if isinstance(steps, Sequence) else (steps,)
+        if not chosen:
+            raise ClusterError(f"the script for {pod!r} has no steps")
+        for step in chosen:
+            if not isinstance(step, Run | Exit | Pull | PullError) and not callable(step):
+                raise ClusterError(
+                    f"the script for {pod!r} has a step that is none: {step!r}; use Run, Exit, Pull, PullError"
+                )
+        if isinstance(chosen[-1], Pull):
+            raise ClusterError(f"the script for {pod!r} ends with Pull: add what the container does after it")
+        self._scripts.append(Script(pod, container, chosen))
+
+    def find(self, namespace: str, pod: str, container: str) -> Script | None:
+        """Return the script of a container."""
+        for script in reversed(self._scripts):
+            if script.matches(namespace, pod, container):
+                return script
+        return None
+
+    def saved(self) -> list[Script]:
+        """Return all scripts, for `restore`."""
+        return list(self._scripts)
+
+    def restore(self, saved: list[Script]) -> None:
+        """Make the scripts those that `saved` returned."""
+        self._scripts = list(saved)

@@ -1,0 +1,42 @@
+"""Snapshots of a cluster for tests: its objects, its simulated nodes and the scripts of their pods."""
+
+from __future__ import annotations
+
+import asyncio
+
+from control.controllers.identities import ACCOUNTS
+from wherry.testing.engine import Engine
+from wherry.testing.nodes.scripts import Script
+from wherry.testing.store_snapshot import StoreSnapshot
+
+LOOK_SECONDS, QUIET_SECONDS = 0.01, 0.05
+
+
+class AsyncSnapshot:
+    """A state of a cluster that `restore` returns to, as often as wanted."""
+
+    def __init__(self, engine: Engine, objects: StoreSnapshot, nodes: list[str], scripts: list[Script]) -> None:
+        self._engine, self._objects, self._nodes, self._scripts = engine, objects, nodes, scripts
+
+    @classmethod
+    async def take(cls, engine: Engine) -> AsyncSnapshot:
+        """Return a snapshot of the present state, once the controllers have begun and nothing changes any more."""
+        store = engine.api.store
+        for account in sorted(set(ACCOUNTS.values())):
+            while await store.get(f"/registry/serviceaccounts/kube-system/{account}") is None:
+                await asyncio.sleep(LOOK_SECONDS)
+        objects = await StoreSnapshot.take(store)
+        while await objects.changed_within(QUIET_SECONDS):
+            await objects.close()
+            objects = await StoreSnapshot.take(store)
+        return cls(engine, objects, engine.nodes.names(), engine.scripts.saved())
+
+    async def restore(self) -> None:
+        """Make objects, nodes and scripts what they were. Nodes that had failed run again."""
+        self._engine.scripts.restore(self._scripts)
+        await self._engine.nodes.restore(self._nodes)
+        await self._objects.restore()
+
+    async def close(self) -> None:
+        """Release the snapshot. The end of the cluster does so too."""
+        await self._objects.close()
