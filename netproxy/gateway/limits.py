@@ -18,7 +18,6 @@ CLIENTS = ServingLimits(
     idle_timeout=75.0,
     unauthenticated=8192,
     unauthenticated_per_peer=2048,
-    unread_bytes=64 << 20,
 )
 """Limits of the listening side, one table of connections for each namespace of Gateways."""
 

@@ -119,7 +119,7 @@ class Site:
 
     async def raw(self, data: bytes, seconds: float = 5.0) -> bytes:
         """Send bytes and return all that comes until the connection is closed, or nothing came for half a second."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection(self.place.address, self.port)
         try:
             writer.write(data)
             found = b""
@@ -160,11 +160,12 @@ async def gateway(
     limits: ServingLimits = CLIENTS,
     backends: BackendLimits = BACKENDS,
     contexts: dict[str, ssl.SSLContext] | None = None,
+    address: str = "127.0.0.1",
 ) -> AsyncIterator[Site]:
     """Serve listeners, with TLS if there are `contexts`; `services` maps names to ports of endpoints."""
     pool = Pool(backends)
     listening = Listening(GatewayApplication(Forwarder(pool, Directory(services))), limits)  # type: ignore[arg-type]
-    place = Place("127.0.0.1", reserve()[0], contexts is not None, "apps")
+    place = Place(address, reserve()[0], contexts is not None, "apps")
     site = Site(place.port, listening, pool, place, contexts or {})
     await site.serve(*listeners)
     sweeping = asyncio.create_task(pool.run())

@@ -220,3 +220,10 @@ async def test_endpoints_share_the_requests_of_one_client() -> None:
             for _ in range(10):
                 assert status(await site.get()) == 200
         assert (len(one.requests), len(two.requests)) == (5, 5)
+
+
+async def test_clients_of_ipv6_are_named_by_their_addresses() -> None:
+    async with backend() as web, gateway(listener(rule()), services={"web": [web.port]}, address="::1") as site:
+        assert status(await site.get("/", f"[::1]:{site.port}")) == 200
+        assert web.requests[0].header("x-forwarded-for") == "::1"
+        assert web.requests[0].header("host") == f"[::1]:{site.port}"
