@@ -47,6 +47,7 @@ class Forwarded:
     upgrade: bool
     streaming: bool
     """True if a part of the body has not come yet."""
+    timeout: asyncio.Timeout | None = None
 
     @property
     def repeatable(self) -> bool:
@@ -68,7 +69,7 @@ class Forwarder:
             return
         seconds = min(each for each in (rule.request_seconds, rule.backend_seconds) if each is not None)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as request.timeout:
                 await self._forward(request)
         except TimeoutError as error:
             raise BackendTimeout("the backend does not respond in time") from error
@@ -178,6 +179,9 @@ async def _respond(request: Forwarded, connection: BackendConnection, head: Resp
         if filters.response is not None:
             headers = filters.response.apply(headers)
     if head.status == 101:
+        request.response.started = True
+        if request.timeout is not None:
+            request.timeout.reschedule(None)
         await splice(request.protocol, connection, headers, connection.limits.silence_timeout)
         return
     response = request.response

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 SHARE = 4
 """Divisor of the process's connections: the share of the Gateways of one namespace."""
+END_SECONDS = 2.0
+"""Time for requests to end after their connections have been closed."""
 CLOSE_SECONDS = 30.0
 """Time for the requests of a port that is no longer listened on."""
 
@@ -93,6 +95,11 @@ class _Listener:
         for connection in list(self._state.connections):
             connection.shutdown()
         asyncio.get_running_loop().call_later(CLOSE_SECONDS, self.abort)
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The requests that are being answered."""
+        return self._state.tasks
 
     @property
     def busy(self) -> bool:
@@ -162,6 +169,8 @@ class Listening:
             await asyncio.sleep(0.05)
         for listener in listeners:
             listener.abort()
+        if tasks := {task for listener in listeners for task in listener.tasks}:
+            await asyncio.wait(tasks, timeout=END_SECONDS)
 
 
 def _bind(place: Place) -> socket.socket:

@@ -118,7 +118,7 @@ class Site:
         self.listening.set({self.place: Served(tables[80], self.contexts)})
 
     async def raw(self, data: bytes, seconds: float = 5.0) -> bytes:
-        """Send bytes and return all that comes until the connection is closed, or nothing came for half a second."""
+        """Send bytes and return all that comes until the connection is closed, or nothing came for two seconds."""
         reader, writer = await asyncio.open_connection(self.place.address, self.port)
         try:
             writer.write(data)
@@ -126,7 +126,7 @@ class Site:
             async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        part = await asyncio.wait_for(reader.read(1 << 16), 0.5 if found else seconds)
+                        part = await asyncio.wait_for(reader.read(1 << 16), 2.0 if found else seconds)
                     except (TimeoutError, ConnectionError):
                         return found
                     if not part:

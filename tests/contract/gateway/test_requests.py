@@ -189,6 +189,25 @@ async def test_a_websocket_passes_bytes_both_ways_and_ends_with_either_side() ->
             await ended.wait()
 
 
+async def test_a_websocket_outlasts_the_timeouts_of_requests() -> None:
+    async def slow_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+        data = await reader.readexactly(1)
+        await asyncio.sleep(0.4)
+        writer.write(data)
+
+    async with (
+        backend(handle=slow_echo) as web,
+        gateway(listener(rule(request_seconds=0.3)), services={"web": [web.port]}) as site,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nx")
+        assert status(await reader.readuntil(b"\r\n\r\n")) == 101
+        assert await reader.read() == b"x"
+        writer.close()
+
+
 async def test_other_protocols_are_not_upgraded_to() -> None:
     async with backend() as web, gateway(listener(rule()), services={"web": [web.port]}) as site:
         response = await site.raw(
