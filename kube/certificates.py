@@ -119,7 +119,13 @@ async def bootstrap(bootstrap_file: Path, target: Path, folder: Path, node_name:
     finally:
         await client.close()
     current = await asyncio.to_thread(store, folder, CLIENT, pem, key, clock.now())
-    own = Access(server=access.server, ca=access.ca, certificate_file=str(current), key_file=str(current))
+    own = Access(
+        server=access.server,
+        ca=access.ca,
+        certificate_file=str(current),
+        key_file=str(current),
+        server_name=access.server_name,
+    )
     text = kubeconfig.render(own, user=f"system:node:{node_name}")
     await asyncio.to_thread(kubeconfig.write, target, text)
     log.info("wrote %s", target)

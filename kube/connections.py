@@ -20,6 +20,7 @@ from kube import bounded_answer, tls_buffers
 from kube.counters import Counter, Histogram
 from kube.http_connector import Connector
 from kube.kubeconfig import Access
+from kube.server_certificates import ServerCertificates
 from kube.tls_files import TlsFiles
 
 REQUESTS = 16
@@ -54,6 +55,7 @@ class Connections:
     def __init__(self, server: str, access: Access, user_agent: str) -> None:
         self.server = server
         self._access, self._agent = access, user_agent
+        self._certificates = ServerCertificates(server)
         self._tls: TlsFiles | None = None
         if server.startswith("https://"):
             tls_buffers.bound()
@@ -94,6 +96,7 @@ class Connections:
                     timeout=NO_LIMIT,
                     allow_redirects=False,
                     ssl=self._settings(),
+                    server_hostname=self._access.server_name or None,
                 ) as answer:
                     code = str(answer.status)
                     return answer.status, answer.headers, await _body(answer, limit)
@@ -107,7 +110,11 @@ class Connections:
         try:
             async with self._wait(seconds):
                 async with self._pool(0).get(
-                    self._url("/readyz", {}), timeout=NO_LIMIT, ssl=self._settings()
+                    self._url("/readyz", {}),
+                    timeout=NO_LIMIT,
+                    allow_redirects=False,
+                    ssl=self._settings(),
+                    server_hostname=self._access.server_name or None,
                 ) as answer:
                     return answer.status == 200
         except ERRORS:
@@ -122,6 +129,7 @@ class Connections:
                 timeout=NO_LIMIT,
                 allow_redirects=False,
                 ssl=self._settings(),
+                server_hostname=self._access.server_name or None,
             )
 
     async def error_body(self, answer: aiohttp.ClientResponse) -> bytes:
@@ -173,7 +181,12 @@ class Connections:
         pool = self._pools.get(size)
         if pool is None:
             pool = self._pools[size] = aiohttp.ClientSession(
-                connector=Connector(limit=size, keepalive_timeout=60, socket_factory=_probing_socket),
+                connector=Connector(
+                    check=self._certificates.check,
+                    limit=size,
+                    keepalive_timeout=60,
+                    socket_factory=_probing_socket,
+                ),
                 headers={"User-Agent": self._agent},
                 auto_decompress=True,
             )

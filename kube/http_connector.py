@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -18,7 +19,14 @@ from kube.client_handshakes import ClientHandshake
 
 
 class Connector(aiohttp.TCPConnector):
-    """Connections whose handshakes are computed one at a time for a server, or for the namespace of a Service."""
+    """Connections whose handshakes are computed one at a time for a server, or for the namespace of a Service.
+
+    `check` is called after each handshake, before anything is sent; it raises SSLCertVerificationError to refuse the server.
+    """
+
+    def __init__(self, *, check: Callable[[ssl.SSLObject], None] | None = None, **options: Any) -> None:
+        self._check = check
+        super().__init__(**options)
 
     async def _wrap_create_connection(
         self,
@@ -45,6 +53,8 @@ class Connector(aiohttp.TCPConnector):
             )
             try:
                 await handshake.finish(transport)
+                counting: _Counting = handshake.records.protocol
+                self._check_peer(counting.transport)
             except ssl.SSLCertVerificationError as error:
                 raise aiohttp.ClientConnectorCertificateError(key, error) from error
             except ssl.SSLError as error:
@@ -53,8 +63,16 @@ class Connector(aiohttp.TCPConnector):
                 if isinstance(error, TimeoutError) and error.errno is None:
                     raise
                 raise client_error(key, error) from error
-        counting: _Counting = handshake.records.protocol
         return counting.transport, counting.above
+
+    def _check_peer(self, transport: Any) -> None:
+        if self._check is None:
+            return
+        try:
+            self._check(transport.get_extra_info("ssl_object"))
+        except BaseException:
+            transport.abort()
+            raise
 
 
 class _Counting(asyncio.Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
 import ssl
 import tempfile
@@ -16,6 +17,13 @@ import yaml
 
 from kube import tls_settings
 from kube.tls_files import TlsFiles
+
+log = logging.getLogger(__name__)
+_IGNORED = {
+    "cluster": ("proxy-url",),
+    "user": ("as", "as-uid", "as-groups", "as-user-extra", "username", "password", "auth-provider", "exec"),
+}
+"""Fields of client-go's that are not implemented, and change who sends a request or how."""
 
 
 class KubeconfigError(Exception):
@@ -34,9 +42,9 @@ class Access:
     key_file: str = ""
     token: str = ""
     token_file: str = ""
-    namespace: str = "default"
     insecure: bool = False
     server_name: str = ""
+    """Name by which the server's certificate is verified, and that TLS asks for; "" for the host of the URL."""
     ca_file: str = ""
     """Path of the file with the CA, which is read again when it changes; "" if the kubeconfig contains the CA."""
 
@@ -96,6 +104,9 @@ def load(path: str | Path, context: str = "") -> Access:
     user = _named(document, "users", "user", chosen["user"], path) if chosen.get("user") else {}
     if not cluster.get("server"):
         raise KubeconfigError(f"{path}: cluster {chosen.get('cluster')!r} names no server")
+    for part, fields in (("cluster", cluster), ("user", user)):
+        if ignored := [name for name in _IGNORED[part] if fields.get(name)]:
+            log.warning("%s: not supported and ignored for the %s: %s", path, part, ", ".join(ignored))
     base = path.parent
     ca_file = (
         "" if cluster.get("certificate-authority-data") else _relative(base, cluster.get("certificate-authority", ""))
@@ -110,9 +121,8 @@ def load(path: str | Path, context: str = "") -> Access:
         key_file=key_file,
         token=user.get("token", ""),
         token_file=_relative(base, user.get("tokenFile", "")),
-        namespace=chosen.get("namespace") or "default",
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
-        server_name=cluster.get("tls-server-name", ""),
+        server_name=_server_name(cluster, path),
         ca_file=ca_file,
     )
 
@@ -123,6 +133,17 @@ def _named(document: dict[str, Any], part: str, inner: str, name: str, path: Pat
             found: dict[str, Any] = entry.get(inner) or {}
             return found
     raise KubeconfigError(f"{path}: no {inner} named {name!r}")
+
+
+def _server_name(cluster: dict[str, Any], path: Path) -> str:
+    name = cluster.get("tls-server-name") or ""
+    try:
+        if not isinstance(name, str) or "\0" in name or name.startswith("."):
+            raise ValueError
+        name.encode("idna")
+    except ValueError:
+        raise KubeconfigError(f"{path}: tls-server-name: {name!r} is no name or address of a server") from None
+    return name
 
 
 def _relative(base: Path, name: str) -> str:
@@ -154,6 +175,8 @@ def render(access: Access, *, cluster: str = "wherry", user: str = "admin") -> s
     elif access.token:
         who = {"token": access.token}
     where: dict[str, Any] = {"server": access.server}
+    if access.server_name:
+        where["tls-server-name"] = access.server_name
     if access.ca:
         where["certificate-authority-data"] = inline(access.ca)
     name = f"{user}@{cluster}"

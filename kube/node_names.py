@@ -1,4 +1,4 @@
-"""Reserved names that no node may have: a certificate for one of them would be valid for another server.
+"""Names of nodes' users, and reserved names that no node may have: a certificate for one would be valid for another server.
 
 The API server calls webhooks and extension servers as `SERVICE.NAMESPACE.svc`, pods call Services by names in the cluster's
 domain, and the same authority signs the certificates of nodes. A node chooses its name, so these must not be among them.
@@ -6,6 +6,8 @@ domain, and the same authority signs the certificates of nodes. A node chooses i
 
 from __future__ import annotations
 
+NODES_GROUP, NODE_PREFIX = "system:nodes", "system:node:"
+"""Group of all nodes, and the beginning of their users' names."""
 _OF_THE_API_SERVER = frozenset({"localhost", "kubernetes", "kubernetes.default"})
 _OF_THE_CLUSTER = {"svc": "Services", "pod": "pods"}
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kube.files import write_file
+from kube.node_names import NODE_PREFIX, NODES_GROUP
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -150,12 +151,12 @@ def new_request(
 
 def kubelet_client_request(key: PrivateKey, node: str) -> bytes:
     """Make the request for a node's client certificate (signer kubernetes.io/kube-apiserver-client-kubelet)."""
-    return new_request(key, f"system:node:{node}", ("system:nodes",))
+    return new_request(key, NODE_PREFIX + node, (NODES_GROUP,))
 
 
 def kubelet_serving_request(key: PrivateKey, node: str, sans: Iterable[str]) -> bytes:
     """Make the request for a node's serving certificate (signer kubernetes.io/kubelet-serving)."""
-    return new_request(key, f"system:node:{node}", ("system:nodes",), sans)
+    return new_request(key, NODE_PREFIX + node, (NODES_GROUP,), sans)
 
 
 def general_names(sans: Iterable[str]) -> list[x509.GeneralName]:

@@ -27,6 +27,7 @@ from kube.connections import ERRORS, REQUESTS, AnswerTooLong, Connections
 from kube.errors import StatusError, long_answer
 from kube.kubeconfig import Access
 from kube.loops import Loops
+from kube.server_certificates import NodesCertificate
 from kube.servers import Servers
 from kube.tracing import spans, traceparent
 
@@ -247,6 +248,8 @@ def _harmless(method: str, error: BaseException) -> bool:
 
 
 def _words(error: BaseException | str) -> str:
+    if isinstance(cause := getattr(error, "certificate_error", None), NodesCertificate):
+        return cause.verify_message
     return str(error) or type(error).__name__
 
 

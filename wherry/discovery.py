@@ -27,6 +27,7 @@ from kube.client import Response
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.kubeconfig import Access
+from kube.server_certificates import NodesCertificate
 from kube.transport import HttpsTransport
 from kube.urls import host_port
 from wherry.errors import WherryError
@@ -169,6 +170,8 @@ def unreachable(access: Access, error: StatusError, now: datetime) -> WherryErro
         cause = getattr(cause, "certificate_error", cause)  # inside of aiohttp's own error
         if isinstance(cause, ssl.SSLCertVerificationError):
             why = cause.verify_message
+            if isinstance(cause, NodesCertificate):
+                return WherryError(f"{access.server} is not an API server: {why}: join by the address of an API server")
             if "not yet valid" in why or "has expired" in why:
                 return WherryError(
                     f"the certificate of {access.server} is not valid at {now:%F %T} UTC ({why}): is a clock wrong?"

@@ -14,14 +14,24 @@ REMOVED = "<removed>"
 NAMES = (
     r"(?:passw(?:or)?d|passphrase|passcode|pwd|token|secret|credential|client-key-data|authorization|cookie"
     r"|(?:api|access|account|auth|private|shared|signing|encryption|master|certificate)[_-]?key"
-    r"|(?<![a-z])(?:db|root|user|smtp|bind)?(?:pass|pw)(?![a-z]))"
+    r"|(?<![a-z])(?:db|root|user|smtp|bind|require|master|admin)?(?:pass|pw)(?![a-z])|(?<![a-z])masterauth(?![a-z]))"
 )
 _NAME = re.compile(rf"({NAMES})[\w.-]{{0,64}}", re.IGNORECASE)
-_SEPARATOR = re.compile(r"(?P<quote>\\{0,15}[\"'])?\s{0,8}(?P<sign>:|=>|=|%3D)", re.IGNORECASE)
+_SEPARATOR = re.compile(r"(?P<quote>\\{0,15}[\"'])?(?:\s{0,8}(?P<sign>:|=>|=|%3D)| {0,8}[\t\xa0])", re.IGNORECASE)
+"""Without a sign it is a tab or a space that does not break: in lists of names and values."""
 _NAMED_VALUE = re.compile(
     r"\\{0,15}[\"']?(?:\s{0,8},\s{0,8}|\s{1,64})\\{0,15}[\"']?value\\{0,15}[\"']?\s{0,8}[:=][ \t]{0,8}", re.IGNORECASE
 )
 """Between the name and the value of an entry such as a variable: `"name":"DB_PASSWORD","value":"..."`, also as YAML."""
+_VALUE_BEFORE = re.compile(
+    r"(?s:.*)(?:^|[{,\s\\-])\\{0,15}[\"']?value\\{0,15}[\"']?\s{0,8}[:=][ \t]{0,8}(?P<value>\S.*?)"
+    r"(?:\s{0,8},\s{0,8}|\s{1,64})\\{0,15}[\"']?name\\{0,15}[\"']?\s{0,8}[:=]\s{0,8}\\{0,15}[\"']?[\w.-]{0,64}\Z",
+    re.IGNORECASE,
+)
+"""The same with the value first: `"value":"...","name":"DB_PASSWORD"`, up to the name."""
+_BEFORE = 256
+"""Characters before a name in which its value is searched."""
+_NAME_KEY = re.compile(r"name\\{0,15}[\"']?\s{0,8}[:=]\s{0,8}\\{0,15}[\"']?[\w.-]{0,64}\Z", re.IGNORECASE)
 _SPACES, _BLANKS, _INDENT = re.compile(r"\s{0,8}"), re.compile(r"[ \t]{0,8}"), re.compile(r"[ \t]*")
 _QUOTE = re.compile(r"(\\{0,15})([\"'`])")
 _PARTS = {quote: re.compile(rf"\\+|{quote}|\n") for quote in "\"'`"}
@@ -30,6 +40,8 @@ _EMPTY = re.compile(r"\[\]|\{\}|(?:true|false|null)\b")
 _SCALAR = re.compile(r"[^\s,}\]\\\"']+")
 _WORD = re.compile(r"[^\s\"'`&,;\\$]+|\$(?:\([^)\n]*\)?)?|\\(?![\"'])|[,;](?=[^\s\"'\\{\[])(?![\w.-]{1,64}=)")
 _ARGUMENT = re.compile(r"[^\s\"'`]+")
+_KEY = re.compile(r"[\"']?[\w./-]{1,128}[\"']?:(?:\s|$)", re.MULTILINE)
+"""Key of a mapping of YAML."""
 _AFTER_QUOTE = re.compile(r"[\w$%@!#*+/~^.-]|[\"'`]")
 _FLAG = re.compile(r"(?:^|[^\w-])--?[\w-]*\Z")
 _LINE = re.compile(r"[^\n]*")
@@ -44,6 +56,9 @@ def without_named_secrets(text: str) -> str:
     kept: list[str] = []
     done = at = 0
     while match := _NAME.search(text, at):
+        if before := _value_before(text, done, match.start()):
+            kept += (text[done : before[0]], REMOVED)
+            done = before[1]
         start, end = _value(text, match.start(), match.end())
         if end > start:
             kept += (text[done:start], REMOVED)
@@ -53,11 +68,21 @@ def without_named_secrets(text: str) -> str:
     return _AUTH.sub(rf"\1{REMOVED}", "".join((*kept, text[done:])))
 
 
+def _value_before(text: str, done: int, name: int) -> tuple[int, int] | None:
+    """Return where the value of an entry that ends with a name begins and ends."""
+    begin = max(done, name - _BEFORE)
+    before = text[begin:name]
+    if "value" not in before.lower() or not _NAME_KEY.search(before, max(0, len(before) - 96)):
+        return None
+    found = _VALUE_BEFORE.match(before)
+    return None if found is None else (begin + found.start("value"), begin + found.end("value"))
+
+
 def _value(text: str, name: int, end: int) -> tuple[int, int]:
     """Return where the value behind a name begins and ends, the same place twice if there is none."""
     separator, flag = _SEPARATOR.match(text, end), _FLAG.search(text[max(0, name - 64) : name])
     word = _ARGUMENT if flag else _WORD
-    if separator is None and (named := _NAMED_VALUE.match(text, end)):
+    if (separator is None or not separator["sign"]) and (named := _NAMED_VALUE.match(text, end)):
         start = named.end()
         if _QUOTE.match(text, start):
             return start, _end_of_words(text, start, word)
@@ -65,7 +90,7 @@ def _value(text: str, name: int, end: int) -> tuple[int, int]:
             return block.end(), _end_of_block(text, named.start() + 1, block.end(), items=False)
         return start, _skip(_SCALAR if "," in named[0] else _LINE, text, start)
     if separator is None:
-        start = end + 1 if flag and text.startswith(" ", end) else end
+        start = _skip(_BLANKS, text, end) if flag else end
         return start, _end_of_words(text, start, word) if start > end else end
     after = separator.end()
     start = _skip(_SPACES, text, after)
@@ -118,7 +143,10 @@ def _end_of_quoted(text: str, quote: re.Match[str]) -> int:
 
 
 def _end_of_block(text: str, name: int, at: int, *, items: bool) -> int:
-    """Return the end of the lines that are indented below a name's line; `items`: of a list's items, also beside it."""
+    """Return the end of the lines that are indented below a name's line.
+
+    `items`: a list's, also beside it, or a value's; not a mapping's.
+    """
     line = text.rfind("\n", 0, name) + 1
     indent, end, first = _skip(_INDENT, text, line) - line, at, True
     while at < len(text):
@@ -126,7 +154,7 @@ def _end_of_block(text: str, name: int, at: int, *, items: bool) -> int:
         if begin < line_end:
             depth = begin - at
             item = items and depth >= indent and text.startswith(("- ", "-\n"), begin)
-            if not item and (depth <= indent or (items and first)):
+            if not item and (depth <= indent or (items and first and _KEY.match(text, begin))):
                 break
             end, first = line_end, False
         at = line_end + 1

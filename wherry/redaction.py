@@ -11,6 +11,7 @@ import json
 import re
 from typing import Any
 
+from wherry.command_secrets import is_password, without_command_secrets
 from wherry.named_secrets import NAMES, REMOVED, without_named_secrets
 
 _NAME = re.compile(rf"{NAMES}|^auth$", re.IGNORECASE)
@@ -24,8 +25,21 @@ _PATTERNS = (
     (re.compile(r"LS0tLS1CRUdJTi[\w+/=]*"), REMOVED),  # PEM in base64
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,8192}\.[\w-]{8,8192}(?:\.[\w-]{0,8192})?"), REMOVED),  # JSON web tokens
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), REMOVED),  # bootstrap tokens
-    (re.compile(r"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|AKIA)[\w-]{8,}"), REMOVED),
+    (
+        re.compile(r"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|dckr_pat_|hv[bs]\.|ya29\.)[\w-]{8,}"),
+        REMOVED,
+    ),
+    (re.compile(r"\b(?:AIza[\w-]{20,}|npm_[A-Za-z0-9]{16,}|SG\.[\w-]{8,128}\.[\w-]{8,})"), REMOVED),
+    (re.compile(r"(?<![\w-])sk-[\w-]{16,}"), REMOVED),
+    (re.compile(r"(\bhooks\.slack\.com/services/)[\w/-]+"), rf"\1{REMOVED}"),
     (re.compile(r"(://)[^/\s\"'<>]{1,2048}@"), rf"\1{REMOVED}@"),
+    (
+        re.compile(r"((?<![^\s\"'`])[^\s\"'`:@]{1,64}:)[^\s\"'`]{1,256}@(?=(?:tcp|udp|unix)[46]?\()"),
+        rf"\1{REMOVED}@",
+    ),  # MySQL
+    (re.compile(r"(?<![A-Za-z0-9])((?:sig|(?:X-\w{3,4}-)?signature)=)[\w%+/=.~-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
+    (re.compile(r"([?&]key=)[\w-]{16,}"), rf"\1{REMOVED}"),
+    (re.compile(r"((?<![\w-])(?:requirepass|masterauth)\s{1,8})[^\s\"']+"), rf"\1{REMOVED}"),
     (re.compile(r"\b((?:bearer|basic) )[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
 )
 _OPEN, _CLOSE = r"(?:<|\\{1,15}u003c|&lt;)", r"(?:>|\\{1,15}u003e|&gt;)"
@@ -44,7 +58,7 @@ def redacted(text: str) -> str:
     """Return a text without what has a usual form of a secret."""
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
-    return without_named_secrets(_ELEMENT.sub(rf"\1{REMOVED}", text))
+    return without_named_secrets(without_command_secrets(_ELEMENT.sub(rf"\1{REMOVED}", text)))
 
 
 def without_values(obj: Any) -> Any:
@@ -68,9 +82,12 @@ def _text(text: str) -> str:
 
 
 def _is_secret(items: list[Any], index: int) -> bool:
-    """Return whether an argument follows a flag such as --password."""
+    """Return whether an argument follows a flag such as --password, or is one of a command's that is known."""
     before = items[index - 1] if index else None
-    return isinstance(before, str) and isinstance(items[index], str) and _FLAG.fullmatch(before[:256]) is not None
+    if not isinstance(before, str) or not isinstance(items[index], str):
+        return False
+    command = items[0] if isinstance(items[0], str) else ""
+    return _FLAG.fullmatch(before[:256]) is not None or is_password(command, before, items[index])
 
 
 def _field(key: str, value: Any) -> Any:

@@ -16,12 +16,13 @@ from control.admission.node_labels import forbidden_changes
 from control.admission.refusal import refuse
 from control.auth import certificates, references
 from control.auth.authorizers import allowed
-from control.auth.node import LEASE_NAMESPACE, NODE_PREFIX, NODES_GROUP, node_of
+from control.auth.node import LEASE_NAMESPACE, node_of
 from control.auth.user import Authorizer, AuthzAttributes
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup, find
 from kube.errors import not_found
 from kube.json_object import Object
+from kube.node_names import NODE_PREFIX, NODES_GROUP
 
 MIRROR = "kubernetes.io/config.mirror"
 _SAME_UID = "does not match the UID in record. The object might have been deleted and then recreated"

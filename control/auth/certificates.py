@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as EKU
 
-from control.auth.node import NODES_GROUP
 from control.auth.user import UserInfo
 from control.auth.x509 import subject_user
 from kube import pki, subjects
 from kube.json_object import Object
+from kube.node_names import NODES_GROUP
 
 CLIENT = "kubernetes.io/kube-apiserver-client"
 KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from control.auth import denial
 from control.auth.authorizers import decide
-from control.auth.node import NODE_PREFIX, NODES_GROUP
 from control.auth.service_account_names import groups_of, split_username
 from control.auth.user import (
     ANONYMOUS,
@@ -30,6 +29,7 @@ from control.auth.user import (
 )
 from kube import names
 from kube.errors import StatusError, bad_request
+from kube.node_names import NODE_PREFIX, NODES_GROUP
 
 _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
 _AUTHENTICATION = "authentication.k8s.io"

@@ -9,11 +9,11 @@ certificates of the control plane are read with tokens made for that alone.
 from __future__ import annotations
 
 from control.auth.bootstrap_policy import AUTOUPDATE, GROUP, rule
-from control.auth.node import NODES_GROUP
 from control.auth.user import ANONYMOUS
 from kube.bootstrap_tokens import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, CONTROL_PLANE_GROUP, NODE_GROUP
 from kube.certificates import PROXY_USER
 from kube.json_object import Object
+from kube.node_names import NODES_GROUP
 
 CONFIGURATION = "kubelet-config,kube-proxy,wherry-config"
 _APPROVED = "system:certificates.k8s.io:certificatesigningrequests:"

@@ -18,10 +18,9 @@ from control.auth.bootstrap_policy import rule
 from control.auth.rule_set import RuleSet
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from kube.json_object import Object
+from kube.node_names import NODE_PREFIX, NODES_GROUP
 from kube.selectors import SelectorError, parse_fields
 
-NODES_GROUP = "system:nodes"
-NODE_PREFIX = "system:node:"
 LEASE_NAMESPACE = "kube-node-lease"
 
 Thing = tuple[str, str, str]

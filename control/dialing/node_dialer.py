@@ -20,13 +20,13 @@ from pathlib import Path
 
 from cryptography import x509
 
-from control.auth.node import NODE_PREFIX, NODES_GROUP
 from control.auth.x509 import subject_user
 from control.config import ControlConfig
 from kube import client_handshakes, errors, tls_settings, urls
 from kube.errors import StatusError
 from kube.ip_addresses import reached
 from kube.json_object import Object
+from kube.node_names import NODE_PREFIX, NODES_GROUP
 from kube.tls_files import TlsFiles
 from kube.urls import host_port
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from control import start_steps
+from control import recorded_servers, start_steps
 from control.auth import bootstrap_policy
 from control.auth.joining_policy import joining_policy
 from control.config import ControlConfig
@@ -194,6 +194,17 @@ class Bootstrap:
             "endpoints",
             "ports",
         )
+        try:
+            await self._record(addresses)
+        except StatusError as error:
+            # A webhook may be away that must admit it; the server starts all the same, and its pods may run on it.
+            log.warning("the addresses of the API servers cannot be recorded: %s", error)
+
+    async def _record(self, addresses: Sequence[str]) -> None:
+        present = self._present(recorded_servers.CONFIG_MAP)
+        names = recorded_servers.of_certificate(self.config.cert_file, self.config.cluster_domain)
+        if (wanted := recorded_servers.extended(present, (*addresses, *names))) is not None:
+            await (self._create(wanted) if present is None else self._replace(wanted))
 
     # -- writing --------------------------------------------------------------------------------------------------
     def _present(self, obj: Object) -> Object | None:

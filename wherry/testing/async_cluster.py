@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -173,6 +173,12 @@ class AsyncCluster:
             raise ClusterError(f"{obj['kind']} {name}: {error.message}") from error
         return _decoded(answer)
 
+    async def create(self, obj: Mapping[str, Any], *, namespace: str = "default") -> Object:
+        """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
+        resource = await self._served(str(obj.get("apiVersion")), str(obj.get("kind")))
+        where = ((obj.get("metadata") or {}).get("namespace") or namespace) if resource.namespaced else ""
+        return _decoded(await self._call("POST", resource.path(where), body=msgspec.json.encode(obj)))
+
     async def _served(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a kind whose definition may have been applied just now."""
         deadline = time.monotonic() + SERVED_SECONDS
@@ -182,6 +188,8 @@ class AsyncCluster:
                 await self.client.call("GET", resource.path(), query={"limit": "1"})
                 return resource
             except StatusError as error:
+                if error.code == 405:
+                    return resource  # it cannot be listed
                 if not error.not_found or time.monotonic() > deadline:
                     raise ClusterError(f"{kind} in {api_version} is not served: {error.message}") from error
             await asyncio.sleep(LOOK_SECONDS)

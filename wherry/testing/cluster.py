@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -180,6 +180,10 @@ class Cluster:
     def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
         """Apply objects (a path, YAML text, dicts) by server-side apply; return them as the server has them."""
         return self.run(self.running.apply(source, namespace=namespace))
+
+    def create(self, obj: Mapping[str, Any], *, namespace: str = "default") -> Object:
+        """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
+        return self.run(self.running.create(obj, namespace=namespace))
 
     def get(self, reference: str, *, namespace: str = "default") -> Object:
         """Return an object by its reference (`deployment/web`)."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 
+from control import recorded_servers
 from control.auth.certificates import CLIENT, KUBELET_CLIENT, decode_request, has_condition, refusal
-from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from control.controllers.certificates import serving
 from control.controllers.certificates.conditions import with_condition
@@ -19,9 +19,10 @@ from kube.api import authorization_v1, certificates_v1, core_v1, discovery_v1
 from kube.certificates import PROXY_USER
 from kube.clock import parse_time
 from kube.controller import Controller
+from kube.errors import StatusError
 from kube.informer import Change
 from kube.names import dns1123_subdomain
-from kube.node_names import reserved
+from kube.node_names import NODE_PREFIX, reserved
 from kube.serialize import to_dict
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class CertificateApprover:
             others = [node for node in self._nodes.list() if node.metadata.name != name]
             servers, services = self._server_addresses() | self._server_names, self._services.list()
             doubt = serving.doubt(csr, self._nodes.get(name), others, servers, services, self._domain)
+            doubt = doubt or serving.doubt_about_servers(csr, await self._recorded_servers())
             if not doubt:
                 await self._approve(csr, "Auto approving a serving certificate that names its node alone.")
             elif (self._clock.now() - parse_time(csr.metadata.creation_timestamp or "")).total_seconds() < LOOK_SECONDS:
@@ -114,6 +116,16 @@ class CertificateApprover:
         if slice_ is not None:
             found |= {address for endpoint in slice_.endpoints for address in endpoint.addresses}
         return found
+
+    async def _recorded_servers(self) -> list[str]:
+        """Return the names and addresses that API servers have or had; none where the servers record none."""
+        try:
+            found = await self._client.get(core_v1.ConfigMap, recorded_servers.NAME, recorded_servers.NAMESPACE)
+        except StatusError as error:
+            if not error.not_found:
+                raise
+            return []
+        return recorded_servers.names(found.data)
 
     async def _allowed(self, csr: Request, subresource: str) -> bool:
         review = authorization_v1.SubjectAccessReview(

@@ -2,7 +2,7 @@
 
 Upstream approves none, since a node says itself what its addresses are, and one that lies would be given a certificate in
 another's name. Here a name or address must be the node's and nobody else's: no other Node and no Service may have it, and
-it must not be one at which the API server is found, whose certificates come from the same authority.
+it must not be one at which an API server is or was found, whose certificates come from the same authority.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable
 from cryptography import x509
 
 from control.auth.certificates import KUBELET_SERVING, decode_request, refusal
-from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
+from control.recorded_servers import NAME, NAMESPACE
 from kube.api import certificates_v1, core_v1
 from kube.ip_addresses import canonical, reached
-from kube.node_names import reserved
+from kube.node_names import NODE_PREFIX, reserved
 from kube.object_names import key_of
 
 ADDRESSES = ("InternalIP", "ExternalIP")
@@ -81,6 +81,16 @@ def doubt(
             return f"{text} is an address of the API server"
         if text in held:
             return f"{text} is an address of Service {key_of(held[text])}"
+    return ""
+
+
+def doubt_about_servers(csr: certificates_v1.CertificateSigningRequest, recorded: Collection[str]) -> str:
+    """Return why a person must look at a request for something that an API server is or was found at, "" if it is not."""
+    san = decode_request(csr.spec.request).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    servers = {canonical(name) for name in recorded}
+    for name in san:
+        if (text := canonical(str(name.value))) in servers:
+            return f"{text} is or was an address of an API server: see ConfigMap {NAMESPACE}/{NAME}"
     return ""
 
 

@@ -104,6 +104,38 @@ def test_what_has_the_form_of_a_secret_is_removed(secret: str, word: str) -> Non
         "- name: DB_PASSWORD\n  value: |\n    hunter2\n    hunter2",
         "{Name:DB_PASSWORD Value:hunter2 ValueFrom:nil}",
         "name: password, value: hunter2",
+        '{"value":"hunter2","name":"API_TOKEN"}',
+        r"{\"value\": \"x\\\"hunter2\", \"name\": \"DB_PASSWORD\"}",
+        '{"value":"b","name":"c"},{"value":"hunter2","name":"TOKEN"}',
+        "- value: hunter2 hunter2\n  name: DB_PASSWORD",
+        "password\thunter2",
+        "password\u00a0hunter2",
+        "--token\thunter2",
+        "redis-server --requirepass hunter2",
+        "redis-server -requirepass hunter2 --masterauth hunter2",
+        "requirepass hunter2",
+        "password:\n  hunter2",
+        "password:\n  hunter2\n  hunter2",
+        "u:hunter2@tcp(127.0.0.1:3306)/db",
+        "dsn=u:p:@hunter2@unix(/run/db.sock)/db",
+        "https://a.blob.example/c?sv=2024&sig=hunter2%2Fhunter2&se=1",
+        "https://b.example/o?X-Amz-Signature=hunter2hunter2&X-Amz-Date=1",
+        "https://api.example/v1?key=hunter2hunter2hunter2",
+        "https://hooks.slack.com/services/T000/B000/hunter2",
+        "curl -sS -u admin:hunter2 https://x",
+        "curl --user=admin:hunter2 https://x",
+        "mysql -u root -phunter2 db",
+        "mysqladmin ping -phunter2",
+        "sshpass -p hunter2 ssh x",
+        "redis-cli -h x -a hunter2 ping",
+        "ASIA2HUNTERXXXXXXX hunter".replace("2HUNTER", "hunter2"),
+        "hvs.hunter2CAESIJ",
+        "ya29.hunter2abcdef",
+        "AIzahunter2hunter2hunter2hunter2",
+        "npm_hunter2hunter2hunter2",
+        "dckr_pat_hunter2abcdef",
+        "sk-hunter2hunter2hunter2",
+        "SG.hunter2hunter2.hunter2hunter2",
     ],
 )
 def test_usual_forms_are_known(text: str) -> None:
@@ -148,6 +180,21 @@ def test_usual_forms_are_known(text: str) -> None:
         "password\nvalue: |\n",
         "pass",
         "token" + "." * 64 + " " * 8,
+        '"value":"x","name":"token',
+        "value: x name: token",
+        "value:" * 20 + "name: token",
+        "password:\n ",
+        "password\t",
+        "a:",
+        "a=a:",
+        "@tcp(",
+        "a:@tcp(",
+        "curl -u",
+        "curl ",
+        "mysql -",
+        "sig=",
+        "sk-a",
+        "SG.aaaaaaaa",
     ],
 )
 def test_time_is_proportional_to_the_text(unit: str) -> None:
@@ -181,6 +228,12 @@ def test_keys_kubeconfigs_and_bootstrap_tokens_are_removed() -> None:
         "passed: 3, bypass=no, compass: north, the pass of a token",
         '{"name":"DB_PASSWORD","valueFrom":{"fieldRef":{"fieldPath":"a"}}}',
         "<name>web</name><passive>true</passive>",
+        "created by x.refreshToken\n\t/src/x.go:17 +0x5",
+        "npm_config_registry=x risk-free task-runner-of-the-cluster disk-0123456789abcdef",
+        "docker run --user 1000:1000 -p 80:80 image; mkdir -p /a",
+        '{"value":"x","name":"LOG_LEVEL"}',
+        "https://x/?signed=1&sigma=2&keyword=abcdefghijklmnopqrst",
+        "user:group@host.example tcp(1)",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
@@ -204,6 +257,10 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
         ("<a><password>x</password><b>y</b></a>", "<a><password><removed></password><b>y</b></a>"),
         ('"password": 5, "name": "y"', '"password": <removed>, "name": "y"'),
         ("login?password=a&user=b", "login?password=<removed>&user=b"),
+        ('{"value":"x","name":"A_TOKEN","a":"y"}', '{"value":<removed>,"name":"A_TOKEN","a":"y"}'),
+        ("- value: x y\n  name: A_TOKEN\n- name: b", "- value: <removed>\n  name: A_TOKEN\n- name: b"),
+        ("password:\n  x\nuser: z", "password:\n<removed>\nuser: z"),
+        ("dsn=u:p@tcp(h:3306)/db", "dsn=u:<removed>@tcp(h:3306)/db"),
     ],
 )
 def test_what_follows_a_value_stays(text: str, left: str) -> None:
@@ -225,6 +282,26 @@ def test_arguments_headers_and_options_are_removed() -> None:
     found = without_values(spec)
     assert "hunter2" not in json.dumps(found)
     assert found["args"] == ["--password", REMOVED, "--port", "80"] and found["secretName"] == "kept"
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        (
+            ["redis-server", "--requirepass", "x", "--port", "1"],
+            ["redis-server", "--requirepass", REMOVED, "--port", "1"],
+        ),
+        (["redis-server", "-masterauth", "x"], ["redis-server", "-masterauth", REMOVED]),
+        (["/usr/bin/redis-cli", "-a", "x", "ping"], ["/usr/bin/redis-cli", "-a", REMOVED, "ping"]),
+        (["mysqladmin", "-u", "root", "-px", "ping"], ["mysqladmin", "-u", "root", REMOVED, "ping"]),
+        (["sshpass", "-p", "x", "ssh", "-p", "22"], ["sshpass", "-p", REMOVED, "ssh", "-p", REMOVED]),
+        (["curl", "-u", "a:x", "--user", "a:x"], ["curl", "-u", REMOVED, "--user", REMOVED]),
+        (["mkdir", "-p", "x"], ["mkdir", "-p", "x"]),
+        (["server", "-a", "x", "-u", "1:1", "-px"], ["server", "-a", "x", "-u", "1:1", "-px"]),
+    ],
+)
+def test_passwords_behind_usual_options_of_commands_are_removed(command: list[str], left: list[str]) -> None:
+    assert without_values({"command": command}) == {"command": left}
 
 
 def test_objects_lose_values_of_variables_and_data() -> None:
