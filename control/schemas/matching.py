@@ -1,4 +1,4 @@
-"""Which of several alternatives (anyOf, oneOf) a value that fits none comes closest to: the one whose errors are reported.
+"""Selection of the alternative (anyOf, oneOf) whose errors are reported for a value that matches none of them.
 
 kube-openapi counts the checks that apply to a value and its parts (MatchCount), whether they pass or not, and takes the
 highest count. Here, where alternatives contain alternatives, the one with the most checks counts, valid or not.
