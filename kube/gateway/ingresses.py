@@ -6,6 +6,7 @@ add paths to it or serve another certificate. Rules without a hostname are merge
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from kube.gateway.names import CONTROLLER
 from kube.gateway.view import View
 from kube.object_names import key_of, name_of, namespace_of
 
+MOST_PATHS, MOST_HOSTS = 4096, 1024
+"""Paths, and hostnames of certificates, of one Ingress; its size allows some ten thousand."""
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
 
@@ -47,7 +50,9 @@ def is_ours(ingress: networking_v1.Ingress, classes: Mapping[str, networking_v1.
 
 
 def convert(ingress: networking_v1.Ingress, view: View) -> IngressRules:
-    """Convert one Ingress."""
+    """Convert one Ingress; of one with too many paths nothing is served."""
+    if sum(max(1, len(rule.http.paths) if rule.http is not None else 0) for rule in ingress.spec.rules) > MOST_PATHS:
+        return IngressRules((), (), (f"the Ingress has more than {MOST_PATHS} paths",))
     problems: list[str] = []
     namespace = namespace_of(ingress)
     by_host: dict[str, list[Rule]] = {}
@@ -100,7 +105,8 @@ def _backend(backend: networking_v1.IngressBackend | None, namespace: str, view:
 
 def _certificates(ingress: networking_v1.Ingress, by_host: Mapping[str, Sequence[Rule]]) -> list[tuple[str, str]]:
     """Return the Secrets by hostnames. Without hostnames, a Secret is for those of the rules that no other one is for."""
-    found = {host: each.secret_name for each in ingress.spec.tls if each.secret_name for host in each.hosts}
+    pairs = ((host, each.secret_name) for each in ingress.spec.tls if each.secret_name for host in each.hosts)
+    found = dict(itertools.islice(pairs, MOST_HOSTS))
     for each in ingress.spec.tls:
         if each.secret_name and not each.hosts:
             for host in by_host:

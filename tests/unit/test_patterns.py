@@ -40,6 +40,7 @@ BOUNDED = {
     "control.registry.resource.devices _SEMVER": BY_HELPER,
     "control.schemas.jsonpath _FILTER": BY_HELPER,
     "kube.duration _WHOLE": BY_HELPER,
+    "netproxy.gateway.request_target _PATH": "the longest target of a request, 16 KiB",
 }
 """Patterns that repeat a group and keep something for each repetition, and what is checked first."""
 FAILS_AT_THE_END = {

@@ -143,7 +143,7 @@ class _Work:
 
     async def _reconcile_ingresses(self, name: str) -> float | None:
         try:
-            await self._ingresses.reconcile()
+            self._delay.record(INGRESS, await self._ingresses.reconcile())
         except NoPort:
             return NO_PORT_SECONDS
         return None

@@ -47,19 +47,23 @@ class Ingresses:
         self._certificates.use(INGRESS, result.certificates)
         return result
 
-    async def reconcile(self) -> None:
-        """Bring the gateway's objects to what they should be, and have the statuses reconciled. Raises NoPort, StatusError."""
+    async def reconcile(self) -> int:
+        """Bring the gateway's objects to what they should be, and have the statuses reconciled.
+
+        Returns the number of hosts and Ingresses that are served. Raises NoPort, StatusError.
+        """
         result = await self.prepare()
         if result is None:
             self._certificates.use(INGRESS, ())
             await self._generated.remove(INGRESS)
             self._update({}, [])
-            return
+            return 0
         ports = [HTTP, *([HTTPS] if any(each.tls for each in result.served) else [])]
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), ports)
         addresses = plan.addresses(service) if service is not None else self._addresses
         served = {key_of(each): result.problems.get(key_of(each), ()) for each in self._cluster.served_ingresses()}
         self._update(served, addresses)
+        return sum(len(each.routes) for each in result.served)
 
     def _update(self, served: dict[str, tuple[str, ...]], addresses: list[str]) -> None:
         before = self._served

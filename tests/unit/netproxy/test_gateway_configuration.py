@@ -1,4 +1,4 @@
-"""What a node's gateway listens on and serves, as the objects of the API change."""
+"""Ports and routes of a node's gateway, as the objects of the API change."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from kube.api import networking_v1
 from kube.gateway.ingress_gateway import MOST_CERTIFICATES, MOST_MATCHES, IngressResult, compute
-from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, convert, is_ours
+from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, MOST_HOSTS, MOST_PATHS, convert, is_ours
 from kube.gateway.model import Backend, Match, PathMatch, Rule
 from kube.gateway.names import CONTROLLER, copy_of
 from tests.support.gateways import FakeView, ingress, ingress_rule, made, service
@@ -145,6 +145,16 @@ def test_what_a_namespace_has_beyond_the_limits_is_not_served_and_harms_no_other
     result = computed(ingress(*map(ingress_rule, hosts), tls=[tls("cert", *hosts)]), other)
     assert len(result.served) == 1 + MOST_CERTIFICATES
     assert "more than" in result.problems["infra/web"][0]
+
+
+def test_an_ingress_with_too_many_paths_is_not_served() -> None:
+    many = ingress(ingress_rule("a.com", *(f"/{number}" for number in range(MOST_PATHS + 1))), defaultBackend=DEFAULT)
+    result = computed(many, ingress(ingress_rule("b.com"), name="other"))
+    assert served(result) == {"http ": ("infra/b.com",)}
+    assert result.problems == {"infra/web": (f"the Ingress has more than {MOST_PATHS} paths",)}
+    hosts = [f"h{number}.com" for number in range(MOST_HOSTS + 5)]
+    found = convert(ingress(ingress_rule("a.com"), tls=[tls("cert", *hosts)]), FakeView())
+    assert len(found.certificates) == MOST_HOSTS
 
 
 def of_class(name: str, controller: str, *, default: bool = False) -> networking_v1.IngressClass:
