@@ -107,7 +107,9 @@ class ControlConfig:
     serving: ServingLimits = field(default_factory=ServingLimits)
     """Limits of connections, of requests' heads and of clients that are slow."""
     max_body_bytes: int = 3 * 1024 * 1024
+    """Limit of a request's body (413 above)."""
     max_object_bytes: int = 1536 * 1024
+    """Limit of an object in the store, as etcd's."""
     store: str = "sqlite"
     """The engine that objects are kept in: sqlite, a file of this server's, etcd, which servers share, or memory."""
     etcd_servers: tuple[str, ...] = ()

@@ -100,18 +100,19 @@ def _ports(settings: Settings) -> Iterator[Finding]:
     ports = {} if settings.is_worker else {settings.api_port: ("the API server", "--api-port")}
     ports |= {
         settings.kubelet_port: ("the agent", "--kubelet-port"),
+        settings.kubelet_healthz_port: ("the agent's health", "--kubelet-healthz-port"),
     }
     if not settings.is_worker:
         ports |= {
             settings.controller_manager_port: ("the controllers' metrics", "--controller-manager-port"),
             settings.scheduler_port: ("the scheduler's metrics", "--scheduler-port"),
         }
-        ports.pop(0, None)
     if settings.own_proxy:
         ports[settings.proxy_healthz_port] = ("the proxy's health", "--proxy-healthz-port")
         ports[settings.proxy_metrics_port] = ("the proxy's metrics", "--proxy-metrics-port")
     if settings.runs_dns:
         ports[settings.dns_metrics_port] = ("cluster DNS' metrics", "--dns-metrics-port")
+    ports.pop(0, None)
     for port, (use, option) in ports.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

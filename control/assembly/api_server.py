@@ -106,14 +106,16 @@ class ApiServer:
                 bootstrap = Bootstrap(server.registry, config, server.listener.port, server.health.done)
                 await server.background.until(bootstrap.run())
                 server._keep_objects()
-                await server._serve()
                 try:
+                    await server._serve()
                     async with server._among_servers(bootstrap):
                         yield server
                 finally:
                     await server._stop_serving()
             finally:
+                server.listener.close()
                 await server.background.stop()
+                await server.serving.mounted.close()
                 await server.resources.close()
                 await server.serving.auditing.close()
                 await offload.close()

@@ -228,7 +228,10 @@ class Algorithm:
         )
 
     def choose(self, candidates: Candidates, more: Mapping[str, int] | None = None) -> str:
-        """Return the name of the node with the highest score; `more` are scores of extenders."""
+        """Return the name of the node with the highest score; `more` are scores of extenders.
+
+        Of several, the first of the candidates, which begin after the last node that was examined for the previous pod.
+        """
         feasible, results = candidates.nodes, candidates.results
         if len(feasible) == 1:
             return feasible[0].name

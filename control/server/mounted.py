@@ -40,6 +40,12 @@ class Mounted:
             self._loading = asyncio.ensure_future(imports.run(self._make))
         return await asyncio.shield(self._loading)
 
+    async def close(self) -> None:
+        """End the loading, if it has begun and not ended."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+
     async def __call__(self, request: Request) -> Answer:
         root = request.path.strip("/").partition("/")[0]
         if root in HEALTH:

@@ -95,14 +95,18 @@ class Listener:
             counter = (counter + 10) % 864000
             await asyncio.sleep(1)
 
+    def close(self) -> None:
+        """Close the listening socket; connections remain."""
+        for listening in self._sockets:
+            listening.close()
+
     async def stop(self) -> None:
         """Stop accepting, let answers under way finish for a while, then close what is left."""
         if self._ticker is not None:
             self._ticker.cancel()
         for server in self._server.servers:
             server.close()
-        for listening in self._sockets:
-            listening.close()
+        self.close()
         state = self._server.server_state
         for connection in list(state.connections):
             connection.shutdown()

@@ -11,12 +11,10 @@ import contextlib
 from collections.abc import Callable
 from typing import cast
 
-import httptools
-
 from netproxy.gateway.errors import BackendError, BackendTimeout
-from netproxy.gateway.header_changes import Header
 from netproxy.gateway.limits import BackendLimits
-from netproxy.gateway.response import ResponseHead, response_head
+from netproxy.gateway.response import ResponseHead
+from netproxy.gateway.response_parser import ResponseParser
 
 SLICE = 16 << 10
 """Bytes that are parsed in one iteration of the event loop."""
@@ -44,34 +42,34 @@ class BackendConnection(asyncio.Protocol):
         self.on_pause: Callable[[], None] | None = None
         self.on_resume: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
-        self._reset(head_only=False, upgrade=False)
+        self._response = ResponseParser(limits, head_only=False, upgrade=False)
 
-    def _reset(self, *, head_only: bool, upgrade: bool) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._head_only, self._upgrade = head_only, upgrade
-        self.head: ResponseHead | None = None
-        self.received = False
-        """A byte of the response has come."""
-        self.complete = self.reusable = self.upgraded = False
-        self._headers: list[Header] = []
-        self._parts: list[bytes] = []
-        self._buffered = self._beside = self._announced = 0
+    @property
+    def complete(self) -> bool:
+        """True if the whole response has come."""
+        return self._response.complete
+
+    @property
+    def received(self) -> bool:
+        """True if a byte of the response has come."""
+        return self._response.received
 
     # -- the connection -------------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        while self._pending and self.error is None and not self.upgraded and not self.complete:
+        response = self._response
+        while self._pending and self.error is None and not response.upgraded and not response.complete:
             data, self._pending = self._pending, b""
             self._feed(data)
-        if self.error is None and self.head is not None and self.head.until_close and exc is None:
-            self.complete = True
+        if self.error is None and exc is None:
+            response.end()
         self.fail(BackendError("the backend has closed the connection"))
         self._closed(self)
 
     def eof_received(self) -> bool:
-        if self.upgraded and self.successor is not None:
+        if self.successor is not None:
             self.fail(BackendError("the backend has closed the connection"))
         return False
 
@@ -112,10 +110,7 @@ class BackendConnection(asyncio.Protocol):
     # -- a request ------------------------------------------------------------------------------------------------
     def begin(self, data: bytes, *, head_only: bool, upgrade: bool) -> None:
         """Send a request's head; `head_only`: the response has no body, `upgrade`: it may be a 101."""
-        if self.used:
-            self._reset(head_only=head_only, upgrade=upgrade)
-        else:
-            self._head_only, self._upgrade = head_only, upgrade
+        self._response = ResponseParser(self.limits, head_only=head_only, upgrade=upgrade)
         self.used = self._active = True
         self.transport.write(data)
 
@@ -133,27 +128,26 @@ class BackendConnection(asyncio.Protocol):
 
     async def read_head(self) -> ResponseHead:
         """Return the response's head; BackendError if none comes."""
-        while self.head is None:
+        while (head := self._response.head) is None:
             if self.error is not None:
                 raise self.error
             await self._wait()
-        return self.head
+        return head
 
     def expect_head(self) -> None:
         """Limit the time until the response's head."""
-        if self.head is None:
+        if self._response.head is None:
             self._start_timer(self.limits.response_timeout)
 
     def take(self) -> bytes:
         """Return what has come of the body."""
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts, self._buffered = [], 0
-        return data
+        return self._response.take()
 
     async def read(self) -> bytes:
         """Return the next part of the body, b"" at its end; BackendError if it ends early or nothing comes for long."""
-        while not self._parts:
-            if self.complete:
+        response = self._response
+        while not response.parts:
+            if response.complete:
                 return b""
             if self.error is not None:
                 raise self.error
@@ -161,13 +155,14 @@ class BackendConnection(asyncio.Protocol):
             self._start_timer(self.limits.silence_timeout)
             await self._wait()
         self._stop_timer()
-        return self.take()
+        return response.take()
 
     def finish(self) -> bool:
         """End the request; return whether the connection can be used for another one."""
         self._active = False
         self._stop_timer()
-        if not (self.complete and self.reusable and self.error is None and not self._pending and not self._parts):
+        response = self._response
+        if not (response.complete and response.reusable) or self.error is not None or self._pending or response.parts:
             return False
         self.resume_reading()
         return not self._paused
@@ -196,53 +191,44 @@ class BackendConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.successor is not None:
             self.successor(data)
-        elif self._pending or self.upgraded:
+        elif self._pending or self._response.upgraded:
             self._pending += data
-        elif not self._active or self.complete:
+        elif not self._active or self._response.complete:
             self.fail(BackendError("the backend has sent what was not requested"))
         else:
-            self.received = True
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
         """Parse a slice; the rest in a later iteration of the event loop, with no more read meanwhile."""
         piece, self._pending = (data, b"") if len(data) <= SLICE else (data[:SLICE], data[SLICE:])
-        self._beside += len(piece)
+        response = self._response
         try:
-            self._parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._upgrade_received(piece[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            cause = error.__context__
-            self.fail(cause if isinstance(cause, BackendError) else BackendError("the response is no valid HTTP"))
-        if self.error is not None:
+            rest = response.feed(piece)
+        except BackendError as error:
             self._pending = b""
-        elif self._beside > self.limits.head_bytes and not self.complete:
-            self.fail(BackendError("the response has too large a head"))
-        elif self._pending and not self.upgraded:
+            self.fail(error)
+            return
+        if response.head is not None:
+            self._stop_timer()
+            self._wake()
+        if response.upgraded:
+            self._pending = rest + self._pending
+            self.pause_reading()
+        elif self._pending:
             self.pause_reading()
             self._loop.call_soon(self._continue)
-        elif self._buffered >= self.limits.buffered:
+        elif response.buffered >= self.limits.buffered:
             self.pause_reading()
-        if self.head is not None or self.error is not None:
-            self._wake()
 
     def _continue(self) -> None:
         if self.error is None and self._pending:
             data, self._pending = self._pending, b""
-            if self.complete:
+            if self._response.complete:
                 self.fail(BackendError("the backend has sent what was not requested"))
                 return
             self._feed(data)
-            if not self._pending and self._buffered < self.limits.buffered:
+            if not self._pending and self._response.buffered < self.limits.buffered:
                 self.resume_reading()
-
-    def _upgrade_received(self, rest: bytes) -> None:
-        if self.head is None or not self.upgraded:
-            self.fail(BackendError("an upgrade that was not requested"))
-            return
-        self._pending = rest + self._pending
-        self.pause_reading()
 
     def take_over(self, receive: Callable[[bytes], None]) -> bytes:
         """Give an upgraded connection's bytes to `receive` from now on; return those that have come already."""
@@ -250,51 +236,3 @@ class BackendConnection(asyncio.Protocol):
         self.successor = receive
         self._stop_timer()
         return data
-
-    # -- the parser's calls ---------------------------------------------------------------------------------------
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self.head is not None:
-            return  # a trailer
-        self._headers.append((name.lower(), value))
-        if len(self._headers) > self.limits.headers:
-            raise BackendError("the response has too many headers")
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if self.complete:
-            raise BackendError("the backend has sent what was not requested")
-        if status < 200 and status != 101:
-            self._announced += 1
-            if self._announced > self.limits.announcements:
-                raise BackendError("too many 1xx responses")
-            self._headers = []
-            return
-        if status == 101 and not (self._upgrade and any(name == b"upgrade" for name, _ in self._headers)):
-            raise BackendError("an upgrade that was not requested")
-        self.head = response_head(status, self._headers, head_only=self._head_only)
-        self._beside = 0
-        self._stop_timer()
-        if status == 101:
-            self.upgraded = True
-        elif self._head_only:
-            self.complete = True
-            self.reusable = self._parser.should_keep_alive()
-
-    def on_body(self, body: bytes) -> None:
-        if self._head_only:
-            self.reusable = False
-            return
-        self._parts.append(body)
-        self._buffered += len(body)
-        self._beside = 0
-
-    def on_message_complete(self) -> None:
-        if self.head is None or self.upgraded or self._head_only:
-            return
-        if not self.head.until_close:
-            self.complete = True
-            self.reusable = cast(bool, self._parser.should_keep_alive())
-
-    def on_message_begin(self) -> None:
-        if self.complete:
-            self.reusable = False

@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy; a direction that it does not restrict has no entry."""
+    """A policy; a direction that it does not restrict has no entry, and one that allows nothing has an empty one."""
 
     key: str
     subject: Selector

@@ -106,9 +106,11 @@ class AsyncCluster:
     async def __aenter__(self) -> Self:
         from wherry.testing.engine import engine
 
-        self.engine = await self._stack.enter_async_context(engine(self._number, port=self._port))
-        self._resources = Resources(self.engine.client)
-        await self.wait("serviceaccount/default", "exists")
+        async with contextlib.AsyncExitStack() as stack:
+            self.engine = await stack.enter_async_context(engine(self._number, port=self._port))
+            self._resources = Resources(self.engine.client)
+            await self.wait("serviceaccount/default", "exists")
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *failure: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -93,6 +94,7 @@ class Cluster:
         self.pods = Pods(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._starting: asyncio.Task[Any] | None = None
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -101,11 +103,15 @@ class Cluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="wherry.testing", daemon=True)
         self._thread.start()
         try:
-            self.run(self.running.__aenter__())
+            self.run(self._start())
         except BaseException:
             self._stop()
             raise
         return self
+
+    async def _start(self) -> None:
+        self._starting = asyncio.current_task()
+        await self.running.__aenter__()
 
     def __exit__(self, *failure: Any) -> None:
         try:
@@ -115,6 +121,8 @@ class Cluster:
 
     def _stop(self) -> None:
         assert self._loop is not None and self._thread is not None
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(self._starting), self._loop).result(STOP_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():
@@ -208,6 +216,19 @@ class Cluster:
         if callable(condition):
             condition = _in_a_thread(condition)  # it may use the cluster
         return self.run(self.running.wait(reference, condition, namespace=namespace, timeout=timeout))
+
+
+async def _end_tasks(starting: asyncio.Task[Any] | None) -> None:
+    """Wait until a start that was interrupted has undone itself; end all other tasks, and the event loop's threads."""
+    if starting is not None:
+        await asyncio.wait((starting,))
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
 
 
 def _in_a_thread(check: Callable[[Object], Any]) -> Callable[[Object], Any]:

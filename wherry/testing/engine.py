@@ -76,7 +76,8 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
     """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
     with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
         folder = Path(name)
-        keys = await asyncio.to_thread(pki_layout.ensure, folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
+        # Not in a thread, which would write on into the folder when the start is interrupted.
+        keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         async with ApiServer.open(_config(folder, port), clock) as api:
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
             scripts = Scripts()

@@ -6,11 +6,12 @@ from typing import Any
 
 from control.admission.policies.environment import Lazy
 from control.cel import CompileError, EvaluationError, Program
+from control.cel.program import PER_CALL_LIMIT
 from control.policy_expressions.compiled import Policy, Rule
 from control.policy_expressions.conditions import Compiled, met
 
 BUDGET = 10_000_000
-"""Cost limit of all expressions of a policy for one request (RuntimeCELCostBudget)."""
+"""Cost limit of all expressions of a policy for one request (RuntimeCELCostBudget); each has PER_CALL_LIMIT, too."""
 _LONGEST_MESSAGE = 5 * 1024
 
 
@@ -31,7 +32,11 @@ class Evaluation:
             raise program
         if self._policy.broken is not None and "variables" in program.used:
             raise self._policy.broken
-        result = program.evaluate(self._values, self._left)
+        try:
+            result = program.evaluate(self._values, min(self._left, PER_CALL_LIMIT))
+        except EvaluationError as error:
+            self._left -= error.cost
+            raise
         self._left -= result.cost
         return result.value
 

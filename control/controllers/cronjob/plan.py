@@ -20,6 +20,7 @@ from kube.object_names import name_of, namespace_of
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100
+"""Missed runs above which they are not counted further and an event warns; only the latest one is ever started."""
 LONGEST_WAIT = 300.0
 """Seconds after which the clock is checked again: the wall clock may be set, or the machine suspended, meanwhile."""
 

@@ -58,6 +58,19 @@ async def test_expressions_that_cost_much_are_evaluated_beside_the_event_loop(
     assert "large-objects" in threads
 
 
+@pytest.mark.parametrize("part", ["validations", "variables"])
+async def test_one_expression_has_a_limit_of_its_own(server: ApiUnderTest, part: str) -> None:
+    """A million, while all of a policy's have ten together: 300 keys cost a third of it, 700 twice as much."""
+    spec: Object = {"validations": [{"expression": COSTLY}] * 3}
+    if part == "variables":
+        spec = {"variables": [{"name": "v", "expression": COSTLY}], "validations": [{"expression": "variables.v"}]}
+    await establish(server, spec)
+    few, many = ({f"key-{number}": "v" for number in range(count)} for count in (300, 700))
+    assert (await create(server, "few", few)).status == 201
+    answer = await create(server, "many", many)
+    assert (answer.status, "actual cost limit exceeded" in answer.json["message"]) == (422, True)
+
+
 LONG = " && ".join(["!has(object.data.none)"] * 10)
 
 

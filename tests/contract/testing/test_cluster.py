@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +171,25 @@ def test_nothing_is_left_when_the_block_ends() -> None:
         cluster.get("node/node-1")
     with pytest.raises(ClusterError, match="started already"), cluster:
         pass
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_an_interrupted_cluster_leaves_nothing_and_warns_of_nothing(tmp_path: Path, seconds: float) -> None:
+    code = f"""
+import os, signal, threading, time
+from wherry.testing import Cluster
+threading.Timer(0.7 + {seconds}, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    with Cluster(nodes=3) as cluster:
+        time.sleep(30)
+except KeyboardInterrupt:
+    print("left:", [t.name for t in threading.enumerate() if t.name.startswith(("wherry", "asyncio"))])
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-W", "always", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "left: []\n", "")
+    assert not list(tmp_path.iterdir())
 
 
 async def test_the_same_with_asyncio(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
+import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from wherry import allocator, check
@@ -18,3 +20,21 @@ def test_workers_need_no_other_allocator() -> None:
     of_worker = check._programs(Settings(role="worker"))
     assert not [found for found in of_worker if allocator.LIBRARY in found.what]
     assert [found for found in check._programs(Settings()) if allocator.LIBRARY in found.what]
+
+
+@pytest.mark.parametrize(
+    ("field", "option"),
+    [
+        ("api_port", "--api-port"),
+        ("kubelet_port", "--kubelet-port"),
+        ("kubelet_healthz_port", "--kubelet-healthz-port"),
+        ("controller_manager_port", "--controller-manager-port"),
+        ("scheduler_port", "--scheduler-port"),
+        ("proxy_healthz_port", "--proxy-healthz-port"),
+        ("proxy_metrics_port", "--proxy-metrics-port"),
+    ],
+)
+def test_a_port_of_a_daemon_that_is_taken_is_an_error_with_the_option_that_changes_it(field: str, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        found = list(check._ports(msgspec.structs.replace(Settings(), **{field: other.getsockname()[1]})))
+    assert any(each.level == "error" and each.fix.endswith(f"choose another with {option}") for each in found)
