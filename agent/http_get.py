@@ -21,6 +21,7 @@ from agent.http_request import Request
 from agent.http_response import BROKEN, Body, BodyError, ResponseError, headers_of, status_of
 from agent.threads import Owner
 from kube.client_handshakes import ClientHandshake
+from kube.loop_timeout import LoopTimeout
 
 READ_BYTES = 16 << 10
 HEAD_BYTES, HEAD_LINES = 64 << 10, 256
@@ -54,14 +55,14 @@ class Response:
     body: bytes = b""
 
 
-async def get(request: Request, owner: Owner, tls: ssl.SSLContext, deadline: float, body_bytes: int) -> Response:
-    """Send a request, for a pod, and read its answer until a time of the event loop's clock.
+async def get(request: Request, owner: Owner, tls: ssl.SSLContext, limit: LoopTimeout, body_bytes: int) -> Response:
+    """Send a request, for a pod, and read its answer within a timeout.
 
     Raise TimeoutError, ConnectError, EOFError for no answer at all, other OSErrors (ssl.SSLError too) and ResponseError.
     """
     late, opened, whole = AWAITING_HEADERS, None, False
     try:
-        async with asyncio.timeout_at(deadline):
+        async with limit:
             opened = connection, _ = await _connect(
                 request.host, request.port, owner, tls if request.scheme == "https" else None
             )

@@ -114,15 +114,19 @@ class PodView:
         return next((c for c in older if c.exited), None)
 
 
-class Pods(Protocol):
+class PodLookup(Protocol):
+    """Finds pods of this node, for requests about one of them."""
+
+    def view(self, namespace: str, name: str) -> PodView | None:
+        """Return one pod."""
+        ...
+
+
+class Pods(PodLookup, Protocol):
     """The pods of this node, for the server, statistics and eviction."""
 
     def views(self) -> Sequence[PodView]:
         """Return every pod that the agent runs or is ending."""
-        ...
-
-    def view(self, namespace: str, name: str) -> PodView | None:
-        """Return one pod."""
         ...
 
     def by_uid(self) -> Mapping[str, PodView]: ...

@@ -109,7 +109,7 @@ class _Steps:
             self.all.release()
             ended()
 
-        await in_thread(_executor, step, returned)
+        await in_thread(_executor.submit, step, returned)
 
     def _leave(self, owner: str) -> None:
         mine, users = self._owners[owner]

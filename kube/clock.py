@@ -14,14 +14,24 @@ class Clock(Protocol):
     While the machine is suspended `boottime` continues, and `monotonic` and sleepers stand still.
     """
 
+    @property
+    def steady(self) -> bool:
+        """True if the wall clock is never set, and no time passes while this process does not run."""
+        ...
+
     def now(self) -> datetime: ...
     def monotonic(self) -> float: ...
     def boottime(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...
+    async def sleep_deferrable(self, seconds: float) -> None:
+        """Sleep for at least so many seconds, and longer if nothing else happens: for heartbeats and repairs."""
+        ...
 
 
 class SystemClock:
     """The machine's clock."""
+
+    steady = False
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -34,6 +44,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def sleep_deferrable(self, seconds: float) -> None:
+        await self.sleep(seconds)
 
 
 SYSTEM = SystemClock()

@@ -10,6 +10,7 @@ from typing import Any
 from kube import cancellation
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
+from kube.fair_steps import FairSteps
 from kube.step_limit import Limit, Shares, StepTooLong, limited
 from kube.workqueue import WorkQueue
 
@@ -23,7 +24,10 @@ STEP_SECONDS = 3.0
 SHARE, PAUSE = 0.5, 60.0
 """Part of all time that long steps for one namespace may take, of all controllers together, and seconds until the next one
 after a step was stopped."""
-_shares = Shares("reconciling", STEP_SECONDS, SHARE, PAUSE)
+ITERATION_SECONDS, CONTINUED = 0.05, 4
+"""CPU time of the steps of all keys in one iteration of the event loop, before the next one; of those that wait, steps that
+continue in an iteration. Only long ones are charged: short ones of one namespace may have all time that nobody else needs."""
+_shares = Shares("reconciling", STEP_SECONDS, SHARE, PAUSE, FairSteps(ITERATION_SECONDS, CONTINUED))
 
 
 def _namespace(key: str) -> str:

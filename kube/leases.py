@@ -79,7 +79,10 @@ class LeaderElector:
         try:
             while True:
                 await self._try()
-                await self._clock.sleep(RENEW_SECONDS if self._held is not None else RETRY_SECONDS)
+                if self._held is not None:
+                    await self._clock.sleep_deferrable(RENEW_SECONDS)
+                else:
+                    await self._clock.sleep(RETRY_SECONDS)
         finally:
             await asyncio.shield(self._release())
 

@@ -4,6 +4,9 @@ A step that takes longer is stopped: an exception is raised inside it, which bec
 object of somebody's, for which some code costs more than was thought of would stop the daemon for all. Whoever has long steps
 often waits before the next one, so that others have most of the loop's time.
 
+Work of many short steps holds the loop as long as one long step. With `every_step` of its `Shares` the CPU time of each step is
+charged to the owner, and with `fair` steps that become runnable together are spread over iterations (kube/fair_steps.py).
+
 A timer of the process's own CPU time (ITIMER_PROF) samples which step is under way; so an idle daemon is never woken,
 and a machine that is busy with other things shortens nobody's time. The interpreter runs signal handlers in the main thread
 alone and between two of its instructions: only a loop of the main thread is watched, a call of C code goes on to its end
@@ -26,6 +29,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from kube.counters import Counter
+from kube.fair_steps import FairSteps
 from kube.rate import Rate
 from kube.steps import Step, stepwise
 
@@ -38,6 +42,7 @@ LONG = Counter("wherry_long_steps_seconds", "CPU time for which long steps of ta
 STOPPED = Counter(
     "wherry_stopped_steps", "Number of steps that were stopped for holding the event loop too long", "work"
 )
+EVERY = Counter("wherry_steps_seconds", "CPU time of all steps of tasks whose time is charged to an owner", "work")
 
 
 class StepTooLong(Exception):
@@ -49,43 +54,68 @@ class _Stop(BaseException):
 
 
 class Shares:
-    """Limit of each step of one kind of work, and of the total time of long steps of each owner.
+    """Limit of each step of one kind of work, and of the total time of long steps of each owner, or of all its steps.
 
-    `work` names the kind in metrics; a step has `seconds` of CPU time. Long steps of an owner may take that much at
-    once, and then `share` of all time. Whose step was stopped waits for `pause` seconds.
+    `work` names the kind in metrics; a step has `seconds` of CPU time. Charged steps of an owner may take that much at
+    once, and then `share` of all time. Whose step was stopped waits for `pause` seconds. With `fair` all steps are counted,
+    and wait for each other; they are charged if `every_step` is true, too.
     """
 
-    def __init__(self, work: str, seconds: float, share: float, pause: float) -> None:
-        self.seconds, self._work = seconds, work
+    def __init__(
+        self,
+        work: str,
+        seconds: float,
+        share: float,
+        pause: float,
+        fair: FairSteps | None = None,
+        *,
+        every_step: bool = False,
+    ) -> None:
+        self.seconds, self.fair, self.every_step, self._work = seconds, fair, every_step, work
         self._rate = Rate(seconds, share, pause)
         self._whole = seconds + share * pause
         LONG.add(work, amount=0)
         STOPPED.add(work, amount=0)
+        if fair is not None:
+            EVERY.add(work, amount=0)
 
     def delay(self, owner: str) -> float:
         """Return the seconds for which an owner's work is to wait before it continues."""
         return self._rate.delay(owner, time.monotonic()) if self._rate else 0.0
 
-    def charge(self, owner: str, seconds: float, *, stopped: bool) -> None:
-        """Note what a long step has taken, and whether it was stopped."""
+    def charge(self, owner: str, seconds: float, *, stopped: bool, every_step: bool = False) -> None:
+        """Note what a long step has taken, and whether it was stopped; with `every_step` its end charges its time."""
         LONG.add(self._work, amount=seconds)
         if stopped:
             STOPPED.add(self._work)
-        self._rate.charge(owner, self._whole if stopped else seconds, time.monotonic())
+        if stopped or not every_step:
+            self._rate.charge(owner, self._whole if stopped else seconds, time.monotonic())
+
+    def count(self, owner: str, seconds: float, *, every_step: bool) -> None:
+        """Count the time of a step that has ended, however short it was; with `every_step` charge it."""
+        if self.fair is not None:
+            self.fair.count(seconds)
+        EVERY.add(self._work, amount=seconds)
+        if every_step and owner:
+            self._rate.charge(owner, seconds, time.monotonic())
 
 
 class Limit:
     """Limit of one piece of work, which has one step under way at a time; the owner may become known later.
 
     With `completes` the work decides from when on, or meanwhile, its steps are charged but not stopped (`complete`, `whole`).
+    `every_step` may be set to False for an owner that works for others: only its long steps are charged.
     """
 
-    __slots__ = ("_completes", "_last", "_since", "owner", "shares", "stopped", "stops")
+    __slots__ = ("_completes", "_inner", "_last", "_since", "every_step", "owner", "shares", "stopped", "stops")
 
     def __init__(self, shares: Shares, owner: str = "", *, completes: bool = False) -> None:
         self.shares, self.owner = shares, owner
         self._completes = completes
+        self.every_step = shares.every_step
         self.stops = True
+        self._inner = 0.0
+        """CPU time of the limited steps inside of the running one, which are counted themselves."""
         self._since = self._last = 0.0
         """CPU time of the thread at the first and last sample of the step; 0: there was none yet."""
         self.stopped = False
@@ -106,6 +136,19 @@ class Limit:
                 raise  # the step of the work outside is the one that took too long
             raise StepTooLong("a step held the event loop too long and was stopped") from None
 
+    def run_counted(self, step: Step, argument: Any) -> Any:
+        """Return what a step returns, and count its time; raises StepTooLong if it was stopped."""
+        outside, began = _current.limit, time.thread_time()
+        self._inner = 0.0
+        try:
+            return self.run(step, argument)
+        finally:
+            argument = None  # see `stepwise`
+            taken = time.thread_time() - began
+            if outside is not None:
+                outside._inner += taken
+            self.shares.count(self.owner, taken - self._inner, every_step=self.every_step)
+
     def sample(self, now: float) -> None:
         """Note that the step is under way at a time of the thread's CPU clock; raises where it takes too long."""
         if not self._since:
@@ -113,7 +156,7 @@ class Limit:
             return
         taken, self._last = now - self._last, now
         too_long = self.stops and now - self._since >= self.shares.seconds
-        self.shares.charge(self.owner, taken, stopped=too_long)
+        self.shares.charge(self.owner, taken, stopped=too_long, every_step=self.every_step)
         if too_long:
             self._since, self.stopped = 0.0, True  # what the work does while the exception passes is a step of its own
             raise _Stop
@@ -132,11 +175,14 @@ class _Current:
 _current = _Current()
 
 
-def limited_call(shares: Shares, work: Callable[[A], T], argument: A) -> T:
-    """Return what `work` returns, limited as one step of no owner; raises StepTooLong. In another thread nothing limits it."""
+def limited_call(shares: Shares, owner: str, work: Callable[[A], T], argument: A) -> T:
+    """Return what `work` returns, limited as one step of its owner; raises StepTooLong. In another thread nothing limits it.
+
+    The caller decides what an owner's work waits for, or where else it runs, while `shares.delay` is above 0.
+    """
     if threading.current_thread() is not threading.main_thread():
         return work(argument)
-    result: T = Limit(shares).run(work, argument)
+    result: T = Limit(shares, owner).run(work, argument)
     return result
 
 
@@ -145,7 +191,10 @@ def limited(work: Coroutine[Any, Any, T], limit: Limit) -> Awaitable[T]:
 
     Inside of other limited work the inner limit counts.
     """
-    return stepwise(work, limit.run)
+    fair = limit.shares.fair
+    if fair is None:
+        return stepwise(work, limit.run)
+    return stepwise(work, limit.run_counted, lambda: fair.wait(limit.owner))
 
 
 def inherited(work: Coroutine[Any, Any, T], *, completes: bool = False) -> Coroutine[Any, Any, T]:
@@ -153,7 +202,9 @@ def inherited(work: Coroutine[Any, Any, T], *, completes: bool = False) -> Corou
     current = _current.limit
     if current is None:
         return work
-    return _awaited(limited(work, Limit(current.shares, current.owner, completes=completes)))
+    limit = Limit(current.shares, current.owner, completes=completes)
+    limit.every_step = current.every_step
+    return _awaited(limited(work, limit))
 
 
 def complete() -> None:

@@ -7,6 +7,7 @@ a garbage collection. `run` must drop its argument likewise.
 
 from __future__ import annotations
 
+import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
@@ -15,15 +16,28 @@ T = TypeVar("T")
 
 Step = Callable[[Any], Any]
 """`send` or `throw` of a coroutine."""
+Wait = Callable[[], "asyncio.Future[None] | None"]
+"""Returns what the next step waits for; None if it may run now."""
 
 
 @types.coroutine
-def stepwise(work: Coroutine[Any, Any, T], run: Callable[[Step, Any], Any]) -> Generator[Any, Any, T]:
-    """Return what `work` returns. `run(step, argument)` returns what `step(argument)` returns, for which the step waits."""
+def stepwise(
+    work: Coroutine[Any, Any, T], run: Callable[[Step, Any], Any], wait: Wait | None = None
+) -> Generator[Any, Any, T]:
+    """Return what `work` returns. `run(step, argument)` returns what `step(argument)` returns, for which the step waits.
+
+    Each step waits first for what `wait` returns; one that cancels the work does not wait.
+    """
     step: Step = work.send
     argument: Any = None
     awaited: Any = None
     while True:
+        if wait is not None and (argument is None or isinstance(argument, Exception)):
+            try:
+                if (turn := wait()) is not None:
+                    yield from turn
+            except BaseException as error:
+                step, argument = work.throw, error
         try:
             awaited = run(step, argument)
         except StopIteration as end:

@@ -20,6 +20,8 @@ LONGEST_AUTHORITY = 512
 """Characters of user, host and port, if not all are ASCII."""
 _REMOVED = re.compile("[\t\r\n]")
 """Characters that urllib removes first."""
+NOT_PRINTED = re.compile("[\x00-\x20\x7f]")
+"""Characters that Go's url.Parse rejects: control characters, and the space."""
 _AUTHORITY = re.compile("[^/?#]*")
 _split: Callable[[str], SplitResult] = inspect.unwrap(urlsplit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -22,6 +23,7 @@ MIN_MEMORY_BYTES = 700 << 20
 def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     """Look at everything. With `running`, the cluster is up here, and its own ports are meant to be taken."""
     yield _ok("runs as root") if os.geteuid() == 0 else _error("not root", "run it with sudo")
+    yield from _packages(settings)
     yield from _programs(settings)
     yield from _kernel()
     yield from other_network.findings(settings)
@@ -50,6 +52,25 @@ def _require(found: Iterable[Finding]) -> None:
         errors.print(styled("  ", (finding.what, "yellow"), f": {finding.fix}"))
     if any(f.level == "error" for f in bad):
         raise WherryError("this machine lacks what is named above; nothing was started")
+
+
+NODE_PACKAGES = ("grpc", "google.protobuf", "pyroute2", "uvloop")
+CONTROL_PACKAGES = ("uvloop", "nacl")
+"""Modules of Python packages that only the extras install."""
+
+
+def _packages(settings: Settings) -> Iterator[Finding]:
+    """Find what an installation without extras lacks."""
+    wanted = NODE_PACKAGES if settings.is_worker else dict.fromkeys((*NODE_PACKAGES, *CONTROL_PACKAGES))
+    if missing := [name for name in wanted if not _installed(name)]:
+        yield _error(f"no Python packages {', '.join(missing)}", "pip install 'wherry[all]'")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a parent
+        return False
 
 
 def _programs(settings: Settings) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ def build_volumes(
             expansion=expansion,
             clock=clock,
         ),
-        TrustBundles(client),
+        TrustBundles(client, clock),
         host_ips=lambda: state.host_ips,
         allocatable=lambda: state.allocatable,
         recursive_read_only=partial(_recursive_read_only, state, runtime_handler),

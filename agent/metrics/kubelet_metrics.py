@@ -16,6 +16,7 @@ from typing import Any
 from agent.metrics.counters import DEFAULT_BUCKETS, Counter, Histogram
 from agent.metrics.exposition import Families, Text
 from kube.loops import FAILURES, RUNNING, TASKS, count_tasks
+from kube.step_limit import EVERY, LONG, STOPPED
 
 _START = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
 _PULL = (1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800, 2700, 3600)
@@ -213,6 +214,7 @@ class KubeletMetrics:
     def __str__(self) -> str:
         text = Text()
         _write_loops(text)
+        _write_steps(text)
         own = (family for name, family in vars(self).items() if name != "components")
         for families in (*self.components, *own):
             families.write(text)
@@ -226,6 +228,13 @@ def _write_loops(text: Text) -> None:
         text.family(name, kind, metric.text, samples)
     count_tasks()
     text.family(TASKS.name, "gauge", TASKS.text, [({}, value, 0.0) for value in TASKS.values.values()])
+
+
+def _write_steps(text: Text) -> None:
+    """Write the CPU time of steps of tasks on the event loop, and how many were stopped, as kube.step_limit counts them."""
+    for metric in (EVERY, LONG, STOPPED):
+        samples = [({"work": work}, float(value), 0.0) for (work,), value in sorted(metric.values.items())]
+        text.family(f"{metric.name}_total", "counter", metric.text, samples)
 
 
 def size_class(size: int) -> str:

@@ -1,7 +1,7 @@
 """Child task of a pod's worker: one sync or termination, which the worker can cancel.
 
-Each step of the work is limited (kube/step_limit.py), and long steps of a namespace's pods delay their next sync. The end of
-the task wakes the worker; an error is logged and requests another sync.
+Each step of the work is limited (kube/step_limit.py), and the steps of a namespace's pods delay their next sync. The end of the
+task wakes the worker; an error is logged and requests another sync.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ChildTask:
         return self._task is not None
 
     def delay(self) -> float:
-        """Return the seconds for which earlier long steps of the namespace's pods delay a sync."""
+        """Return the seconds for which earlier steps of the namespace's pods delay a sync."""
         return step_shares.shares.delay(self._state.pod.metadata.namespace or "")
 
     def start(self, work: Coroutine[None, None, None], what: str, grace: int | None = None) -> None:

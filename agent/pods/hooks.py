@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from agent import commands, http_get, http_request
 from agent.http_response import ResponseError
 from agent.interfaces import HookError
@@ -15,6 +13,7 @@ from cri.texts import shortened
 from kube import tls_settings
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
+from kube.loop_timeout import LoopTimeout
 
 HTTP_SECONDS = 30.0
 USER_AGENT = "kube-lifecycle/1.36"
@@ -67,10 +66,9 @@ class Hooks:
     ) -> None:
         url = http_request.url_of(action, pod_ip, port_number(container, action.port))
         request = http_request.form(url, headers_of(action.http_headers, USER_AGENT))
-        deadline = asyncio.get_running_loop().time() + HTTP_SECONDS
         tls = tls_settings.unchecked()  # the container's certificate is its own, as with upstream's hooks
         try:
-            answer = await http_get.get(request, owner, tls, deadline, 0)
+            answer = await http_get.get(request, owner, tls, LoopTimeout(HTTP_SECONDS), 0)
         except (http_get.ConnectError, ResponseError, OSError, EOFError) as error:
             raise HookError(f"HTTP hook {url}: {error}") from error
         if answer.status >= 400:

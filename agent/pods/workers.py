@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from agent import step_shares
 from agent.cgroups import qos
 from agent.lifecycle import End
 from agent.lifecycle.resize import PendingResize
@@ -253,9 +254,10 @@ class PodWorkers:
         group.create_task(self._read_node_and_add(uid, static=static), name=f"Node object for pod {uid}")
 
     async def _work(self, worker: PodWorker) -> None:
+        namespace = worker.state.pod.metadata.namespace or ""
         while True:
             try:
-                await cancellation.as_error(worker.run())
+                await cancellation.as_error(step_shares.charged(worker.run(), namespace))
                 break
             except Exception:
                 # An error of one pod must not stop the others.

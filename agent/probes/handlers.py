@@ -18,6 +18,7 @@ from cri.errors import CRIError, DeadlineExceededError
 from cri.runtime_service import RuntimeService
 from cri.texts import shortened
 from kube.api import core_v1
+from kube.loop_timeout import LONGEST, LoopTimeout
 from kube.urls import host_port
 
 _HEALTH = "/grpc.health.v1.Health/Check"
@@ -73,7 +74,7 @@ async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
         return errored(str(error))
     where = f"dial tcp {host_port(host, port)}"
     try:
-        async with asyncio.timeout(probe.timeout_seconds or 1):
+        async with LoopTimeout(probe.timeout_seconds or 1):
             transport, _ = await host_lookups.dial(asyncio.Protocol, host, port, target.owner)
     except TimeoutError:
         return failure(f"{where}: i/o timeout")
@@ -91,6 +92,7 @@ async def _grpc(probe: core_v1.Probe, target: Target) -> Result:
     assert action is not None
     seconds = probe.timeout_seconds or 1
     address = host_port(target.pod_ip, action.port)
+    late_rpc = f"timeout: health rpc did not complete within {seconds}s"
     service = (action.service or "").encode()
     request = b"\x0a" + _varint(len(service)) + service if service else b""
     options = [
@@ -98,26 +100,28 @@ async def _grpc(probe: core_v1.Probe, target: Target) -> Result:
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_receive_message_length", GRPC_RESPONSE_BYTES),
     ]
-    deadline = asyncio.get_running_loop().time() + seconds
+    limit = LoopTimeout(seconds)
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         try:
-            async with asyncio.timeout_at(deadline):
+            async with limit:
                 await channel.channel_ready()
         except TimeoutError:
             late = f'timeout: failed to connect service "{address}" within {seconds}s: context deadline exceeded'
             return failure(late)
         identity: Callable[[bytes], bytes] = bytes
         check = channel.unary_unary(_HEALTH, request_serializer=identity, response_deserializer=identity)
-        left = max(0.001, deadline - asyncio.get_running_loop().time())
         try:
-            answer: bytes = await check(request, timeout=left)
+            async with limit:
+                answer: bytes = await check(request, timeout=seconds * LONGEST)  # gRPC measures it in a thread
+        except TimeoutError:
+            return failure(late_rpc)
         except grpc.aio.AioRpcError as error:
             details = shortened(error.details() or "")
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 lacks = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
                 return failure(f"error: {lacks}: {details}")
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                return failure(f"timeout: health rpc did not complete within {seconds}s")
+                return failure(late_rpc)
             return failure(f"error: health rpc probe failed: {error.code().name}: {details}")
     status = answer[1] if answer[:1] == b"\x08" and len(answer) > 1 else 0
     if status != 1:

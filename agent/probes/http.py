@@ -6,7 +6,6 @@ one that leads away ends the probe with a warning, so that a container cannot se
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from agent.probes.result import Result, Target, Verdict, errored, failure, succe
 from agent.threads import Owner
 from kube import tls_settings, urls
 from kube.api import core_v1
+from kube.loop_timeout import LoopTimeout
 
 _MAX_REDIRECTS = 10
 _MAX_BODY = 10 << 10
@@ -35,11 +35,11 @@ class HTTPProber:
         """GET what an httpGet probe names; its timeout is that of all redirects together, as upstream's."""
         action = probe.http_get
         assert action is not None
-        deadline = asyncio.get_running_loop().time() + (probe.timeout_seconds or 1)
+        limit = LoopTimeout(probe.timeout_seconds or 1)
         request = target.once(action, lambda: _request(action, target))
         if isinstance(request, Result):
             return request
-        return await _get(request, target.owner, deadline)
+        return await _get(request, target.owner, limit)
 
 
 def _request(action: core_v1.HTTPGetAction, target: Target) -> Request | Result:
@@ -54,12 +54,12 @@ def _request(action: core_v1.HTTPGetAction, target: Target) -> Request | Result:
         return failure(f'Get "{url}": {error}')
 
 
-async def _get(request: Request, owner: Owner, deadline: float) -> Result:
+async def _get(request: Request, owner: Owner, limit: LoopTimeout) -> Result:
     """GET a URL. A redirect that cannot be read is the container's failure, as any other of its answers."""
     for _ in range(_MAX_REDIRECTS):
         url = request.url
         try:
-            answer = await http_get.get(request, owner, tls_settings.unchecked(), deadline, _MAX_BODY)
+            answer = await http_get.get(request, owner, tls_settings.unchecked(), limit, _MAX_BODY)
         except (http_get.BodyTimeoutError, BodyError) as error:
             return failure(str(error))
         except TimeoutError as error:

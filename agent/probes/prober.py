@@ -6,7 +6,8 @@ After the agent's own restart, containers that were started and ready stay so un
 spread over a period.
 
 Probes of a namespace have a share of the event loop's CPU time. Above it they are delayed, and a delayed probe has not failed.
-The time that a probe took last is charged when it starts, so that many do not start at once.
+The time that a probe took last is charged when it starts, so that many do not start at once. Time in which the event loop was
+blocked does not count for a probe's timeout (kube/loop_timeout.py).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.cpu_time import CPUTime, measured
 from kube.events import WARNING, EventRecorder
+from kube.fair_steps import FairSteps
 from kube.rate import Rate
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ CPU_BURST, CPU_SHARE = 2.0, 0.1
 """Seconds of CPU time that probes of a namespace may take, and the part of all time after that."""
 CPU_LONGEST = 60.0
 """Seconds that a probe is delayed for at most."""
+ITERATION_SECONDS = 0.005
+"""CPU time of the steps of all probes in one iteration of the event loop, before the next one."""
 _SHORTEST_DELAY = 0.05
 
 
@@ -95,6 +99,7 @@ class PodProber:
         self._queue: list[tuple[float, int, _Probed, Kind]] = []
         self._order = itertools.count()
         self._wake = asyncio.Event()
+        self._fair = FairSteps(ITERATION_SECONDS)
         self._cpu = Rate(CPU_BURST, CPU_SHARE, CPU_LONGEST)
 
     def sync(self, pod: core_v1.Pod, pod_ip: str, targets: Sequence[ProbeTarget]) -> None:
@@ -208,18 +213,21 @@ class PodProber:
         probed.scheduled.add(kind)
         pod = probed.pod.metadata
         name = f"{kind.value} probe {pod.namespace}/{pod.name}/{probed.target.container.name}"
-        task = asyncio.create_task(self._probe(probed, kind, at), name=name)
+        task = asyncio.create_task(self._charged(probed, kind, at), name=name)
         probed.tasks.add(task)
         task.add_done_callback(probed.tasks.discard)
 
-    async def _probe(self, probed: _Probed, kind: Kind, at: float) -> None:
-        probe, began = probed.state.probe(kind), self._clock.monotonic()
-        taken = CPUTime()
+    async def _charged(self, probed: _Probed, kind: Kind, at: float) -> None:
+        taken = CPUTime(self._fair, probed.namespace)
         try:
-            result = await measured(self._answer(probe, probed.target), taken)
+            await measured(self._probe(probed, kind, at), taken)
         finally:
             self._charge(probed, taken.seconds - probed.seconds.get(kind, 0.0))
             probed.seconds[kind] = taken.seconds
+
+    async def _probe(self, probed: _Probed, kind: Kind, at: float) -> None:
+        probe, began = probed.state.probe(kind), self._clock.monotonic()
+        result = await self._answer(probe, probed.target)
         probed.scheduled.discard(kind)
         if probed.stopped:
             return

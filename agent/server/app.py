@@ -7,7 +7,6 @@ model, for which FastAPI would add 0.15 s to the start and 15 MB.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +26,11 @@ from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
 from agent.server.health import Health
+from agent.server.log_file_source import LogFiles
+from agent.server.pod_list import pod_list
 from agent.server.request_metrics import RequestMetrics
-from agent.server.sessions import SessionEndpoint, Sessions
+from agent.server.runtime_sessions import RuntimeSessions
+from agent.server.sessions import Sessions, session_routes
 from agent.server.system_logs import SystemLogs
 from agent.server.verbosity import set_verbosity
 from agent.server.zpages import ZPages
@@ -126,23 +128,15 @@ def _debugging(parts: ServerDependencies, show: _Show, handlers: EnabledHandlers
         routes.append(_closed("/debug/flags/v", "flags endpoint is disabled."))
     routes += [Route(path, show.running_pods) for path in ("/runningpods", "/runningpods/")]
     routes.append(Route("/configz", show.configuration))
-    container_logs = ContainerLogs(parts.pods, parts.runtime, parts.pod_logs_dir, parts.clock)
+    container_logs = ContainerLogs(parts.pods, LogFiles(parts.runtime, parts.pod_logs_dir), parts.clock)
     routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", container_logs.read))
     run = _Run(parts)
     for tail in ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"):
         routes.append(Route(f"/run/{tail}", run.run, methods=["POST"]))
     checkpoints = Checkpoints(parts.pods, parts.runtime, parts.checkpoints_dir, parts.clock)
     routes.append(Route("/checkpoint/{namespace}/{pod}/{container}", checkpoints.write, methods=["POST"]))
-    sessions = Sessions(parts.pods, parts.runtime, parts.clock, parts.streaming_idle)
-    for name, session, with_container in (
-        ("exec", sessions.exec, True),
-        ("attach", sessions.attach, True),
-        ("portForward", sessions.port_forward, False),
-    ):
-        tail = "/{container}" if with_container else ""
-        endpoint = SessionEndpoint(session, sessions.slots, with_container=with_container)
-        for path in (f"/{name}/{{namespace}}/{{pod}}{tail}", f"/{name}/{{namespace}}/{{pod}}/{{uid}}{tail}"):
-            routes.append(Route(path, endpoint, methods=["GET", "POST"]))
+    backends = RuntimeSessions(parts.runtime)
+    routes += session_routes(Sessions(parts.pods, backends, parts.clock, parts.streaming_idle))
     pages = ZPages(parts.clock, parts.flags, sorted({"/" + route.path.split("/")[1] for route in routes}))
     return [*routes, Route("/statusz", pages.status), Route("/flagz", pages.flags)]
 
@@ -164,7 +158,7 @@ class _Show:
         return JSONResponse({"kubeletconfig": self._parts.configuration()})
 
     async def pods(self, request: Request) -> Response:
-        return await _pod_list([view.pod for view in self._parts.pods.views()])
+        return await pod_list([view.pod for view in self._parts.pods.views()])
 
     async def running_pods(self, request: Request) -> Response:
         found = []
@@ -176,7 +170,7 @@ class _Show:
                 known = view.pod.metadata
                 metadata = type(known)(name=known.name, namespace=known.namespace, uid=known.uid)
                 found.append(core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(containers=alive)))
-        return await _pod_list(found)
+        return await pod_list(found)
 
     async def summary(self, request: Request) -> Response:
         only = request.query_params.get("only_cpu_and_memory", "").lower() in ("1", "true")
@@ -243,12 +237,3 @@ async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
         await _loop_yield.wait()
-
-
-async def _pod_list(pods: list[core_v1.Pod]) -> Response:
-    items: list[bytes] = []
-    for pod in pods:
-        items.append(serialize.encode_readable(pod))
-        await asyncio.sleep(0)  # large pods of all namespaces would be one long step, of whoever requests the list
-    body = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[' + b",".join(items) + b"]}"
-    return Response(body, media_type="application/json")

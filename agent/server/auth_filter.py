@@ -16,6 +16,7 @@ from agent.server.request_metrics import RequestMetrics, bucket
 from agent.server.sessions import Receive, Scope, Send, answer
 from kube.delegated_authentication import ANONYMOUS, Authenticator
 from kube.errors import StatusError
+from kube.fair_steps import FairSteps
 from kube.step_limit import Limit, Shares, limited
 from kube.tracing import spans
 from kube.tracing.spans import Attribute, Span
@@ -24,11 +25,13 @@ from kube.tracing.tracer import Tracer
 STEP_SECONDS = 1.0
 """CPU time for which a request may hold the event loop at once."""
 SHARE, PAUSE = 0.2, 10.0
-"""Part of all time that long steps of one user's requests may take; seconds until the next request after one was stopped."""
+"""Part of all time that the steps of one user's requests may take; seconds until the next request after one was stopped."""
+ITERATION_SECONDS = 0.005
+"""CPU time of the steps of all requests in one iteration of the event loop, before the next one."""
 _MASTERS = "system:masters"
 _API_SERVER = "kube-apiserver-kubelet-client"
 """Name of the API server's client certificate, as kubeadm and Wherry issue it."""
-_shares = Shares("kubelet requests", STEP_SECONDS, SHARE, PAUSE)
+_shares = Shares("kubelet requests", STEP_SECONDS, SHARE, PAUSE, FairSteps(ITERATION_SECONDS), every_step=True)
 
 
 class AuthFilter:
@@ -68,6 +71,7 @@ class AuthFilter:
                 if identified is not None and user is not ANONYMOUS:
                     identified(user.name)
                 limit.owner = user.name
+                limit.every_step = user.name != _API_SERVER  # it forwards requests of many users
                 if (delay := _shares.delay(user.name)) and _MASTERS not in user.groups:
                     await answer(send, 429, f"too many requests, please try again in {math.ceil(delay)} seconds")
                     return

@@ -1,4 +1,4 @@
-"""/containerLogs: streams a container's log for `kubectl logs` (log_files.py).
+"""/containerLogs: streams a container's log for `kubectl logs`, of a file (log_file_source.py) or another source.
 
 An error can be reported only before the first byte, so the first chunk is read before the response begins.
 """
@@ -8,31 +8,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from agent.interfaces import Pods
-from agent.server import log_files, log_request
-from agent.server.container_states import ContainerStates
-from agent.server.log_threads import LogThreads
+from agent.interfaces import PodLookup
+from agent.runtime_records import ContainerRecord
+from agent.server import log_request
+from agent.server.log_lines import LogOptions
 from agent.server.protocol import allow_slow_reading
 from agent.server.session_slots import SessionSlots, TooManySessions
-from cri.runtime_service import RuntimeService
 from kube.clock import Clock
 from kube.serialize import readable
-from kube.serving.frames import SessionYield
+
+
+class LogSource(Protocol):
+    """Reads the logs of containers."""
+
+    def read(self, namespace: str, record: ContainerRecord, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        """Yield a log in pieces; with `follow`, until the container has ended. Raise OSError or ValueError before the first."""
+        ...
 
 
 class ContainerLogs:
-    """The logs of this node's containers, below `logs_dir`."""
+    """The logs of this node's containers."""
 
-    def __init__(self, pods: Pods, runtime: RuntimeService, logs_dir: Path, clock: Clock) -> None:
-        self._pods, self._logs_dir, self._clock = pods, logs_dir, clock
-        self._states = ContainerStates(runtime)
-        self._session_yield, self._threads = SessionYield(), LogThreads()
+    def __init__(self, pods: PodLookup, source: LogSource, clock: Clock) -> None:
+        self._pods, self._source, self._clock = pods, source, clock
         self.slots = SessionSlots.of_logs()
 
     async def read(self, request: Request) -> Response:
@@ -45,12 +49,7 @@ class ContainerLogs:
             record = log_request.instance(view, path["pod"], path["container"], previous=options.previous)
         except log_request.LogRequestError as error:
             return PlainTextResponse(str(error), error.status)
-
-        async def running() -> bool:
-            return await self._states.running(path["namespace"], record.id)
-
-        in_thread = self._threads.of(path["namespace"])
-        pieces = log_files.read(self._logs_dir, Path(record.log_path), options, running, self._session_yield, in_thread)
+        pieces = self._source.read(path["namespace"], record, options)
         return _LogResponse(pieces, self.slots, path["namespace"])
 
 

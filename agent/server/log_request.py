@@ -11,7 +11,7 @@ from datetime import datetime
 
 from agent.interfaces import PodView
 from agent.runtime_records import ContainerRecord
-from agent.server.log_files import LogOptions
+from agent.server.log_lines import LogOptions
 from kube.api import core_v1
 from kube.clock import parse_time
 

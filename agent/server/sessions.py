@@ -1,8 +1,8 @@
 """exec, attach and portForward: from an authorized request to two spliced connections.
 
-The runtime prepares a session and returns a URL on its streaming server. A client that speaks SPDY is connected to it byte for
-byte; a client that speaks WebSocket is translated (agent.streaming). The runtime is dialled before the client is answered, so
-that every failure is still an ordinary HTTP response.
+The runtime prepares a session on its streaming server (session_backends.py). A client that speaks SPDY is connected to it byte
+for byte; a client that speaks WebSocket is translated (agent.streaming). The runtime is dialled before the client is answered,
+so that every failure is still an ordinary HTTP response.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
-from agent.interfaces import Pods, PodView
+from starlette.routing import Route
+
+from agent.interfaces import PodLookup, PodView
 from agent.runtime_records import ContainerRecord
 from agent.server.protocol import TakeOver
+from agent.server.session_backends import SessionBackends, SessionError
 from agent.server.session_slots import SessionSlots, TooManySessions
 from agent.streaming import channels, idle, port_forward, remote_command, websocket
 from agent.streaming.remote_command import StreamOptions
-from agent.streaming.upgrade import Stream, UpgradeError, dial, splice
-from cri.errors import CRIError, InvalidArgumentError, NotFoundError
-from cri.runtime_service import RuntimeService
+from agent.streaming.upgrade import Dial, Stream, UpgradeError, splice
 from kube.api import core_v1
 from kube.clock import Clock
 from kube.serving.frames import SessionYield
@@ -32,14 +33,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # What of an SPDY client's request the runtime's server has to see; credentials stay here.
 _PASSED_ON = {"connection", "upgrade", "x-stream-protocol-version"}
-
-
-class SessionError(Exception):
-    """The session cannot begin: HTTP status and text."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +71,10 @@ class SessionRequest:
 class Sessions:
     """The three kinds of session with the containers of this node."""
 
-    def __init__(self, pods: Pods, runtime: RuntimeService, clock: Clock, idle_seconds: float = 0.0) -> None:
+    def __init__(self, pods: PodLookup, backends: SessionBackends, clock: Clock, idle_seconds: float = 0.0) -> None:
         """`idle_seconds`: a session over which nothing goes for so long is ended; 0 is never."""
         self._pods = pods
-        self._runtime = runtime
+        self._backends = backends
         self._clock, self._idle_seconds = clock, idle_seconds
         self._watching: set[asyncio.Task[None]] = set()
         self._session_yield = SessionYield()
@@ -97,22 +90,16 @@ class Sessions:
         return stream
 
     async def exec(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
-        """Run a command in a container. Raise SessionError, UpgradeError or CRIError before anything was answered."""
-        found = self._container(self._view(namespace, pod, uid), container)
+        """Run a command in a container. Raise SessionError, UpgradeError or OSError before anything was answered."""
+        view = self._view(namespace, pod, uid)
+        found = self._container(view, container)
         options = _options(request, tty=request.flag("tty"))
         command = request.query.get("command", [])
         if not command:
             raise SessionError(400, "you must specify a command")
         request.upgrade()
-        url = await self._runtime.exec_url(
-            found.id,
-            command,
-            tty=options.tty,
-            stdin=options.stdin,
-            stdout=options.stdout,
-            stderr=options.stderr,
-        )
-        await self._remote_command(request, url, options)
+        dial = await self._backends.exec(view, found, command, options)
+        await self._remote_command(request, dial, options)
 
     async def attach(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
         """Attach to a container's first process, which has a terminal if its spec has tty. Raise as `exec` does."""
@@ -124,15 +111,9 @@ class Sessions:
         tty = next((bool(c.tty) for c in everything if c.name == container), False)
         options = _options(request, tty=tty)
         request.upgrade()
-        url = await self._runtime.attach_url(
-            found.id,
-            tty=options.tty,
-            stdin=options.stdin,
-            stdout=options.stdout,
-            stderr=options.stderr,
-        )
+        dial = await self._backends.attach(view, found, options)
         too_late = "Internal error occurred: error attaching to container: container is in CONTAINER_EXITED state"
-        await self._remote_command(request, url, options, too_late)
+        await self._remote_command(request, dial, options, too_late)
 
     async def port_forward(self, request: SessionRequest, namespace: str, pod: str, uid: str) -> None:
         """Forward ports of a pod. Raise as `exec` does."""
@@ -141,16 +122,16 @@ class Sessions:
             raise SessionError(500, f"sandbox not found for pod {pod}_{namespace}")
         protocol = request.upgrade()
         ports = _ports(request) if protocol == "websocket" else []
-        url = await self._runtime.port_forward_url(view.sandbox.id, ports)
+        dial = await self._backends.port_forward(view, ports)
         if protocol == "spdy/3.1":
-            await self._pass_through(request, url)
+            await self._pass_through(request, dial)
             return
         offered = websocket.offered_subprotocols(request.headers)
         tunnelled = port_forward.TUNNEL_PROTOCOL in offered
         spoken = None if tunnelled else channels.choose(offered)
         if not tunnelled and (spoken is None or not ports):
             raise SessionError(400, "no supported port forwarding protocol, or no ports, in the request")
-        backend = await port_forward.connect(url)
+        backend = await port_forward.connect(dial)
         try:
             name = port_forward.TUNNEL_PROTOCOL if spoken is None else spoken.name or None
             socket = await self._accept(request, name)
@@ -163,15 +144,15 @@ class Sessions:
             await port_forward.forward(socket, spoken, backend, ports)
 
     async def _remote_command(
-        self, request: SessionRequest, url: str, options: StreamOptions, too_late: str = ""
+        self, request: SessionRequest, dial: Dial, options: StreamOptions, too_late: str = ""
     ) -> None:
         if request.upgrade() == "spdy/3.1":
-            await self._pass_through(request, url)
+            await self._pass_through(request, dial)
             return
         spoken = channels.choose(websocket.offered_subprotocols(request.headers))
         if spoken is None:
             raise SessionError(400, "unable to negotiate a WebSocket subprotocol")
-        backend = await remote_command.connect(url)
+        backend = await remote_command.connect(dial)
         try:
             socket = await self._accept(request, spoken.name or None)
         except BaseException:
@@ -183,9 +164,9 @@ class Sessions:
         stream = self._take_over(request)
         return await websocket.accept(stream, request.target, request.headers, subprotocol, self._session_yield)
 
-    async def _pass_through(self, request: SessionRequest, url: str) -> None:
+    async def _pass_through(self, request: SessionRequest, dial: Dial) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]
-        backend, head = await dial(url, request.method, [*headers, ("content-length", "0")])
+        backend, head = await dial(request.method, [*headers, ("content-length", "0")])
         client = self._take_over(request)
         client.writer.write(head.raw)
         await splice(client, backend)
@@ -225,11 +206,7 @@ class SessionEndpoint:
             await answer(send, error.status, str(error))
         except UpgradeError as error:
             await answer(send, error.head.status, error.body.decode(errors="replace"))
-        except NotFoundError as error:
-            await answer(send, 404, str(error))
-        except InvalidArgumentError as error:
-            await answer(send, 400, str(error))
-        except (CRIError, OSError) as error:
+        except OSError as error:
             await answer(send, 500, str(error))
         except websocket.HandshakeError:
             pass  # answered by the handshake itself
@@ -261,3 +238,18 @@ def _ports(request: SessionRequest) -> list[int]:
         return port_forward.read_ports([*request.query.get("port", []), *request.query.get("ports", [])])
     except ValueError as error:
         raise SessionError(400, str(error)) from error
+
+
+def session_routes(sessions: Sessions) -> list[Route]:
+    """Return the routes of sessions, with and without the pod's UID."""
+    routes = []
+    for name, session, with_container in (
+        ("exec", sessions.exec, True),
+        ("attach", sessions.attach, True),
+        ("portForward", sessions.port_forward, False),
+    ):
+        tail = "/{container}" if with_container else ""
+        endpoint = SessionEndpoint(session, sessions.slots, with_container=with_container)
+        for path in (f"/{name}/{{namespace}}/{{pod}}{tail}", f"/{name}/{{namespace}}/{{pod}}/{{uid}}{tail}"):
+            routes.append(Route(path, endpoint, methods=["GET", "POST"]))
+    return routes

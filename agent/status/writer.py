@@ -27,6 +27,7 @@ from kube.api import core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
+from kube.serving.fair_queue import Slots
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ INVALID = 422
 REPAIR_SECONDS = 10.0
 """Time between two overwrites of what others have written to one pod."""
 STATUSES, DELETIONS = 6, 4
-"""Requests under way at a time: each may wait for a webhook that hangs, and leaves the client's other places to others."""
+"""Requests under way at a time, round robin over namespaces: each may wait for a webhook that hangs, and leaves the client's
+other places to others."""
 _KINDS = {
     "init_container_statuses": "init_container",
     "container_statuses": "container",
@@ -51,7 +53,7 @@ class StatusWriter:
         self._client, self._clock, self._metrics = client, clock, metrics or KubeletMetrics()
         self._pods: dict[str, StatusRecord] = {}
         self.rate = StatusRate(clock)
-        self._statuses, self._deletions = asyncio.Semaphore(STATUSES), asyncio.Semaphore(DELETIONS)
+        self._statuses, self._deletions = Slots(STATUSES), Slots(DELETIONS)
 
     def set(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
         """Write a status; returns at once. `pod.status` is the API's when the pod was last read."""
@@ -116,7 +118,7 @@ class StatusWriter:
         try:
             while entry.wanted is not None:
                 try:
-                    async with self._statuses:
+                    async with self._statuses.slot(entry.namespace):
                         answered = await self._send_newest(uid, entry)
                 except Exception:
                     # An answer that cannot be decoded, for one: what the server has done is not known.
@@ -207,7 +209,7 @@ class StatusWriter:
         await self.flushed(uid)
         while True:
             try:
-                async with self._deletions:
+                async with self._deletions.slot(pod.metadata.namespace or ""):
                     if await self._delete_once(uid, pod.metadata.name or "", pod.metadata.namespace or ""):
                         return
             except Exception:

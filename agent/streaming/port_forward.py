@@ -13,7 +13,7 @@ from typing import TypeGuard
 from agent.streaming import spdy
 from agent.streaming.channels import ChannelProtocol, MessageDecoder
 from agent.streaming.directions import run_until_first_ends
-from agent.streaming.upgrade import Stream, dial
+from agent.streaming.upgrade import Dial, Stream
 from agent.streaming.websocket import NORMAL, WebSocket
 from kube.serving.frames import SPDY_CHUNK, FrameCounter
 
@@ -42,10 +42,9 @@ def read_ports(values: Iterable[str]) -> list[int]:
     return ports
 
 
-async def connect(url: str) -> Stream:
+async def connect(dial: Dial) -> Stream:
     """Open the runtime's end of a port forwarding. Raise UpgradeError or OSError."""
     stream, _ = await dial(
-        url,
         "POST",
         [
             ("Connection", "Upgrade"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agent.streaming import channels, spdy
 from agent.streaming.channels import ChannelProtocol, MessageDecoder
 from agent.streaming.directions import run_until_first_ends
-from agent.streaming.upgrade import Stream, dial
+from agent.streaming.upgrade import Dial, Stream
 from agent.streaming.websocket import NORMAL, WebSocket
 from kube.serving.frames import SPDY_CHUNK, FrameCounter
 
@@ -49,9 +49,9 @@ class StreamOptions:
         return wanted
 
 
-async def connect(url: str) -> Stream:
+async def connect(dial: Dial) -> Stream:
     """Open the runtime's end of a session. Raise UpgradeError or OSError."""
-    stream, _ = await dial(url, "POST", UPGRADE_HEADERS)
+    stream, _ = await dial("POST", UPGRADE_HEADERS)
     return stream
 
 

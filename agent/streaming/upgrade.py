@@ -7,7 +7,7 @@ connections are closed after it.
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -57,6 +57,10 @@ class UpgradeError(Exception):
         super().__init__(f"{head.status} {head.reason}: {body.decode(errors='replace').strip()}")
         self.head = head
         self.body = body
+
+
+Dial = Callable[[str, Iterable[tuple[str, str]]], Awaitable[tuple[Stream, Head]]]
+"""Sends a request with a method and headers, and returns the stream after a 101. Raises UpgradeError or OSError."""
 
 
 async def dial(url: str, method: str, headers: Iterable[tuple[str, str]]) -> tuple[Stream, Head]:

@@ -16,7 +16,7 @@ from agent.keyed_tasks import Begin
 from agent.podspec.environment import ContainerConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
-from agent.volumes import cleanup, container_mounts, mount_budget
+from agent.volumes import cleanup, container_mounts, mount_budget, requested_sources
 from agent.volumes.claimed_volumes import VolumeSetUp
 from agent.volumes.csi_volume import PLUGIN
 from agent.volumes.mounted_volume import MountedVolume
@@ -100,6 +100,8 @@ class VolumeManager:
         mounted_volumes = [name for name in mount_budget.of_volumes(pod) if name in used]
         if problem := self._mount_budget.take(pod, len(mounted_volumes)):
             raise MountsFailed([MountError(mounted_volumes[0], problem)])
+        if exceeding := requested_sources.too_many(volumes):
+            raise MountsFailed([MountError(*exceeding)])
         found = _Prepared(VolumeSetUp(pod))
         for volume in volumes:
             try:

@@ -1,7 +1,7 @@
 """Reads trust bundles from the API, by name or by signer and labels.
 
 ClusterTrustBundles are a beta kind that servers do not serve by default, so they are read by their path rather than by the
-resource table; where they are not served, the answer is that the bundle does not exist.
+resource table; where they are not served, the answer is that the bundle does not exist. All pods share what was read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from kube import serialize
 from kube.api import core_v1
 from kube.api.certificates_v1beta1 import ClusterTrustBundle
 from kube.client import Client
+from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
+from kube.expiring_cache import ExpiringCache
 from kube.resources import segment
 from kube.selectors import from_label_selector
 
+CACHE_SECONDS, MISSING_SECONDS = 30.0, 5.0
+"""Seconds for which a bundle is cached, and for which an optional one is that does not exist."""
+ENTRIES, LONGEST = 256, 256 << 10
+"""Bundles that are cached; characters of one with what selects it."""
 _PATH = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"
 
 
@@ -27,11 +33,22 @@ class _Bundles(msgspec.Struct):
 class TrustBundles:
     """Reads ClusterTrustBundles by name, or by signer and labels."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, clock: Clock = SYSTEM) -> None:
         self._client = client
+        self._known: ExpiringCache[bytes, str | None] = ExpiringCache(clock, ENTRIES)
 
     async def read(self, source: core_v1.ClusterTrustBundleProjection) -> str | None:
         """Return the bundle's PEM text, None for a missing optional one. Raise VolumeError."""
+        key = msgspec.json.encode((source.name, source.signer_name, source.label_selector, source.optional))
+        text, known = self._known.get(key)
+        if known:
+            return text
+        text = await self._read(source)
+        if len(key) + len(text or "") <= LONGEST:
+            self._known.put(key, text, CACHE_SECONDS if text is not None else MISSING_SECONDS)
+        return text
+
+    async def _read(self, source: core_v1.ClusterTrustBundleProjection) -> str | None:
         try:
             if source.name:
                 body = await self._client.call("GET", f"{_PATH}/{segment(source.name)}")

@@ -25,9 +25,11 @@ from control.components.embedded import embedded_components
 from control.config import ControlConfig
 from control.controllers.identities import POLICY_CHECKER, account_user
 from control.custom.definition_controller import DefinitionController
+from control.dialing.node_dialer import Dialer, NodeDialer
 from control.event_loop import offload
 from control.event_loop.imports import HEAD_START_SECONDS
 from control.fairness.flow_schema_controller import FlowSchemaController
+from control.interfaces.local_nodes import LocalNodes
 from control.registry.context import SERVER
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
@@ -58,7 +60,13 @@ class ApiServer:
     """A running API server."""
 
     def __init__(
-        self, config: ControlConfig, clock: Clock, store: Store, engine: Engine, tracer: Tracer | None = None
+        self,
+        config: ControlConfig,
+        clock: Clock,
+        store: Store,
+        engine: Engine,
+        tracer: Tracer | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
         self.config, self.clock, self.store, self.engine, self.tracer = config, clock, store, engine, tracer
         self.background = Background(clock)
@@ -67,7 +75,7 @@ class ApiServer:
         self.stopping = False
         self.health = self._checks()
         self.resources = Resources(config, clock, store, self.cache)
-        self.serving = Serving(config, clock, self.health, self.resources, tracer)
+        self.serving = Serving(config, clock, self.health, self.resources, dialer or NodeDialer(config), tracer)
         self.registry, self.admission = self.resources.registry, self.resources.admission
         self.access, self.auth = self.resources.access, self.resources.access.auth
         self.pipeline, self.listener = self.serving.pipeline, self.serving.listener
@@ -85,9 +93,17 @@ class ApiServer:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, config: ControlConfig, clock: Clock, opening: Awaitable[Engine] | None = None
+        cls,
+        config: ControlConfig,
+        clock: Clock,
+        opening: Awaitable[Engine] | None = None,
+        *,
+        dialer: Dialer | None = None,
     ) -> AsyncIterator[ApiServer]:
-        """Start everything; when the block is left, stop everything. `opening` is the engine where it is being opened."""
+        """Start everything; when the block is left, stop everything.
+
+        `opening` is the engine where it is being opened. `dialer` connects to nodes' agents, by default by TLS.
+        """
         engine = await (opening or open_engine(config, clock))
         store: Store = MeasuredStore(engine.store, NAMES)
         encryption: EncryptionAtRest | None = None
@@ -98,7 +114,7 @@ class ApiServer:
                 encryption = EncryptionAtRest(config.encryption_config_file, store)
                 await encryption.start()
                 store = encryption.store
-            server = cls(config, clock, store, engine, tracer)
+            server = cls(config, clock, store, engine, tracer, dialer)
             server.listener.bind()
             try:
                 await server._follow_store(encryption)
@@ -213,10 +229,18 @@ class ApiServer:
         if self.registry.unfinished:
             await asyncio.wait(self.registry.unfinished, timeout=UNFINISHED_SECONDS)
 
+    def busy(self) -> bool:
+        """Return whether requests are being served, or the store works; long-running requests such as watches do not count."""
+        return self.engine.busy() or any(self.pipeline.in_flight().values())
+
+    def exchanged(self) -> int:
+        """Return a number that grows with each request of a client on a socket, and each event that one is sent."""
+        return self.serving.edge.exchanged
+
     def client(self, user: UserInfo, user_agent: str = "") -> Client:
         """Return a client inside this process that acts as a user."""
         return Client(InProcessTransport(self.pipeline, user, user_agent))
 
-    def embedded_components(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def embedded_components(self, local_nodes: LocalNodes | None = None) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
-        return embedded_components(self.config, self.client, self.clock, self.tracer)
+        return embedded_components(self.config, self.client, self.clock, self.tracer, local_nodes)

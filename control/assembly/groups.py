@@ -16,7 +16,7 @@ from control.assembly.audit_sinks import Auditing
 from control.auth.legacy_use import LegacyTokenUse
 from control.config import ControlConfig
 from control.custom.definitions import Definitions
-from control.dialing.node_dialer import NodeDialer
+from control.dialing.node_dialer import Dialer
 from control.fairness import debug as fairness_debug
 from control.fairness.flow_schema_controller import list_size
 from control.http.exchange import Handler, Request
@@ -93,12 +93,18 @@ class Serving:
     """Stages of a request, from the listener to the handlers."""
 
     def __init__(
-        self, config: ControlConfig, clock: Clock, health: Health, resources: Resources, tracer: Tracer | None = None
+        self,
+        config: ControlConfig,
+        clock: Clock,
+        health: Health,
+        resources: Resources,
+        dialer: Dialer,
+        tracer: Tracer | None = None,
     ) -> None:
         registry, auth = resources.registry, resources.access.auth
         self.watches = WatchStreams(registry, config.min_watch_timeout)
         verbs = Verbs(registry, self.watches, config.max_body_bytes, auth.authorizer)
-        table = handlers(verbs, auth, NodeDialer(config), resource_metrics=config.resource_metrics)
+        table = handlers(verbs, auth, dialer, resource_metrics=config.resource_metrics)
         served = ResourceServer(verbs, table, resources.custom)
         fairness, metrics = fairness_of(config), RequestMetrics()
         extensions = Extensions()

@@ -75,7 +75,7 @@ class LegacyTokenUse:
                 await self._since(client)
             except StatusError as error:
                 log.warning("the start of tracking of token use could not be written: %s", error)
-            await self._clock.sleep(KEPT_SECONDS)
+            await self._clock.sleep_deferrable(KEPT_SECONDS)
 
     async def _since(self, client: Client) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 from control.cel.charges import CHARGES, Charge
 from control.cel.checker import TYPE_NAMES
 from control.cel.errors import BudgetExceeded, EvaluationError, no_overload
-from control.cel.frame import Closure, Frame, true
+from control.cel.frame import Closure, Frame, converted, true
 from control.cel.functions import WITH_FRAME
 from control.cel.loops import LOOPS
 from control.cel.syntax import Bind, Call, Ident, Literal, Loop, MakeList, MakeMap, Node, Select
@@ -93,7 +93,7 @@ class _Compiler:
                 raise EvaluationError(f"no such key: {key}") from None
             except TypeError:
                 raise no_overload() from None
-            return value if convert is None or value is None else convert(value)
+            return value if convert is None or value is None else converted(frame, convert, value)
 
         return closure
 
@@ -114,7 +114,7 @@ class _Compiler:
             item = node.args[0].type
             convert = item.params[-1].convert if item.params and item.kind in ("list", "map") else None
             if convert is not None:
-                function = _converting(function, convert)
+                return _with_frame(args, _converting(function, convert), charge)
         if len(args) == 2:
             left, right = args
             if charge is None:
@@ -315,15 +315,15 @@ def _select_any(operand: Closure, key: str, convert: Callable[[Any], Any] | None
             raise EvaluationError(f"no such key: {key}")
         value = value[key]
         if convert is not None and value is not None:
-            value = convert(value)
+            value = converted(frame, convert, value)
         return Optional(value) if lifted else value
 
     return closure
 
 
 def _converting(function: Function, convert: Callable[[Any], Any]) -> Function:
-    def converted(a: Any, b: Any) -> Any:
+    def item(frame: Frame, a: Any, b: Any) -> Any:
         value = function(a, b)
-        return value if value is None else convert(value)
+        return value if value is None else converted(frame, convert, value)
 
-    return converted
+    return item

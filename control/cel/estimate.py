@@ -20,11 +20,15 @@ _COMPARED = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _PATTERNS = frozenset({"matches", "find", "findAll"})
 _TRAVERSED = frozenset(
     "string bytes lowerAscii upperAscii split substring trim reverse quote format indexOf"
-    " lastIndexOf charAt quantity isQuantity url isURL ip isIP cidr isCIDR semver isSemver validate".split()
+    " lastIndexOf charAt quantity isQuantity url isURL ip isIP cidr isCIDR semver isSemver".split()
 )
 _KEEPING = frozenset({"lowerAscii", "upperAscii", "substring", "trim"})
 """Functions whose result is at most as large as the string that they are called on."""
 _COUNTED = frozenset("isSorted sum min max".split())
+_PARSING = {"containsIP": 4, "containsCIDR": 7}
+"""Cost besides the traversal of a text: addresses have up to 16 bytes, which are compared once or more."""
+_FORMAT_FACTOR = 32
+"""A quarter of the longest expression of a named format (MaxNameFormatRegexSize)."""
 
 
 def estimate(node: Node) -> int:
@@ -111,6 +115,12 @@ def _own(name: str, sizes: list[int], args: list[Node]) -> int:
         return max(1, _tenth(sizes[1]))
     if name in _PATTERNS and len(sizes) > 1:
         return max(1, _tenth(1 + sizes[0]) * math.ceil(sizes[1] * 0.25))
+    if name == "validate" and len(sizes) > 1:
+        return max(1, _tenth(sizes[1]) * _FORMAT_FACTOR)
+    if name in _PARSING and len(sizes) > 1:
+        return _PARSING[name] + (_tenth(sizes[1]) if args[1].type.kind == "string" else 0)
+    if name == "ip.isCanonical" and sizes:
+        return max(1, _tenth(2 * sizes[0]))
     if name == "replace" and len(sizes) > 2:
         return max(1, _tenth(sizes[0] * max(1, sizes[2])))
     if name == "join":

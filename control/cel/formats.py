@@ -74,7 +74,7 @@ def _uuid(version: int = 0) -> Callable[[str], bool]:
 
 def _uri(text: str) -> bool:
     """Return whether Go's url.ParseRequestURI accepts the text: an absolute URL, or a path from the root."""
-    if not text or any(ord(c) < 0x21 or ord(c) == 0x7F for c in text):
+    if not text or urls.NOT_PRINTED.search(text):
         return False
     try:
         parts = urls.split(text)

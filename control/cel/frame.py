@@ -30,6 +30,17 @@ class Frame:
         self.spend(1 + count // 8)
 
 
+CONVERTED_AT_ONCE = 16
+"""Characters of a text that are converted for a unit."""
+
+
+def converted(frame: Frame, convert: Callable[[Any], Any], value: Any) -> Any:
+    """Return the CEL value of a field's JSON value; raises BudgetExceeded. A time costs nothing, a long text its length."""
+    if type(value) is str and len(value) > 4 * CONVERTED_AT_ONCE:
+        frame.spend(len(value) // CONVERTED_AT_ONCE)
+    return convert(value)
+
+
 Closure = Callable[[Frame], Any]
 
 

@@ -265,8 +265,10 @@ def _has_value(a: Any) -> bool:
     return a.present
 
 
-WITH_FRAME = frozenset("_==_ _!=_ @in indexOf lastIndexOf format sets.contains sets.equivalent sets.intersects".split())
-"""Functions whose first argument is the frame: they look at values within lists and maps, and spend on them."""
+WITH_FRAME = frozenset(
+    "_==_ _!=_ @in indexOf lastIndexOf format findAll sets.contains sets.equivalent sets.intersects".split()
+)
+"""Functions whose first argument is the frame: they look at values within lists, maps and texts, and spend on them."""
 FUNCTIONS: dict[str, Function] = {
     "_+_": add,
     "_-_": subtract,

@@ -78,7 +78,7 @@ def compare(a: Any, b: Any) -> int:
 def url(a: Any) -> URL:
     text(a)
     problem = EvaluationError(f'URL parse error during conversion from string: parse "{a}": invalid URI for request')
-    if not a or any(ord(c) < 0x21 or ord(c) == 0x7F for c in a) or re.search("%(?![0-9A-Fa-f]{2})", a.split("?")[0]):
+    if not a or urls.NOT_PRINTED.search(a) or re.search("%(?![0-9A-Fa-f]{2})", a.split("?")[0]):
         raise problem
     try:
         parts = urls.split(a)

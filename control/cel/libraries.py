@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from control.cel import formats
+from control.cel.charges import searched
 from control.cel.conversions import plain_double, to_string
 from control.cel.errors import EvaluationError, no_overload
 from control.cel.frame import Frame
 from control.cel.functions import Function, less, pattern, text
 from control.cel.functions import add as plus
+from control.cel.patterns import search_cost
 from control.cel.values import NONE, Duration, Format, Optional, Uint, equal_item, kind_of
 from kube import names
 
@@ -51,12 +53,15 @@ def last_index_of(frame: Frame, a: Any, b: Any, start: Any = None) -> int:
     if type(a) is list:
         return next((i for i in range(len(a) - 1, -1, -1) if equal_item(frame, a[i], b)), -1)
     text(a, b)
-    if start is None:
-        return int(a.rfind(b))
-    _whole(start)
-    if not 0 <= start <= len(a):
-        raise EvaluationError(f"index out of range: {start}")
-    return int(a.rfind(b, 0, start + len(b)))
+    if start is not None:
+        _whole(start)
+        if not 0 <= start <= len(a):
+            raise EvaluationError(f"index out of range: {start}")
+        a = a[: start + len(b)]
+    if len(b) > len(a):
+        return -1
+    at = a[::-1].find(b[::-1])  # linear; str.rfind is quadratic
+    return -1 if at < 0 else len(a) - at - len(b)
 
 
 def joined(a: Any, separator: Any = "") -> str:
@@ -210,11 +215,31 @@ def find(a: Any, expression: Any) -> str:
     return str(found.group()) if found else ""
 
 
-def find_all(a: Any, expression: Any, count: Any = -1) -> list[str]:
+MATCH_COST = 2
+"""Units of cost of a match: its objects take 3 µs."""
+
+
+def find_all(frame: Frame, a: Any, expression: Any, count: Any = -1) -> list[str]:
+    """Return all matches, or the first `count`; raises BudgetExceeded.
+
+    Each match costs another search in the rest of the text, because a pattern may have to read it to the end every time.
+    The call's own charge covers the first ones.
+    """
     text(a, expression)
     _whole(count)
-    found = [match.group() for match in pattern(expression).finditer(a)]
-    return found if count < 0 else found[:count]
+    found: list[str] = []
+    if count == 0:
+        return found
+    cost, charged = 0, searched(a, expression)
+    for match in pattern(expression).finditer(a):
+        found.append(match.group())
+        if len(found) == count:
+            break
+        cost += MATCH_COST + search_cost(expression, len(a) - match.end())
+        if cost > charged:
+            frame.spend(cost - charged)
+            charged = cost
+    return found
 
 
 # -- lists and sets -------------------------------------------------------------------------------------------------
@@ -290,9 +315,12 @@ _NAMED: dict[str, Function] = {
 }
 
 
+_LONGEST_NAME = max(map(len, _NAMED))
+
+
 def named_format(name: Any) -> Optional:
     text(name)
-    return Optional(Format(name)) if name in _NAMED else NONE
+    return Optional(Format(name)) if len(name) <= _LONGEST_NAME and name in _NAMED else NONE
 
 
 def validate(a: Any, value: Any) -> Optional:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from control.cel.errors import BudgetExceeded, EvaluationError, no_overload
-from control.cel.frame import Closure, Frame, true
+from control.cel.frame import Closure, Frame, converted, true
 from control.cel.syntax import Loop, Node, free_nodes
 from control.cel.values import shown
 
@@ -40,7 +40,7 @@ def _each(visit: Visit, node: Loop) -> Callable[[Frame], Iterator[None]]:
                 if frame.cost > frame.limit:
                     raise BudgetExceeded
                 if change is not None and second is not None:
-                    second = change(second)
+                    second = converted(frame, change, second)
                 if only:
                     variables[only] = second
                 else:

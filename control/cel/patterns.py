@@ -30,6 +30,8 @@ _MEMORY = 32
 KEPT_MEMORY = 64 << 20
 INSTRUCTION_COST = 2
 """Units of cost (control/event_loop/inline.py) to compile an instruction."""
+_INSTRUCTIONS_A_UNIT, _FREE_INSTRUCTIONS = 8, 128
+"""Instructions that an expression compiles for a unit of its cost, and for none: ordinary patterns cost the same each time."""
 _PAUSE, _LONGEST_PAUSE = 4, 1.0
 """A thread that has compiled a pattern pauses so many times as long, up to 1 s: others need the interpreter's lock."""
 _SHORTEST = 0.002
@@ -51,6 +53,9 @@ class _Kept:
                 return None
             self._patterns.move_to_end(pattern)
             return found[0]
+
+    def has(self, pattern: str) -> bool:
+        return pattern in self._patterns
 
     def put(self, pattern: str, compiled: Any, memory: int) -> None:
         with self._lock:
@@ -109,9 +114,17 @@ def _compile(pattern: str, memory: int) -> Any:
         re2.purge()  # its own cache is limited in the number of patterns alone
 
 
-def search_cost(pattern: str, text: str) -> int:
-    """Return the units of cost of a search at worst: RE2 goes through all instructions at each character."""
-    return len(text) * pattern_size(pattern) // 2000 if len(pattern) <= LONGEST else 0
+def search_cost(pattern: str, length: int) -> int:
+    """Return the units of cost of a search in so many characters at worst: RE2 goes through all instructions at each."""
+    return length * pattern_size(pattern) // 2000 if len(pattern) <= LONGEST else 0
+
+
+def compilation_cost(pattern: str) -> int:
+    """Return the units of cost to compile a pattern, 0 if that is done or the pattern is refused."""
+    if len(pattern) > LONGEST or _kept.has(pattern):
+        return 0
+    size = pattern_size(pattern)
+    return max(0, size - _FREE_INSTRUCTIONS) // _INSTRUCTIONS_A_UNIT if size <= MOST_INSTRUCTIONS else 0
 
 
 def found(pattern: str, text: str) -> bool:

@@ -17,7 +17,7 @@ from control.cel.checker import Checker, TypeTooLarge
 from control.cel.compiler import compiled
 from control.cel.errors import BudgetExceeded, CompileError, EvaluationError, Issue
 from control.cel.estimate import estimate
-from control.cel.frame import Closure, Frame
+from control.cel.frame import Closure, Frame, converted
 from control.cel.parser import parse
 from control.cel.signatures import STANDARD, Signatures
 from control.cel.types import Type
@@ -77,12 +77,12 @@ class Program:
         Raises TooMuchHere if the work that this belongs to may cost less than that on the event loop.
         """
         held = dict(variables)
-        for name, convert in self._conversions.items():
-            if held.get(name) is not None:
-                held[name] = convert(held[name])
         here = inline.left()
         frame = Frame(held, budget if here is None else min(budget, here))
         try:
+            for name, convert in self._conversions.items():
+                if held.get(name) is not None:
+                    held[name] = converted(frame, convert, held[name])
             value = self._closure(frame)
             inline.spent(frame.cost)
             if frame.cost > budget:

@@ -18,6 +18,15 @@ _LONGEST_ZONE = 64
 """Characters of a time zone's name; a longer one is looked for in no file."""
 
 
+def without_file(name: str) -> bool:
+    """Return whether a time zone is UTC or an offset from it."""
+    return name in ("", "UTC") or _offset(name)
+
+
+def _offset(name: str) -> bool:
+    return name[:1] in "+-" or name[:1].isdigit()
+
+
 def _zone(name: str) -> Any:
     found = _known_zone(name) if len(name) <= _LONGEST_ZONE else None
     if found is None:
@@ -25,11 +34,11 @@ def _zone(name: str) -> Any:
     return found
 
 
-@bounded_cache(256)
+@bounded_cache(1024)
 def _known_zone(name: str) -> Any:
     """Return a time zone, None if there is none: it was looked for in files."""
     try:
-        if name[:1] in "+-" or name[:1].isdigit():
+        if _offset(name):
             sign = -1 if name.startswith("-") else 1
             hours, minutes = name.lstrip("+-").split(":")
             return timezone(sign * timedelta(hours=int(hours), minutes=int(minutes)))

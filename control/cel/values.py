@@ -118,7 +118,8 @@ def parse_duration(text: str) -> Duration:
         whole, _, part = number.partition(".")
         if len(whole := whole.lstrip("0")) > 19:
             raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
-        total += int(Decimal(f"{whole or 0}.{part[:20]}") * _UNITS[unit])
+        part = part[:20]
+        total += int(whole or 0) * _UNITS[unit] + int(part or 0) * _UNITS[unit] // 10 ** len(part)
     return Duration(int64(-total if text.startswith("-") else total))
 
 
@@ -194,13 +195,22 @@ def equal(frame: Frame, a: Any, b: Any) -> bool:
         if one is list:
             return len(a) == len(b) and all(map(equal_item, itertools.repeat(frame), a, b))
         if one is dict:
-            return len(a) == len(b) and all(key in b and equal_item(frame, value, b[key]) for key, value in a.items())
+            return len(a) == len(b) and _equal_entries(frame, a, b)
         if one is Optional:
             return a.present == b.present and equal_item(frame, a.value, b.value)
         if one is Semver:
             return bool(a.order == b.order)
         return bool(a == b)
     return one in _NUMBERS and other in _NUMBERS and bool(a == b)
+
+
+def _equal_entries(frame: Frame, a: dict[Any, Any], b: dict[Any, Any]) -> bool:
+    for key, value in a.items():
+        if type(key) is str and len(key) > 1000:
+            frame.spend(len(key) // 1000)
+        if key not in b or not equal_item(frame, value, b[key]):
+            return False
+    return True
 
 
 def equal_item(frame: Frame, a: Any, b: Any) -> bool:

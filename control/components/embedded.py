@@ -26,6 +26,7 @@ from control.config import ControlConfig
 from control.controllers import controller_accounts
 from control.controllers.identities import MANAGER, SCHEDULER, account_user
 from control.event_loop import imports
+from control.interfaces.local_nodes import LocalNodes
 from kube import pki
 from kube.build import user_agent
 from kube.client import Client
@@ -42,7 +43,11 @@ MakeClient = Callable[[UserInfo, str], Client]
 
 
 def embedded_components(
-    config: ControlConfig, make_client: MakeClient, clock: Clock, tracer: Tracer | None = None
+    config: ControlConfig,
+    make_client: MakeClient,
+    clock: Clock,
+    tracer: Tracer | None = None,
+    local_nodes: LocalNodes | None = None,
 ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """Return what is to run beside the server, by name. Each runs until cancelled."""
     if not config.enable_controllers and not config.enable_scheduler:
@@ -55,7 +60,13 @@ def embedded_components(
     loops = Loops(clock)
     found = [("informers", loops.run("informers", informers.run))]
     for enabled, name, lease, user, run in (
-        (config.enable_controllers, "controllers", "kube-controller-manager", MANAGER, _run_controllers),
+        (
+            config.enable_controllers,
+            "controllers",
+            "kube-controller-manager",
+            MANAGER,
+            partial(_run_controllers, local_nodes),
+        ),
         (config.enable_scheduler, "scheduler", "kube-scheduler", SCHEDULER, partial(_run_scheduler, tracer)),
     ):
         if enabled:
@@ -101,7 +112,11 @@ def _elected(
 
 
 async def _run_controllers(
-    config: ControlConfig, clock: Clock, informers: SharedInformers, make_client: MakeClient
+    local_nodes: LocalNodes | None,
+    config: ControlConfig,
+    clock: Clock,
+    informers: SharedInformers,
+    make_client: MakeClient,
 ) -> None:
     await imports.ensure("control.controllers.manager")
     from control.controllers import configuration, manager
@@ -134,6 +149,7 @@ async def _run_controllers(
         autoscaling=file.autoscaling,
         lifecycle=file.lifecycle,
         legacy_tokens=file.legacy_tokens,
+        local_nodes=local_nodes,
     )
     client = make_client(MANAGER, user_agent("kube-controller-manager"))
 

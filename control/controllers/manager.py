@@ -62,6 +62,7 @@ from control.controllers.storage_protection import (
 from control.controllers.token_cleaner import TokenCleaner
 from control.controllers.ttl_after_finished import TTLAfterFinishedController
 from control.controllers.volume_expansion import VolumeExpansionController
+from control.interfaces.local_nodes import LocalNodes
 from kube import cancellation
 from kube.api import core_v1
 from kube.client import Client
@@ -103,6 +104,8 @@ class ControllerConfig:
     """The folder whose files are applied; None: there is none."""
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    local_nodes: LocalNodes | None = None
+    """Nodes that run in this process."""
     legacy_tokens: float = YEAR
     """Seconds without use after which a token that was made by itself is marked, and deleted after as many more."""
     controllers: tuple[str, ...] = ("*",)
@@ -150,7 +153,7 @@ CONTROLLERS: dict[str, Make] = {
     "node-ipam": lambda context, config: (
         NodeIPAMController(context, config.cluster_cidr, config.node_mask) if config.cluster_cidr else None
     ),
-    "node-lifecycle": lambda context, config: NodeLifecycleController(context, config.lifecycle),
+    "node-lifecycle": lambda context, config: NodeLifecycleController(context, config.lifecycle, config.local_nodes),
     "garbage-collector": lambda context, config: GarbageCollector(context),
     "taint-eviction": lambda context, config: TaintEvictionController(context),
     "certificatesigningrequest-approving": lambda context, config: CertificateApprover(

@@ -7,6 +7,7 @@ service. Upstream: pkg/controller/podgc.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -42,18 +43,23 @@ def out_of_service(node: core_v1.Node | None) -> bool:
 
 
 class PodGC:
-    """Looks at all pods every 20 seconds: what it removes leaves no event to follow."""
+    """Checks all pods 20 seconds after a change of pods or nodes, and as long as pods remain that may have to be removed."""
 
     def __init__(self, context: Context, threshold: int = TERMINATED_THRESHOLD) -> None:
         self._client, self._clock, self._threshold = context.client, context.clock, threshold
         self._pods = context.informers.of(core_v1.Pod)
         self._nodes = context.informers.of(core_v1.Node)
         self._missing: dict[str, float] = {}
+        self._changed = asyncio.Event()
+        self._pods.subscribe(lambda change: self._changed.set())
+        self._nodes.subscribe(lambda change: self._changed.set())
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
+            self._changed.clear()
             await self.collect()
+            await self._changed.wait()
             await self._clock.sleep(PERIOD_SECONDS)
 
     async def collect(self) -> None:
@@ -76,6 +82,8 @@ class PodGC:
         missing = {name for name in named if name and self._nodes.get(name) is None}
         now = self._clock.monotonic()
         self._missing = {name: self._missing.get(name, now) for name in missing}
+        if missing:
+            self._changed.set()  # after the quarantine
         return {
             name
             for name, since in self._missing.items()
@@ -110,3 +118,4 @@ class PodGC:
             if not error.not_found and not error.replaced:
                 metrics.REMOVALS_FAILED.add(namespace, reason)
                 log.warning("removing pod %s: %s", key_of(pod), error)
+                self._changed.set()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from control.admission.webhooks.caller import ANSWER_LIMIT
+from control.decoding.numbers import NumberError, normalized
 from control.registry.checks import labels
 from control.registry.metadata import validate_annotations
 from kube.errors import StatusError
@@ -101,12 +102,19 @@ def _decoded(data: msgspec.Raw | None) -> Any:
     return None if data is None else msgspec.json.decode(data)
 
 
+def _object(data: msgspec.Raw) -> Any:
+    try:
+        return normalized(msgspec.json.decode(data))
+    except NumberError as error:
+        raise BadConversion(f"invalid response: response.convertedObjects: {error}") from error
+
+
 def _checked(data: msgspec.Raw, index: int, old: Object, expected: Expected) -> Object:
     """Decode and check the converted form of an object."""
     size = len(memoryview(data))
     if size > ANSWER_LIMIT:
         raise BadConversion(f"the converted object at index {index} has {size} bytes, more than {ANSWER_LIMIT}")
-    new, webhook, why = msgspec.json.decode(data), f"conversion webhook for {expected.source}", ""
+    new, webhook, why = _object(data), f"conversion webhook for {expected.source}", ""
     if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
         raise BadConversion(f"invalid converted object at index {index}")
     if new.get("apiVersion") != expected.wanted:

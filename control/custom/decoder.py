@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from control.decoding.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value, unreadable
 from control.decoding.decode_errors import duplicates, least_keys, most_keys
+from control.decoding.numbers import NumberError, normalized
 from control.schemas import embedded
 from control.schemas.schema import Schema, fill, prune
 from kube import errors
@@ -73,6 +74,10 @@ class CustomDecoder(Decoder):
         """Turn JSON values into an object of the schema, checking as `decode` does; `raw` stays as it is."""
         if not isinstance(raw, dict):
             self._reject("json: cannot unmarshal into Go value of type map[string]interface {}")
+        try:
+            raw = normalized(raw)
+        except NumberError as error:
+            self._reject(str(error))
         dropped: list[str] = []
         obj: Object = prune(raw, self.schema, "", dropped, resource=True)
         own, inner = list[str](), list[str]()

@@ -150,7 +150,7 @@ class DefinitionController:
                 while (left := await limited(self._delete_objects(name, marked), Limit(_shares, name))) > 0:
                     log.info("definition %s waits for %d objects", name, left)
                     taken = self.registry.clock.monotonic() - began
-                    await asyncio.sleep(min(max(RETRY, PAUSES * taken), RETRY_FAILED))
+                    await self.registry.clock.sleep(min(max(RETRY, PAUSES * taken), RETRY_FAILED))
                     began = self.registry.clock.monotonic()
                 await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
                 return
@@ -158,7 +158,7 @@ class DefinitionController:
                 if isinstance(error, StatusError) and error.not_found:
                     return
                 log.error("the objects of definition %s cannot be deleted: %r", name, error)
-            await asyncio.sleep(RETRY_FAILED)
+            await self.registry.clock.sleep(RETRY_FAILED)
 
     async def _delete_objects(self, name: str, marked: dict[str, int]) -> int:
         """Request all objects' deletion and return how many are still there.

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from control.decoding import canonical, unknown_fields
+from control.decoding import canonical, numbers, unknown_fields
 from control.decoding.decode_errors import go_message, json_problem, json_type, most_keys, strict_problems, summary
 from control.decoding.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
@@ -142,6 +142,7 @@ class Decoder:
         media = media_type(content_type)
         problems, overflow = self._inspect(raw, body, media, validation)
         repeated = duplicate_keys(body) if media in YAML_TYPES and validation != "Ignore" else []
+        overflow = overflow or self._too_large(raw, body)
         if overflow:
             self._refuse(kind, overflow)
         if (problems or repeated) and validation == "Strict":
@@ -164,6 +165,16 @@ class Decoder:
         if body and media in JSON_TYPES and most_keys(body) > keys:
             return strict_problems(body, unknown), overflow
         return [f'unknown field "{path}"' for path in unknown], overflow
+
+    @staticmethod
+    def _too_large(raw: Any, body: bytes) -> str:
+        """Return the problem of a number in a field without a type, which is stored as it is."""
+        if numbers.may_be_too_large(body):
+            try:
+                numbers.normalized(raw)
+            except numbers.NumberError as error:
+                return str(error)
+        return ""
 
     def _check_kind(self, api_version: str, kind: str) -> None:
         if api_version != self.api_version:

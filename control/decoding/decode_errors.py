@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from control.decoding.numbers import too_large
 from kube.field_path import MOST_PROBLEMS, bounded
 from kube.schema.fields import ANY, FieldType, field_types, of_struct
 
@@ -41,7 +42,7 @@ def json_problem(body: bytes, error: Exception) -> str:
         return f"invalid character {_quoted(character)} in string literal"
     except RecursionError:
         return "exceeded max depth"
-    return str(error)
+    return str(too_large(text) or error)
 
 
 def _quoted(character: str) -> str:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from cryptography import x509
 
@@ -84,6 +85,14 @@ def check_address(text: str) -> str:
     return str(address)
 
 
+class Dialer(Protocol):
+    """Opens connections to nodes' agents."""
+
+    async def dial(self, endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to an agent, which expects HTTP requests. Raise StatusError."""
+        ...
+
+
 class NodeDialer:
     """Opens connections to agents with the server's client certificate."""
 
@@ -119,16 +128,16 @@ class NodeDialer:
                     limit=256 * 1024,
                 )
         except TimeoutError as error:
-            raise _unreachable(endpoint, f"dial tcp {host_port(address, endpoint.port)}: i/o timeout") from error
+            raise unreachable(endpoint, f"dial tcp {host_port(address, endpoint.port)}: i/o timeout") from error
         except ssl.SSLCertVerificationError as error:
-            raise _unreachable(endpoint, f"tls: failed to verify certificate: {error.verify_message}") from error
+            raise unreachable(endpoint, f"tls: failed to verify certificate: {error.verify_message}") from error
         except (OSError, ssl.SSLError) as error:
             why = (os.strerror(error.errno) if error.errno else str(error)).lower()
-            raise _unreachable(endpoint, f"dial tcp {host_port(address, endpoint.port)}: connect: {why}") from error
+            raise unreachable(endpoint, f"dial tcp {host_port(address, endpoint.port)}: connect: {why}") from error
         if self._signs_others and not _is_nodes(writer, endpoint.node):
             writer.transport.abort()
             why = f"x509: certificate is not of {NODE_PREFIX}{endpoint.node} in {NODES_GROUP}"
-            raise _unreachable(endpoint, f"tls: failed to verify certificate: {why}")
+            raise unreachable(endpoint, f"tls: failed to verify certificate: {why}")
         return reader, writer
 
 
@@ -159,13 +168,14 @@ async def address_of(endpoint: Endpoint) -> str:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 found = await asyncio.get_running_loop().run_in_executor(_lookups, look_up)
         except TimeoutError as error:
-            raise _unreachable(endpoint, f"lookup {endpoint.host}: i/o timeout") from error
+            raise unreachable(endpoint, f"lookup {endpoint.host}: i/o timeout") from error
         except (OSError, UnicodeError) as error:
-            raise _unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
+            raise unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
         return check_address(str(found[0][4][0]))
     return check_address(endpoint.host)
 
 
-def _unreachable(endpoint: Endpoint, why: str) -> StatusError:
+def unreachable(endpoint: Endpoint, why: str) -> StatusError:
+    """Return the error of an agent that cannot be connected to, in upstream's form."""
     message = f"error dialing backend: {why}"
     return StatusError(500, "", message)

@@ -1,7 +1,8 @@
 """Limit on the cost of work on the event loop. Work that exceeds it is repeated in a thread.
 
 The cost of an expression is known only when it is evaluated: upstream's limits allow one policy, or the rules of one object,
-ten million units, which take seconds. A unit is mostly between 50 and 500 ns (a call that parses an address 2.5 µs).
+ten million units, which take seconds. A unit is mostly between 50 and 500 ns, and at most 5 µs, which
+tests/unit/cost/test_cel_charges.py measures for every function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Schemas with descriptions, read from the installed kubernetes-validate package on demand.
+"""Schemas of the served types, read on demand: with descriptions from the package kubernetes-validate where it is installed,
+else without from a file that scripts/models generates from it.
 
 The package contains upstream's OpenAPI definitions in a form for validators: every optional type may also be null,
 references lead to $defs, and apiVersion and kind are pinned. Here that is reverted, for v2 or for v3. Nothing is cached: each
@@ -7,6 +8,8 @@ client requests a document once and caches it, and the definitions would take 10
 
 from __future__ import annotations
 
+import gzip
+import importlib.resources
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,12 +31,22 @@ _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 
 def load() -> dict[str, Schema]:
     """Read all definitions, by name (io.k8s.api.core.v1.Pod)."""
+    described = _described_definitions()
+    found: dict[str, Schema] = msgspec.json.decode(
+        gzip.decompress(importlib.resources.files(__package__).joinpath("definitions.json.gz").read_bytes())
+        if described is None
+        else described.read_bytes()
+    )
+    return (found if described is None else found["$defs"]) | resource_metrics.schemas()
+
+
+def _described_definitions() -> Path | None:
+    """Return the package's file, None if it is not installed in this version."""
     spec = find_spec("kubernetes_validate")
     if spec is None or spec.origin is None:
-        raise RuntimeError("the package kubernetes-validate is not installed: pip install kubernetes-validate")
+        return None
     file = Path(spec.origin).parent / "kubernetes-json-schema" / f"{VERSION}-local" / "_definitions.json"
-    found: dict[str, Schema] = msgspec.json.decode(file.read_bytes())["$defs"]
-    return found | resource_metrics.schemas()
+    return file if file.exists() else None
 
 
 def convert(name: str, schema: Schema, style: Style) -> Schema:

@@ -66,16 +66,17 @@ def schemas(resources: Iterable[ServedResource], style: Style, built_in: Mapping
 
 
 def _common(meta: str, style: Style, like: Schema) -> Schema:
-    """Return the properties that every object has, or every list."""
-    descriptions = {name: like["properties"][name]["description"] for name in ("apiVersion", "kind", "metadata")}
+    """Return the properties that every object has, or every list, with their descriptions if there are any."""
+
+    def described(name: str, schema: Schema) -> Schema:
+        found = like["properties"][name]
+        return {"description": found["description"], **schema} if "description" in found else schema
+
     reference = {"$ref": _PLACE[style] + meta}
     return {
-        "apiVersion": {"description": descriptions["apiVersion"], "type": "string"},
-        "kind": {"description": descriptions["kind"], "type": "string"},
-        "metadata": {
-            "description": descriptions["metadata"],
-            **({"allOf": [reference]} if style == "v3" else reference),
-        },
+        "apiVersion": described("apiVersion", {"type": "string"}),
+        "kind": described("kind", {"type": "string"}),
+        "metadata": described("metadata", {"allOf": [reference]} if style == "v3" else reference),
     }
 
 

@@ -65,6 +65,8 @@ class SchedulingQueue:
         self._numbers = itertools.count()
         self._ready = asyncio.Event()
         self._timer_changed = asyncio.Event()
+        self._swept = asyncio.Event()
+        """Set while pods may be unschedulable."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -193,6 +195,7 @@ class SchedulingQueue:
             self._requeue(pod, metrics.FAILURE)
         else:
             self._unschedulable[pod.key] = pod
+            self._swept.set()
             metrics.INCOMING.add("unschedulable", metrics.FAILURE)
 
     def retry(self, pod: QueuedPod) -> None:
@@ -265,7 +268,10 @@ class SchedulingQueue:
 
     async def _run_sweep(self) -> None:
         while True:
+            await self._swept.wait()
             await self._clock.sleep(SWEEP_SECONDS)
+            if not self._unschedulable:
+                self._swept.clear()
             oldest = self._clock.monotonic() - STALE_SECONDS
             for pod in [pod for pod in self._unschedulable.values() if pod.last_try <= oldest]:
                 self._requeue(pod, metrics.TIMEOUT)

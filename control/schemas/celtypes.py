@@ -21,6 +21,8 @@ from control.schemas.schema import MISSING, Schema
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS = RESERVED | {"true", "false", "null", "in"}
+_LONGEST_DATE = 64
+"""Characters of a date that is parsed."""
 _BYTES_A_CHARACTER = 4
 """Schemas count characters, requests bytes."""
 
@@ -45,6 +47,8 @@ def _date(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
+        if len(value) > _LONGEST_DATE:
+            raise ValueError(value)
         return Timestamp(int(datetime.fromisoformat(value).replace(tzinfo=UTC).timestamp()) * SECOND)
     except ValueError:
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'") from None

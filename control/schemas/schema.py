@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from control.decoding.numbers import NumberError, normalized
 from control.patch.json_patch import identity
 from kube import errors
 from kube.field_path import MOST_PROBLEMS, bounded
@@ -68,7 +69,7 @@ class Schema:
         self.list_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys") or ())
         self.map_type: str = source.get("x-kubernetes-map-type") or ""
         self.rules: list[Object] = source.get("x-kubernetes-validations") or []
-        self.default: Any = source.get("default", MISSING)
+        self.default: Any = _default(source["default"]) if "default" in source else MISSING
         self.default_size = 0 if self.default is MISSING else count_values(self.default)
         self.properties: dict[str, Schema] = {
             name: Schema(part) for name, part in (source.get("properties") or {}).items()
@@ -114,6 +115,14 @@ _LIMITS = (
     "minProperties",
     "maxProperties",
 )
+
+
+def _default(value: Any) -> Any:
+    """Return a default with its numbers as they are stored; as it is if another server has accepted a number too large."""
+    try:
+        return normalized(value)
+    except NumberError:
+        return value
 
 
 def compile_root(source: Object | None) -> Schema:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from control.cel import patterns
+from control.decoding.numbers import NumberError, normalized
 from control.schemas import validation
 from control.schemas.schema import Schema, prune
 from control.schemas.uniqueness import check_structure
@@ -281,7 +282,12 @@ def _defaults(source: Object, path: str, found: Errors, *, root: bool = False) -
         if root:
             found.append(errors.forbidden_field(where, "must not be set at the root"))
             return
-        schema, value = Schema(source), source["default"]
+        schema = Schema(source)
+        try:
+            value = normalized(source["default"])
+        except NumberError as error:
+            found.append(errors.invalid_value(where, "", str(error)))
+            return
         dropped: list[str] = []
         pruned = prune(value, schema, "", dropped, resource=schema.embedded)
         if dropped:

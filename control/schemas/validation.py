@@ -224,7 +224,7 @@ def _number(value: float, schema: Schema, path: str, found: list[FieldError]) ->
         if schema.format == name and schema.type == "integer" and not -size <= value < size:
             _invalid(found, path, value, f"must be of type integer with format {name}")
     factor = limits.get("multipleOf")
-    if factor and abs(value / factor - round(value / factor)) > 1e-9:
+    if factor and not _is_multiple(value, factor):
         _invalid(found, path, value, f"should be a multiple of {_plain(factor)}")
     most, least = limits.get("maximum"), limits.get("minimum")
     if most is not None:
@@ -239,6 +239,14 @@ def _number(value: float, schema: Schema, path: str, found: list[FieldError]) ->
                 _invalid(found, path, value, f"should be greater than {_plain(least)}")
         elif value < least:
             _invalid(found, path, value, f"should be greater than or equal to {_plain(least)}")
+
+
+def _is_multiple(value: float, factor: float) -> bool:
+    try:
+        quotient = value / factor
+        return abs(quotient - round(quotient)) <= 1e-9
+    except OverflowError:  # beyond doubles, as upstream
+        return False
 
 
 def _plain(number: float) -> str:

@@ -34,10 +34,13 @@ class Edge:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.streams: set[asyncio.Task[None]] = set()
+        self.exchanged = 0
+        """Number of requests of clients on sockets, and of chunks of streams that they were sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        self.exchanged += 1
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(reversed(pairs))  # the first of a name counts, as to upstream
         # Taken out of the scope: a request that is over must not keep its connection until the garbage collector comes.
@@ -110,6 +113,7 @@ class Edge:
             async for chunk in answer.chunks:
                 if not chunk:
                     continue
+                self.exchanged += 1
                 if protocol is not None and cycle is not None:
                     await protocol.write_chunk(cycle, chunk)
                 else:

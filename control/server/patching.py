@@ -18,6 +18,7 @@ import msgspec
 
 from control.decoding.decode import Decoder, FieldValidation, directive, load_json, media_type
 from control.decoding.decode_errors import json_type, strict_problems
+from control.decoding.numbers import normalized
 from control.event_loop import offload
 from control.event_loop.weight import weight
 from control.http.exchange import Request
@@ -127,7 +128,7 @@ def _read(
         return read_apply(request, body, resource, decoder, context, now, subresource)
     validation = directive(request.option("fieldValidation"))
     try:
-        patch = load_json(body)
+        patch = normalized(load_json(body))
     except TooManyValues as error:
         raise errors.too_much(str(error)) from error
     except ValueError as error:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from control.dialing.node_dialer import NodeDialer, endpoint_of
+from control.dialing.node_dialer import Dialer, endpoint_of
 from control.event_loop.pacing import TimeSlice
 from control.http import http1
 from control.http.accept import LONGEST
@@ -34,7 +34,7 @@ _STRATEGIES = {resource.plural: MetricsStrategy(resource) for resource in RESOUR
 class ResourceMetrics:
     """Answers requests for the group from what nodes' agents measure; `dialer` reaches them."""
 
-    def __init__(self, registry: Registry, dialer: NodeDialer) -> None:
+    def __init__(self, registry: Registry, dialer: Dialer) -> None:
         self._registry = registry
         self._scraper = Scraper(_Fetch(registry, dialer), registry.clock)
 
@@ -113,7 +113,7 @@ def _runs(pod: Object) -> bool:
 class _Fetch:
     """Reads a node's /metrics/resource over the connection that agents trust the server on."""
 
-    def __init__(self, registry: Registry, dialer: NodeDialer) -> None:
+    def __init__(self, registry: Registry, dialer: Dialer) -> None:
         self._registry, self._dialer = registry, dialer
 
     async def __call__(self, node: str) -> str:

@@ -100,7 +100,7 @@ class TypeChecking:
             log.debug("the types of policy %s were not written: %s", name, error)
             if error.not_found or error.code == 409:
                 return  # somebody else wrote or removed the policy meanwhile, which its watch tells
-            await asyncio.sleep(RETRY_SECONDS)
+            await self.registry.clock.sleep(RETRY_SECONDS)
             self._handle_change(policy)
 
     async def warnings(self, spec: Object) -> list[Object]:

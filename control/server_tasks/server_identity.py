@@ -71,7 +71,7 @@ class ServerIdentity:
             except (StatusError, StoreError) as error:
                 log.warning("updating identity leases failed and will be retried: %s", error)
             tried()
-            await self._clock.sleep(seconds)
+            await self._clock.sleep_deferrable(seconds)
 
     async def renew(self) -> None:
         """Renew the lease, or make it; raises StatusError."""

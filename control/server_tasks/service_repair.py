@@ -37,4 +37,4 @@ async def run(registry: Registry, clock: Clock, repaired: Callable[[], None] = l
         else:
             repaired()
             delay = SECONDS
-        await clock.sleep(delay)
+        await clock.sleep_deferrable(delay)

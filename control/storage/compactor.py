@@ -1,5 +1,8 @@
 """Compaction of the store every five minutes, up to the revision of five minutes ago; earlier if there is too much history.
 
+A store that nobody writes to is not compacted, and checked less and less often, so that it is not the compactor that wakes an
+idle machine.
+
 The interval is upstream's (--etcd-compaction-interval=5m): a client that was disconnected for less can resume its watch and
 finish a paged list. The compactor works with any engine: it records the current revision with its time, and calls the store's
 `compact`. The record is in the store; otherwise a server that is restarted more often than every five minutes would never
@@ -47,14 +50,22 @@ class Compactor:
             then, since = await self._resume(then, since)
         except StoreError as error:
             log.warning("the time of the next compaction is not known: %s", error)
+        compacted = newest = recorded = 0
+        pause = CHECK_SECONDS
         while True:
-            await self._clock.sleep(CHECK_SECONDS)
+            await self._clock.sleep(pause)
             try:
                 revision = await self._store.current_revision()
+                pause = CHECK_SECONDS if revision != newest else min(2 * pause, INTERVAL_SECONDS)
+                newest = revision
                 if self._clock.monotonic() - since >= INTERVAL_SECONDS:
-                    await self._compact(then)
-                    then, since = revision, self._clock.monotonic()
-                    await self._record(revision)
+                    if then > compacted:
+                        await self._compact(then)
+                    compacted, since = then, self._clock.monotonic()
+                    if revision != recorded:
+                        then = revision
+                        await self._record(revision)
+                        newest = recorded = await self._store.current_revision()
                 elif revision - await self._store.compacted_revision() > self._max:
                     await self._compact(revision - self._max // 2)
             except StoreError as error:

@@ -30,6 +30,8 @@ class Engine:
     """Returns why the engine does not work; None if it does."""
     check_disk: Callable[[], str | None] = lambda: None
     """Returns what cannot be read from or written to the disk; None if the disk works."""
+    busy: Callable[[], bool] = lambda: False
+    """Returns whether a call of the store has not returned yet, where that is known."""
 
 
 class UnknownEngine(StoreError):
@@ -40,8 +42,8 @@ async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
     """Open the configured engine, and create the folder of its data; raises Unavailable, Corrupt, UnknownEngine, OSError."""
     config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if config.store == "sqlite":
-        store = await SqliteStore.open(config.database)
-        return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk)
+        store = await SqliteStore.open(config.database, clock)
+        return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk, busy=store.busy)
     if config.store == "memory":
         memory = MemoryStore(clock)
         return Engine(memory, Compactor(memory, clock).run)

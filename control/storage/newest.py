@@ -16,6 +16,7 @@ from control.storage.expiries import Expiries
 from control.storage.insertion import Row
 from control.storage.requests import Outcome, Write
 from control.storage.store import Event, Item, KeyExists, KeyNotFound, RevisionConflict, StoreError
+from kube.clock import Clock
 from kube.shrinking import shrunk
 
 
@@ -46,10 +47,10 @@ class Decided(NamedTuple):
 class NewestRevisions:
     """Revisions by key, and the expiries of keys that have one."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.revision = 0
         """The last revision that was assigned."""
-        self.expiries = Expiries()
+        self.expiries = Expiries(clock)
         self._heads: dict[str, _Head] = {}
 
     def load(self, connection: sqlite3.Connection) -> None:

@@ -29,6 +29,13 @@ class Compact:
     callback: Callback
 
 
+@dataclass(slots=True)
+class Expire:
+    """Deletes the keys whose time to live is over."""
+
+    callback: Callback
+
+
 class ReleaseMemory(NamedTuple):
     """Frees the pages that SQLite keeps in memory."""
 
@@ -37,6 +44,6 @@ class Stop(NamedTuple):
     """The last entry of the queue."""
 
 
-Request = Write | Compact | ReleaseMemory | Stop
+Request = Write | Compact | Expire | ReleaseMemory | Stop
 Outcome = tuple[Callback, Item | None, Exception | None]
 Publish = Callable[[Sequence[Event], int, Sequence[Outcome]], None]

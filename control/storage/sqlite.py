@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,11 +19,12 @@ from control.storage import reader as sql
 from control.storage import recovery, schema
 from control.storage.feed import Feed, Subscription
 from control.storage.reader import Reader
-from control.storage.requests import Compact, Outcome, Publish, Write
+from control.storage.requests import Compact, Expire, Outcome, Publish, Write
 from control.storage.reserve import Reserve
 from control.storage.snapshot import write_snapshot
-from control.storage.store import Event, Item, Page, Unavailable
-from control.storage.writer import Writer
+from control.storage.store import Event, Item, Page, StoreError, Unavailable
+from control.storage.writer import RETRY_SECONDS, Writer
+from kube.clock import SYSTEM, Clock
 
 MAX_QUEUED_WRITES = 10_000
 """Maximum number of writes in the queue. A busy server has some hundreds; the queue grows while the disk hangs."""
@@ -33,19 +33,31 @@ MAX_QUEUED_WRITES = 10_000
 class SqliteStore:
     """One database file, owned by this process. Open it with `await SqliteStore.open(path)`."""
 
-    def __init__(self, path: Path, lock: int, reserve: Reserve, writer: Writer, reader: Reader, feed: Feed) -> None:
+    def __init__(
+        self, path: Path, lock: int, reserve: Reserve, writer: Writer, reader: Reader, feed: Feed, clock: Clock
+    ) -> None:
         self._path, self._lock, self._reserve = path, lock, reserve
         self._writer, self._reader, self._feed = writer, reader, feed
         self._counts = sql.RemainingCounts()
         self._closed = False
+        self._clock = clock
+        self._expiring: asyncio.Task[None] | None = None
+        self._expiry: tuple[float, asyncio.Future[None]] | None = None
+        """Time (of the boot clock) at which keys expire next, and the timer for it."""
+        self._unanswered = 0
+        """Requests that the writer has not answered."""
+
+    def busy(self) -> bool:
+        """Return whether the writer has requests that it has not answered."""
+        return self._unanswered > 0
 
     def check_disk(self) -> str | None:
         """Return why nothing can be written, or something cannot be read; None if the disk works."""
         return self._writer.trouble or self._reader.trouble
 
     @classmethod
-    async def open(cls, path: Path) -> SqliteStore:
-        """Open or create the database, checking it first.
+    async def open(cls, path: Path, clock: Clock = SYSTEM) -> SqliteStore:
+        """Open or create the database, checking it first. `clock` decides when keys expire.
 
         Raises Corrupt, and Unavailable if another process uses it or the disk cannot be written.
         """
@@ -61,10 +73,11 @@ class SqliteStore:
             for answer, item, error in outcomes:
                 answer(item, error)
 
-        lock, reserve, writer = await loop.run_in_executor(None, _prepare, path, publish)
+        lock, reserve, writer = await loop.run_in_executor(None, _prepare, path, publish, clock)
         reader = Reader(path)
-        store = cls(path, lock, reserve, writer, reader, Feed(reader, writer.revision))
+        store = cls(path, lock, reserve, writer, reader, Feed(reader, writer.revision), clock)
         writer.start()
+        store._expiring = asyncio.create_task(store._expire(), name="store-expiry")
         return store
 
     async def get(self, key: str) -> Item | None:
@@ -95,11 +108,33 @@ class SqliteStore:
             raise Unavailable("too many writes wait for the disk")
         answered: asyncio.Future[Item | None] = self._future()
         # Wall-clock time, because the deadline must hold across a restart.
-        expires = time.time() + ttl if ttl else None
+        expires = self._clock.now().timestamp() + ttl if ttl else None
         self._writer.put(Write(kind, key, value, expected, expires, partial(_answer, answered)))
         item = await answered
         assert item is not None
+        if ttl and self._expiry is not None and self._clock.boottime() + ttl < self._expiry[0]:
+            self._expiry[1].cancel()
         return item
+
+    async def _expire(self) -> None:
+        """Have expired keys deleted, until cancelled."""
+        while True:
+            seconds = self._writer.until_next_expiry()
+            if seconds > 0:
+                timer = asyncio.ensure_future(self._clock.sleep(seconds))
+                self._expiry = self._clock.boottime() + seconds, timer
+                try:
+                    await asyncio.wait((timer,))
+                finally:
+                    timer.cancel()
+                    self._expiry = None
+                continue
+            answered = self._future()
+            self._writer.put(Expire(partial(_answer, answered)))
+            try:
+                await answered
+            except StoreError:
+                await self._clock.sleep(RETRY_SECONDS)
 
     def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> Subscription:
         return Subscription(self._feed, prefix, after_revision, previous=previous)
@@ -125,6 +160,8 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
+        if self._expiring is not None:
+            self._expiring.cancel()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.stop)
         await asyncio.sleep(0)  # the writer's last results are already in the loop's queue
@@ -138,10 +175,16 @@ class SqliteStore:
     def _future(self) -> asyncio.Future[Item | None]:
         if self._closed:
             raise Unavailable("the store is closed")
-        return asyncio.get_running_loop().create_future()
+        future = asyncio.get_running_loop().create_future()
+        self._unanswered += 1
+        future.add_done_callback(self._answered)
+        return future
+
+    def _answered(self, future: asyncio.Future[Item | None]) -> None:
+        self._unanswered -= 1
 
 
-def _prepare(path: Path, publish: Publish) -> tuple[int, Reserve, Writer]:
+def _prepare(path: Path, publish: Publish, clock: Clock) -> tuple[int, Reserve, Writer]:
     """Lock a database, check it and read it; blocks."""
     with contextlib.ExitStack() as stack:
         try:
@@ -156,7 +199,7 @@ def _prepare(path: Path, publish: Publish) -> tuple[int, Reserve, Writer]:
                 if not (recovery.is_full(error) and reserve.release()):
                     raise
                 schema.prepare(path)
-            writer = Writer(path, publish, reserve)
+            writer = Writer(path, publish, reserve, clock)
         except (sqlite3.Error, OSError) as error:
             raise Unavailable(f"{path} cannot be opened: {error}") from error
         stack.pop_all()

@@ -32,10 +32,11 @@ from control.storage.high_water import HighWaterMark
 from control.storage.insertion import insert
 from control.storage.newest import NewestRevisions
 from control.storage.reader import event_of
-from control.storage.requests import Callback, Compact, Publish, ReleaseMemory, Request, Stop, Write
+from control.storage.requests import Callback, Compact, Expire, Publish, ReleaseMemory, Request, Stop, Write
 from control.storage.reserve import Reserve
 from control.storage.store import StoreError
 from kube import bounded_cache
+from kube.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +51,11 @@ RETRY_SECONDS = 1.0
 class Writer:
     """Owns the writing connection; `publish` is called from the thread with events, revision and outcomes."""
 
-    def __init__(self, path: Path, publish: Publish, reserve: Reserve) -> None:
+    def __init__(self, path: Path, publish: Publish, reserve: Reserve, clock: Clock) -> None:
         self._path, self._publish = path, publish
         self._queue: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
-        self._newest = NewestRevisions()
+        self._newest = NewestRevisions(clock)
         self._sweeping = True
         self.trouble: str | None = None
         """Reason why nothing can be written; None if writes succeed."""
@@ -85,7 +86,7 @@ class Writer:
         # A pager keeps up to 2 MB: after a load they are pages that are not read again.
         self._queue.put(ReleaseMemory())
 
-    def put(self, request: Write | Compact) -> None:
+    def put(self, request: Write | Compact | Expire) -> None:
         """Queue a request from any thread."""
         self._queue.put(request)
 
@@ -111,14 +112,14 @@ class Writer:
             try:
                 self._process(batch)
             except Exception as error:
-                self._fail(error, [entry.callback for entry in batch if isinstance(entry, Write | Compact)])
+                self._fail(error, [entry.callback for entry in batch if isinstance(entry, Write | Compact | Expire)])
             if any(isinstance(entry, Stop) for entry in batch):
                 self._close()
                 self._release()
                 return
 
     def _next_batch(self) -> list[Request]:
-        """Wait for the first request or an expiry (during a sweep, do not wait), then return the queued requests."""
+        """Wait for the first request (during a sweep, do not wait), then return the queued requests."""
         batch: list[Request] = []
         most, size = (BATCH, BATCH_BYTES) if self._connection else (WAITING, sys.maxsize)
         with contextlib.suppress(queue.Empty):
@@ -133,10 +134,13 @@ class Writer:
 
     def _wait(self) -> float | None:
         """Return the seconds to wait for a request; None without limit."""
-        expiry = self._newest.expiries.until_next()
         if self._disk.full:
-            return self._disk.wait() if expiry is None else min(self._disk.wait(), expiry)
-        return 0 if self._sweeping else expiry
+            return self._disk.wait()
+        return 0 if self._sweeping else None
+
+    def until_next_expiry(self) -> float:
+        """Return the seconds until the next key expires, at most an hour."""
+        return self._newest.expiries.until_next()
 
     def _process(self, batch: Sequence[Request]) -> None:
         """Execute a batch; raises sqlite3.Error, OSError if the disk cannot be written."""
@@ -147,6 +151,9 @@ class Writer:
         for entry in batch:
             if isinstance(entry, Compact):
                 self._compact(entry)
+        expired = [(entry.callback, None, None) for entry in batch if isinstance(entry, Expire)]
+        if expired:
+            self._publish((), self._published, expired)
         assert self._connection is not None
         release = any(isinstance(entry, ReleaseMemory) for entry in batch)
         if self._disk.full:

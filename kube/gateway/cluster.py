@@ -24,6 +24,7 @@ from kube.gateway.indexes import (
     PARENT,
 )
 from kube.gateway.ingress_gateway import IngressResult
+from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
 from kube.gateway.view import Certificate
@@ -61,6 +62,7 @@ class Cluster:
     ) -> None:
         self._informers, self._affected = informers, affected
         self.certificate = certificate
+        self._limit = MatchLimit(affected)
         self._rules: dict[str, rules.RouteRules] = {}
         self._ingress_rules: dict[str, ingresses.IngressRules] = {}
         self._add_indexes()
@@ -123,7 +125,17 @@ class Cluster:
             route = self._informers.routes.get(key)
             if route is not None:
                 routes.append((route, self.rules_of(key, route)))
-        return await _completed(computation.compute_in_steps(gateway, routes, self))
+        age = _age(gateway)
+        before = self._limit.used_before(age, (namespace_of(route) for route, _ in routes))
+        result = await _completed(computation.compute_in_steps(gateway, routes, self, before))
+        if (current := self.gateway(age[1])) is not None and _age(current) == age:
+            self._limit.record(age, result.usage, before)
+        return result
+
+    def by_age(self, keys: Iterable[str]) -> list[str]:
+        """Return keys in the order in which each Gateway's computation affects no earlier one's."""
+        found = {key: self._informers.gateways.get(key) for key in keys}
+        return sorted(found, key=lambda key: ("", key) if (each := found[key]) is None else _age(each))
 
     def served_ingresses(self) -> list[networking_v1.Ingress]:
         """Return the Ingresses of Wherry's classes."""
@@ -169,11 +181,16 @@ class Cluster:
 
     def _class_changed(self, change: Change[GatewayClass]) -> None:
         for gateway in self._informers.gateways.by_index(CLASS, change.key):
-            self._affected(key_of(gateway))
+            self._gateway_affected(key_of(gateway))
 
     def _gateway_changed(self, change: Change[Gateway]) -> None:
         if not _only_status(change):
-            self._affected(change.key)
+            self._gateway_affected(change.key)
+
+    def _gateway_affected(self, key: str) -> None:
+        if self.gateway(key) is None:
+            self._limit.forget(key)
+        self._affected(key)
 
     def _route_changed(self, change: Change[HTTPRoute]) -> None:
         if _only_status(change):
@@ -217,6 +234,10 @@ class Cluster:
         if not _only_status(change):
             self._ingress_rules.pop(change.key, None)
             self._affected(INGRESS)
+
+
+def _age(gateway: Gateway) -> Age:
+    return gateway.metadata.creation_timestamp or "", key_of(gateway)
 
 
 def _both(change: Change[Any], function: Callable[[Any], Iterable[str]]) -> set[str]:

@@ -1,7 +1,7 @@
 """Computation of one Gateway: its listeners with their routes, and the results from which the statuses follow.
 
 The controller and the nodes compute the same. Routes are attached in the order of their age, so that the limits on them do not
-depend on who computes.
+depend on who computes; older Gateways come first, too.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from kube.gateway import model
 from kube.gateway.attachment import Attachment, attach, parent_of
 from kube.gateway.listeners import ListenerState, copies, evaluate
+from kube.gateway.match_limit import MOST_MATCHES, Usage
 from kube.gateway.objects import Gateway, HTTPRoute
 from kube.gateway.rules import RouteRules
 from kube.gateway.verdict import ACCEPTED, Verdict, failed
 from kube.gateway.view import View
 from kube.object_names import key_of
-
-MOST_ENTRIES = 8192
-"""Matches that the routes of one namespace may have at a Gateway, counted for each hostname at each listener."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,7 @@ class Result:
     """By the keys of the routes that refer to the Gateway."""
     served: tuple[model.Listener, ...]
     """The programmed listeners with their routes."""
+    usage: Usage
 
 
 Routes = Sequence[tuple[HTTPRoute, RouteRules]]
@@ -63,15 +62,20 @@ def compute(gateway: Gateway, routes: Routes, view: View) -> Result:
             return result
 
 
-def compute_in_steps(gateway: Gateway, routes: Routes, view: View) -> Generator[int, None, Result]:
-    """Compute a Gateway; yield after each route the number of comparisons, the generator's value is the Result."""
+def compute_in_steps(
+    gateway: Gateway, routes: Routes, view: View, before: Mapping[str, int] | None = None
+) -> Generator[int, None, Result]:
+    """Compute a Gateway; yield after each route the number of comparisons, the generator's value is the Result.
+
+    `before` are the matches of routes at older Gateways, by the routes' namespaces.
+    """
     states = evaluate(gateway, view)
     accepted = gateway_verdict(gateway, states)
-    attached, entries = [0] * len(states), Counter[str]()
+    attached, account = [0] * len(states), _Account(before or {})
     results: dict[str, RouteResult] = {}
     served: list[list[model.Route]] = [[] for _ in states]
     for route, rules in sorted(routes, key=lambda each: age(each[0])):
-        found = _attach(gateway, route, rules, states, entries, view)
+        found = _attach(gateway, route, rules, states, account, view)
         results[key_of(route)] = RouteResult(route.metadata.generation, rules.resolved, rules.partial, found)
         for position, hostnames in _merged(found.values()):
             attached[position] += 1
@@ -81,7 +85,7 @@ def compute_in_steps(gateway: Gateway, routes: Routes, view: View) -> Generator[
     listeners = tuple(
         _listener(state, served[position]) for position, state in enumerate(states) if state.programmed and accepted.ok
     )
-    return Result(accepted, states, tuple(attached), results, listeners)
+    return Result(accepted, states, tuple(attached), results, listeners, account.usage())
 
 
 def age(route: HTTPRoute) -> tuple[str, str]:
@@ -103,12 +107,30 @@ def gateway_verdict(gateway: Gateway, states: Sequence[ListenerState]) -> Verdic
     return verdict if len(invalid) == len(states) else Verdict(True, verdict.reason, verdict.message)
 
 
+class _Account:
+    """Matches of routes, by the namespaces of these."""
+
+    def __init__(self, before: Mapping[str, int]) -> None:
+        self._before, self._matches, self._refused = before, Counter[str](), set[str]()
+
+    def add(self, namespace: str, more: int) -> bool:
+        """Count the matches of a route; return False if they exceed the limit."""
+        if self._before.get(namespace, 0) + self._matches[namespace] + more > MOST_MATCHES:
+            self._refused.add(namespace)
+            return False
+        self._matches[namespace] += more
+        return True
+
+    def usage(self) -> Usage:
+        return Usage({key: number for key, number in self._matches.items() if number}, frozenset(self._refused))
+
+
 def _attach(
     gateway: Gateway,
     route: HTTPRoute,
     rules: RouteRules,
     states: Sequence[ListenerState],
-    entries: Counter[str],
+    account: _Account,
     view: View,
 ) -> dict[int, Attachment]:
     """Attach a route by each of its references to a Gateway, and count its matches."""
@@ -121,10 +143,9 @@ def _attach(
                 attachment if rules.supported.ok or not attachment.accepted.ok else Attachment(rules.supported)
             )
     more = rules.matches * sum(max(1, len(hostnames)) for _, hostnames in _merged(found.values()))
-    if entries[owner] + more > MOST_ENTRIES:
-        verdict = failed("TooManyMatches", f"The routes of a namespace have more than {MOST_ENTRIES} matches")
+    if not account.add(owner, more):
+        verdict = failed("TooManyMatches", f"The routes of a namespace have more than {MOST_MATCHES} matches")
         return {position: Attachment(verdict) if each.accepted.ok else each for position, each in found.items()}
-    entries[owner] += more
     return found
 
 

@@ -45,6 +45,11 @@ def intersection(one: str, other: str) -> str | None:
     return None
 
 
+def parent(host: str) -> str:
+    """Return the wildcard, of one label, that includes a hostname."""
+    return WILDCARD + host.partition(".")[2]
+
+
 def common(listener: str, hostnames: Sequence[str]) -> tuple[str, ...] | None:
     """Return the hostnames of a route (none: any) at a listener; () is any, None that there are none."""
     if not hostnames:

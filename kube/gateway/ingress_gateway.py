@@ -7,9 +7,9 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kube.api import networking_v1
-from kube.gateway.hostnames import WILDCARD
+from kube.gateway.hostnames import WILDCARD, parent
 from kube.gateway.ingresses import IngressRules, age
-from kube.gateway.model import Listener, Route
+from kube.gateway.model import HostOwners, Listener, Route
 from kube.gateway.names import HTTP, HTTPS, copy_of
 from kube.gateway.view import View
 from kube.object_names import key_of, namespace_of
@@ -72,7 +72,10 @@ class _Served:
         self._view, self._owners = view, owners
         self._matches, self._count = Counter[str](), Counter[str]()
         self._routes: list[Route] = []
-        self._by_host: dict[str, list[Route]] = {}
+        self._hosts: dict[str, set[str]] = {}
+        """Hostnames of the routes of each namespace."""
+        self._parents: dict[str, set[str]] = {}
+        """The wildcards that include these hostnames."""
         self._certificates: dict[str, tuple[str, str]] = {}
         self._problems: dict[str, tuple[str, ...]] = {}
 
@@ -88,7 +91,9 @@ class _Served:
             else:
                 self._matches[namespace] += len(route.rules)
                 self._routes.append(route)
-                self._by_host.setdefault(host, []).append(route)
+                self._hosts.setdefault(namespace, set()).add(host)
+                if host and not host.startswith(WILDCARD):
+                    self._parents.setdefault(namespace, set()).add(parent(host))
         for host, secret in rules.certificates:
             if problem := self._add_certificate(host, namespace, secret):
                 problems.append(problem)
@@ -97,11 +102,14 @@ class _Served:
 
     def _add_certificate(self, host: str, namespace: str, secret: str) -> str:
         """Use a Secret for a hostname; return the problem, "" if none."""
-        if (host and self._owners[host] != namespace) or host in self._certificates:
+        if host and self._owners[host] != namespace:
             return ""
+        if (found := self._certificates.get(host)) is not None:
+            other = found[0] != namespace
+            return "a certificate without a hostname is used of an older Ingress in another namespace" if other else ""
         if state := self._view.certificate(namespace, secret):
-            found = "is missing" if state == "missing" else "has no valid certificate with its key"
-            return f"Secret {secret} of type kubernetes.io/tls {found}"
+            reason = "is missing" if state == "missing" else "has no valid certificate with its key"
+            return f"Secret {secret} of type kubernetes.io/tls {reason}"
         if self._count[namespace] >= MOST_CERTIFICATES:
             return f"the Ingresses of a namespace have certificates for more than {MOST_CERTIFICATES} hosts"
         self._count[namespace] += 1
@@ -109,28 +117,25 @@ class _Served:
         return ""
 
     def result(self) -> IngressResult:
-        """Return what is served. A certificate without a rule for its hostname is not."""
-        children: dict[str, list[Route]] = {}
-        for host, routes in self._by_host.items():
-            if host and not host.startswith(WILDCARD):
-                children.setdefault(_parent(host), []).extend(routes)
-        listeners = [Listener("http", HTTP, False, "", (), tuple(self._routes))]
+        """Return what is served: the routes of all Ingresses, over TLS those of the certificate's namespace.
+
+        A certificate is not served if its namespace has no route for the hostname.
+        """
+        routes, owners = tuple(self._routes), HostOwners(self._owners)
+        listeners = [Listener("http", HTTP, False, "", (), routes, owners)]
         used: dict[tuple[str, str], None] = {}
         for number, (host, secret) in enumerate(self._certificates.items()):
-            if found := self._routes_of(host, children):
-                listeners.append(Listener(f"https-{number}", HTTPS, True, host, (copy_of(*secret),), tuple(found)))
+            if self._serves(host, secret[0]):
+                copies = (copy_of(*secret),)
+                listeners.append(Listener(f"https-{number}", HTTPS, True, host, copies, routes, owners, secret[0]))
                 used[secret] = None
         return IngressResult(tuple(listeners), tuple(used), self._problems)
 
-    def _routes_of(self, host: str, children: Mapping[str, list[Route]]) -> list[Route]:
-        """Return the routes with a hostname that a certificate's hostname includes, or that includes it."""
-        if not host:
-            return self._routes
+    def _serves(self, host: str, namespace: str) -> bool:
+        """Return whether a namespace has a route for a hostname that it owns, or for one that a wildcard includes."""
+        hosts = self._hosts.get(namespace, set())
+        if not host or "" in hosts:
+            return bool(hosts)
         if host.startswith(WILDCARD):
-            return [*self._by_host.get(host, ()), *children.get(host, ())]
-        return [*self._by_host.get(host, ()), *self._by_host.get(_parent(host), ())]
-
-
-def _parent(host: str) -> str:
-    """Return the wildcard hostname, of one label, that includes a hostname."""
-    return WILDCARD + host.partition(".")[2]
+            return host in hosts or host in self._parents.get(namespace, set())
+        return host in hosts or parent(host) in hosts

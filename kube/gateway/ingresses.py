@@ -1,7 +1,8 @@
 """Conversion of Ingresses to the routes of one built-in gateway on ports 80 and 443.
 
 All Ingresses share the gateway, so a hostname belongs to the namespace whose Ingress named it first; other namespaces cannot
-add paths to it or serve another certificate. Rules without a hostname are merged, as they belong to nobody.
+add paths to it, serve the paths that it leaves, or serve another certificate. Rules without a hostname are merged for the
+hosts that belong to nobody.
 """
 
 from __future__ import annotations

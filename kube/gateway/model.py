@@ -6,6 +6,7 @@ Routes of all kinds (HTTPRoute, Ingress) are converted to these rules.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -115,9 +116,20 @@ class Route:
     single_label: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HostOwners:
+    """Namespaces by hostnames (of Ingresses: a wildcard stands for one label). Listeners of one object share their routes."""
+
+    namespaces: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A hostname (empty: any) on a port of a gateway. `certificates` are names of Secrets in the gateways' namespace."""
+    """A hostname (empty: any) on a port of a gateway. `certificates` are names of Secrets in the gateways' namespace.
+
+    With `owners`, a host is served by routes of its owner's namespace alone, and one without an owner by those without
+    a hostname. With `namespace` too, nothing but routes of this namespace is served.
+    """
 
     name: str
     port: int
@@ -125,6 +137,8 @@ class Listener:
     hostname: str
     certificates: tuple[str, ...]
     routes: tuple[Route, ...]
+    owners: HostOwners | None = None
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator
+
+from kube.waiters import Waiters
 
 PER_ITERATION = 4
 """Pieces written or handshakes begun in one iteration of the loop. With one, new clients would wait too long if iterations
@@ -21,64 +22,11 @@ PER_LONG_ITERATION = 64
 """The same in an iteration that follows one which took long."""
 
 
-class _Queue(deque[asyncio.Future[None]]):
-    """The waiters of one owner; `ahead`: those before all others; `from_end`: the last of the others is next."""
-
-    from_end = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ahead = deque[asyncio.Future[None]]()
-
-    def next(self, *, newest: bool) -> asyncio.Future[None]:
-        """Remove and return the next waiter."""
-        if self.ahead:
-            return self.ahead.popleft()
-        waiter = self.pop() if self.from_end else self.popleft()
-        self.from_end = newest and not self.from_end
-        return waiter
-
-
-class _Waiters:
-    """Waiters in round robin over their owners (addresses or users).
-
-    Of one owner's the first comes first. With `newest` every second is the last one instead: where the client of a
-    flood shares its address with others, these do not wait for all of the flood.
-    """
-
-    def __init__(self, *, newest: bool) -> None:
-        self._newest = newest
-        self._queues: dict[str, _Queue] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._queues)
-
-    def add(self, owner: str, *, ahead: bool = False) -> asyncio.Future[None]:
-        """Return a future that is done when it is the waiter's turn; `ahead`: before the owner's others."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue = self._queues.setdefault(owner, _Queue())
-        (queue.ahead if ahead else queue).append(waiter)
-        return waiter
-
-    def wake(self) -> bool:
-        """Wake the next waiting task; False if there is none."""
-        while self._queues:
-            owner = next(iter(self._queues))
-            queue = self._queues.pop(owner)
-            waiter = queue.next(newest=self._newest)
-            if queue or queue.ahead:
-                self._queues[owner] = queue  # behind everybody else
-            if not waiter.done():
-                waiter.set_result(None)
-                return True
-        return False
-
-
 class FairQueue:
     """Queue of one listener: so many continue in an iteration of the event loop."""
 
     def __init__(self, most: int = PER_ITERATION, *, newest: bool = False, each: float = 0.0) -> None:
-        """`most`: how many continue in an iteration of the loop; `newest`: see `_Waiters`.
+        """`most`: how many continue in an iteration of the loop; `newest`: see `Waiters`.
 
         With `each`, in seconds, there is one for each of these spans that the iteration before took, if that is more, up to
         `PER_LONG_ITERATION`: what waits keeps its share of the processor if iterations are long.
@@ -87,7 +35,7 @@ class FairQueue:
         self._each = each
         self._began = 0.0
         self._counting = False
-        self._waiters = _Waiters(newest=newest)
+        self._waiters = Waiters(newest=newest)
 
     async def wait(self, owner: str) -> None:
         """Return at once, or in a later iteration if this one has had enough."""
@@ -117,9 +65,9 @@ class Slots:
     """Slots of work outside the event loop: so many at a time."""
 
     def __init__(self, most: int, *, newest: bool = False) -> None:
-        """`newest`: see `_Waiters`."""
+        """`newest`: see `Waiters`."""
         self._free = most
-        self._waiters = _Waiters(newest=newest)
+        self._waiters = Waiters(newest=newest)
 
     @contextlib.asynccontextmanager
     async def slot(self, owner: str) -> AsyncIterator[None]:

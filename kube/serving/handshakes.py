@@ -1,4 +1,4 @@
-"""TLS handshakes: computed in threads, a few at a time, round robin over addresses.
+"""TLS handshakes: computed in threads, a few at a time, round robin over tables of connections and their addresses.
 
 A step of a handshake, the server's answer to the first message or the check of a client's certificate, takes OpenSSL up to a
 millisecond, and several with large keys. OpenSSL releases the interpreter lock meanwhile, so other requests do not wait. An
@@ -7,7 +7,8 @@ outcome of the step before, and `HandshakeProtocol`, between it and the transpor
 again, once for each read that ends a record. The connection is not read meanwhile. Of one address, the next `AHEAD` steps of
 handshakes that have begun come first: their clients have shown that they continue, which those of a flood of first messages
 do not. Further steps wait as first messages do, for a client may split its messages over thousands of records. A thread
-cannot be stopped: if the wait for a step ends, its slot is kept until the thread has returned.
+cannot be stopped: if the wait for a step ends, its slot is kept until the thread has returned. Where a process has several
+tables of connections, as a gateway for its namespaces, the threads take steps round robin over the tables.
 
 A client's handshakes (`kube/client_handshakes.py`) use the same classes. The first step of a client, its ClientHello, needs
 no data of the peer, and is computed immediately.
@@ -22,10 +23,11 @@ import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from kube.serving.fair_queue import Slots
+from kube.serving.fair_threads import FairThreads
 from kube.tls_records import Receiving, Records
 
 log = logging.getLogger(__name__)
@@ -33,13 +35,15 @@ log = logging.getLogger(__name__)
 THREADS = max(1, (os.cpu_count() or 1) // 2)
 """Threads that compute handshakes; the event loop has the rest of the processors."""
 QUEUED = 8 * THREADS
-"""Steps given to the threads at a time. They need no round of the event loop between two, which may wait for a processor."""
-_executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tls-handshake")
+"""Steps that one table of connections gives to the threads at a time. They need no round of the event loop between two, which
+may wait for a processor."""
+_threads = FairThreads(THREADS, "tls-handshake")
 RECORD_BYTES = 16 << 10
 """The most that a TLS record has."""
 AHEAD = 3
 """Steps of a handshake after the first that come before first messages; a client needs one or two."""
 Compute = Callable[[Callable[[], None]], Awaitable[None]]
+Submit = Callable[[Callable[[], None]], Future[None]]
 
 
 async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContext, slots: Slots, owner: str) -> None:
@@ -55,7 +59,7 @@ async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContex
         ahead = 0 < steps <= AHEAD
         steps += 1
         await slots.acquire(owner, ahead=ahead)
-        await in_thread(_executor, step, slots.release)
+        await in_thread(lambda call: _threads.submit(slots, call), step, slots.release)
 
     handshake = HandshakeProtocol(records, stepwise, compute, owner)
     transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: handshake, accepted)
@@ -70,8 +74,10 @@ async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContex
         transport.set_protocol(records)
 
 
-async def in_thread(executor: ThreadPoolExecutor, function: Callable[[], None], ended: Callable[[], None]) -> None:
-    """Call a function in a thread; `ended` is called on the loop when it has returned, also if no task waits any more."""
+async def in_thread(submit: Submit, function: Callable[[], None], ended: Callable[[], None]) -> None:
+    """Call a function in a thread, to which `submit` gives it; `ended` is called on the loop when it has returned, also if no
+    task waits any more.
+    """
 
     def returned(future: asyncio.Future[None]) -> None:
         ended()
@@ -79,7 +85,7 @@ async def in_thread(executor: ThreadPoolExecutor, function: Callable[[], None], 
             future.exception()  # the waiter may have gone
 
     try:
-        running = asyncio.get_running_loop().run_in_executor(executor, function)
+        running = asyncio.wrap_future(submit(function))
     except BaseException:
         ended()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -39,6 +40,18 @@ class BoundedServer(Server):
             acceptor.start(self.config.backlog)
             self.servers.append(acceptor)
         self.started = True
+
+    async def serve_connected(self, connected: socket.socket, user: str) -> None:
+        """Serve a connection that was established elsewhere, for a known user. Raise OSError if there are too many."""
+        made: list[asyncio.Protocol] = []
+        connection = self.table.add("", lambda: protocol.end(made[0]))
+        if connection is None:
+            connected.close()
+            raise OSError(errno.EMFILE, "too many connections")
+        self.table.identify(connection, user)
+        made.append(self._make(connection))
+        connected.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: made[0], connected)
 
     def _make(self, connection: Connection) -> asyncio.Protocol:
         made: BoundedProtocol = self.config.http_protocol_class(  # type: ignore[call-arg, assignment]

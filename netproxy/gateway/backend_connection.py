@@ -31,6 +31,8 @@ class BackendConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self.used = False
         """A request has been sent on it before."""
+        self.request_sent = False
+        """All of the request has been sent: else the backend would take what comes next for the rest of its body."""
         self._writable = asyncio.Event()
         self._writable.set()
         self._waiter: asyncio.Future[None] | None = None
@@ -108,8 +110,12 @@ class BackendConnection(asyncio.Protocol):
                 self.transport.resume_reading()
 
     # -- a request ------------------------------------------------------------------------------------------------
-    def begin(self, data: bytes, *, head_only: bool, upgrade: bool) -> None:
-        """Send a request's head; `head_only`: the response has no body, `upgrade`: it may be a 101."""
+    def begin(self, data: bytes, *, head_only: bool, upgrade: bool, body_follows: bool) -> None:
+        """Send a request's head; `head_only`: the response has no body, `upgrade`: it may be a 101.
+
+        If a body follows, set `request_sent` when all of it has been sent.
+        """
+        self.request_sent = not body_follows
         self._response = ResponseParser(self.limits, head_only=head_only, upgrade=upgrade)
         self.used = self._active = True
         self.transport.write(data)
@@ -162,7 +168,8 @@ class BackendConnection(asyncio.Protocol):
         self._active = False
         self._stop_timer()
         response = self._response
-        if not (response.complete and response.reusable) or self.error is not None or self._pending or response.parts:
+        over = self.request_sent and response.complete and not response.parts and not self._pending
+        if not over or not response.reusable or self.error is not None:
             return False
         self.resume_reading()
         return not self._paused

@@ -15,16 +15,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import serialization
 
 from kube import peer_certificates, tls_settings
+from kube.gateway import private_keys
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.protocol import SERVER_NAME
 from netproxy.gateway.request_target import parse_host
 from netproxy.gateway.routing import suffixes
 
-MOST_BITS = 4096
-"""Bits of an RSA key: a handshake with a larger one takes many times as long."""
 MOST_BYTES = 256 << 10
 """Bytes of a certificate chain and of a key."""
 
@@ -50,6 +49,7 @@ def from_secrets(secrets: Sequence[Mapping[str, str]]) -> ssl.SSLContext:
 
 
 def _checked(data: Mapping[str, str]) -> bytes:
+    """Return a certificate and its key as PEM. The controller has checked the key; a node does not rely on that."""
     try:
         chain, key = (base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key"))
     except (KeyError, binascii.Error) as error:
@@ -59,10 +59,12 @@ def _checked(data: Mapping[str, str]) -> bytes:
     certificates = x509.load_pem_x509_certificates(chain)
     if len(certificates) > peer_certificates.MOST:
         raise CertificateError(f"more than {peer_certificates.MOST} certificates")
-    public = certificates[0].public_key()
-    if isinstance(public, rsa.RSAPublicKey) and public.key_size > MOST_BITS:
-        raise CertificateError(f"an RSA key of more than {MOST_BITS} bits")
-    return chain + b"\n" + key
+    try:
+        private = private_keys.decode(key)
+    except private_keys.KeyRefused as error:
+        raise CertificateError(f"tls.key {error}") from error
+    shown = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+    return shown + private_keys.encode(private)  # and nothing else, such as a key between the certificates
 
 
 def settings() -> ssl.SSLContext:

@@ -87,7 +87,7 @@ class Configuration:
             self._changed.clear()
             began = self._clock.monotonic()
             affected, self._affected = self._affected, set()
-            for key in sorted(affected):
+            for key in self._cluster.by_age(affected):
                 try:
                     await self._compute(key)
                 except Exception:

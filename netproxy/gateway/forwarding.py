@@ -87,7 +87,8 @@ class Forwarder:
         backend, limits = request.backend, self._pool.limits
         endpoints = self._backends.find(backend.namespace, backend.service, backend.port)
         found = endpoints.pick(set())
-        with self._pool.place(backend.namespace, request.protocol.connection.peer):
+        protocol = request.protocol
+        with self._pool.places.hold(backend.namespace, protocol.connection.peer, protocol.abort):
             if not request.streaming and found is not None:
                 endpoint = Endpoint(backend.namespace, *found)
                 connection = self._pool.idle(endpoint, limits.idle_timeout if request.repeatable else limits.fresh)
@@ -126,7 +127,9 @@ class Forwarder:
                 raise ClientGone
             protocol.on_lost = lambda: connection.fail(BackendError("the client has closed the connection"))
             repeated = connection.used
-            connection.begin(data, head_only=request.method == "HEAD", upgrade=request.upgrade)
+            connection.begin(
+                data, head_only=request.method == "HEAD", upgrade=request.upgrade, body_follows=request.streaming
+            )
             if request.streaming:
                 await _with_body(request, connection)
                 return True
@@ -170,6 +173,7 @@ async def _send_body(request: Forwarded, connection: BackendConnection) -> None:
                 break
         if request.length is None:
             await connection.write(b"0\r\n\r\n")
+        connection.request_sent = True
         connection.expect_head()
 
 

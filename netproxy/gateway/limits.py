@@ -34,9 +34,9 @@ class BackendLimits:
     buffered: int = 128 << 10
     """Bytes of a response that are kept until the client has read those before."""
     connections: int = 4096
-    """Connections to backends in all."""
+    """Requests under way at backends in all."""
     each: int = 1024
-    """The same for requests to backends of one namespace; one more is answered 503."""
+    """The same at backends of one namespace; one more ends another (`places`) or is answered 503."""
     client: int = 512
     """Requests of one client address that are under way at backends of one namespace."""
     idle: int = 1024
@@ -60,6 +60,7 @@ class BackendLimits:
 
 BACKENDS = BackendLimits()
 STEPS = 1000
-"""Comparisons of a request with different combinations of conditions; one that needs more is answered 500."""
+"""Steps of about a microsecond that finding a request's rule may take: hostnames and prefixes that are looked up, combinations
+of conditions that are compared. A request that needs more is answered 500."""
 HOPS = 8
 """Times that a request may pass gateways of this cluster."""

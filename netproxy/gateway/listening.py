@@ -58,7 +58,7 @@ class _Listener:
 
     def __init__(self, place: Place, app: GatewayApplication, table: ConnectionTable, limits: ServingLimits) -> None:
         """Bind the address; OSError if that fails."""
-        self._table, self._limits = table, limits
+        self._namespace, self._table, self._limits = place.namespace, table, limits
         self._served = Served(None, {})
         self._state = ServerState()
         self._config = Config(
@@ -86,7 +86,7 @@ class _Listener:
     def _make(self, connection: Connection) -> asyncio.Protocol:
         made = GatewayProtocol(config=self._config, server_state=self._state, app_state={})
         made.admitted(connection, self._table, self._limits)
-        made.routes = self._routes
+        made.routes, made.namespace = self._routes, self._namespace
         return made
 
     def close(self) -> None:

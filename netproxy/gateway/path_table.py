@@ -1,13 +1,16 @@
 """The conditions of the routes of one hostname, indexed so that a request finds the one that applies.
 
-A request looks up its path among the exact ones, then each of its own prefixes, the longest first. What has the same path is
-in groups with the same names of conditions (method, headers, parameters), in which the request's own values are the key. So
-thousands of rules that differ in values take one lookup. Precedence is that of the Gateway API: exact path, length of the
-prefix, method, number of headers, number of parameters, then the oldest route.
+A request looks up its path among the exact ones, then its own prefixes of the lengths that occur, the longest first. What has
+the same path is in groups with the same names of conditions (method, headers, parameters), in which the request's own values
+are the key. So thousands of rules that differ in values take one lookup. Precedence is that of the Gateway API: exact path,
+length of the prefix, method, number of headers, number of parameters, then the oldest route.
+
+The authors of routes decide what a lookup costs, so everything in it is counted (`RoutedRequest.count_steps`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,6 +22,12 @@ from netproxy.gateway.rule import CompiledRule
 
 Order = tuple[str, str, int, int]
 """Creation of the route, its namespace and name, and the numbers of the rule and of the match in it."""
+_PER_STEP = 8
+"""Conditions of a combination that take about as long as a step."""
+_LENGTHS_PER_STEP = 32
+"""Lengths of prefixes for which a request's path is examined in about the time of a step."""
+_CHARACTERS_PER_STEP = 1024
+"""Characters of a prefix that are copied and hashed in about the time of a step."""
 
 
 class Found(NamedTuple):
@@ -46,6 +55,10 @@ class _Group:
         before = self.entries.get(key)
         if before is None or entry.order < before.order:
             self.entries[key] = entry
+
+    @property
+    def steps(self) -> int:
+        return 1 + (len(self.headers) + len(self.query)) // _PER_STEP
 
     def find(self, request: RoutedRequest) -> _Entry | None:
         if not self.headers and not self.query:
@@ -78,17 +91,18 @@ class _Tier:
         best: _Entry | None = None
         for first in self._relevant(request):
             for group in self.groups[first].values():
-                request.count_step()
+                request.count_steps(group.steps)
                 entry = group.find(request)
                 if entry is not None and (best is None or entry.order < best.order):
                     best = entry
         return best
 
     def _relevant(self, request: RoutedRequest) -> Iterable[str]:
-        if "" in self.groups or len(self.groups) <= 4:
-            return self.groups
-        names = [f"h{name}" for name in request.fields] + [f"q{name}" for name in request.parameters]
-        return [name for name in names if name in self.groups]
+        groups = self.groups
+        if "" in groups:
+            return groups
+        request.count_steps(1 + min(len(groups), len(request.names)) // _PER_STEP)
+        return groups.keys() & request.names
 
 
 class _Bucket:
@@ -121,32 +135,39 @@ class PathTable:
     def __init__(self) -> None:
         self._exact: dict[str, _Bucket] = {}
         self._prefixes: dict[str, _Bucket] = {}
-        self._longest = 0
+        self._lengths: list[int] = []
+        """Lengths of the prefixes, in ascending order."""
+        self.namespace: str | None = None
+        """Namespace of the routes, "" if they are of several; None without any."""
 
     def add(self, match: Match, order: Order, rule: CompiledRule) -> None:
+        self.namespace = rule.namespace if self.namespace in (None, rule.namespace) else ""
         path = written_path(match.path.value)
         if match.path.kind == "Exact":
             self._exact.setdefault(path, _Bucket()).add(match, _Entry(order, Found(rule, path)))
             return
         prefix = path.rstrip("/")
+        if prefix not in self._prefixes:
+            place = bisect_right(self._lengths, len(prefix))
+            if not place or self._lengths[place - 1] != len(prefix):
+                self._lengths.insert(place, len(prefix))
         self._prefixes.setdefault(prefix, _Bucket()).add(match, _Entry(order, Found(rule, prefix)))
-        self._longest = max(self._longest, len(prefix))
 
     def find(self, request: RoutedRequest) -> Found | None:
-        """Return the rule for a request; Refused if that takes too many comparisons."""
+        """Return the rule for a request; Refused if that takes too many steps."""
         path = request.target.path
         bucket = self._exact.get(path)
         if bucket is not None and (found := bucket.find(request)) is not None:
             return found
-        if len(path) > self._longest and path[self._longest] != "/":
-            path = path[: path.rfind("/", 0, self._longest + 1)]
-        else:
-            path = path[: self._longest]
-        while True:
-            bucket = self._prefixes.get(path)
+        lengths = self._lengths
+        count = bisect_right(lengths, len(path))
+        request.count_steps(1 + count // _LENGTHS_PER_STEP)
+        for position in range(count - 1, -1, -1):
+            length = lengths[position]
+            if length < len(path) and path[length] != "/":
+                continue
+            request.count_steps(1 + length // _CHARACTERS_PER_STEP)
+            bucket = self._prefixes.get(path[:length])
             if bucket is not None and (found := bucket.find(request)) is not None:
                 return found
-            cut = path.rfind("/")
-            if cut < 0:
-                return None
-            path = path[:cut]
+        return None

@@ -1,4 +1,4 @@
-"""Connections to backends: limits in all, for each namespace and for each client, and idle ones for further requests.
+"""Connections to backends, and idle ones for further requests.
 
 A namespace has connections of its own, also to the same address: what a backend or the author of a Service does to a
 connection has no effect on another namespace's requests.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import deque
 from typing import NamedTuple
 
 from netproxy.gateway.backend_connection import BackendConnection
-from netproxy.gateway.errors import BackendError, BackendTimeout, Refused
+from netproxy.gateway.errors import BackendError, BackendTimeout
 from netproxy.gateway.limits import BackendLimits
+from netproxy.gateway.places import Places
 
 SWEEP = 1.0
 """Seconds between two searches for connections that have been idle for too long."""
@@ -38,33 +38,7 @@ class Pool:
         self._endpoints: dict[BackendConnection, Endpoint] = {}
         """Of idle connections."""
         self._idle_counts: dict[str, int] = {}
-        self._counts: Counter[str] = Counter()
-        """Requests under way by the namespaces of backends."""
-        self._clients: Counter[tuple[str, str]] = Counter()
-        self._total = 0
-
-    @contextlib.contextmanager
-    def place(self, namespace: str, client: str) -> Iterator[None]:
-        """Count a request to a backend of a namespace; Refused if there are too many."""
-        key = (namespace, client)
-        if self._counts[namespace] >= self.limits.each or self._clients[key] >= self.limits.client:
-            raise Refused(503, "too many requests to backends of this namespace")
-        if self._total >= self.limits.connections:
-            raise Refused(503, "too many requests")
-        self._count(key, 1)
-        try:
-            yield
-        finally:
-            self._count(key, -1)
-
-    def _count(self, key: tuple[str, str], change: int) -> None:
-        self._total += change
-        self._counts[key[0]] += change
-        self._clients[key] += change
-        if not self._clients[key]:
-            del self._clients[key]
-            if not self._counts[key[0]]:
-                del self._counts[key[0]]
+        self.places = Places(limits)
 
     def idle(self, endpoint: Endpoint, most: float) -> BackendConnection | None:
         """Return a connection that has been idle for at most so many seconds, the latest; `release` or `drop` it."""

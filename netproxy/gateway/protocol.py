@@ -18,11 +18,12 @@ SERVER_NAME = "wherry_server_name"
 
 
 class GatewayProtocol(TakeoverProtocol):
-    """One connection. `routes` returns the current routes of its port."""
+    """One connection. `routes` returns the current routes of its port, `namespace` is that of the Gateway."""
 
     # Responses are written by ClientResponse: nothing need be cut on its way.
     _start_asgi_task = HttpToolsProtocol._start_asgi_task
     routes: Callable[[], PortTable | None]
+    namespace: str
     server_name: str | None = None
     """The server name of the TLS handshake, "" if the client sent none; None without TLS."""
     on_writable: Callable[[], None] | None = None

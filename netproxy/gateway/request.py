@@ -12,14 +12,16 @@ Headers = list[tuple[bytes, bytes]]
 class RoutedRequest:
     """The parts that conditions compare; headers and parameters are only collected when a condition is about them."""
 
-    __slots__ = ("_fields", "_parameters", "_steps", "headers", "method", "target")
+    __slots__ = ("_fields", "_names", "_parameters", "headers", "method", "steps", "target")
 
     def __init__(self, method: str, target: RequestTarget, headers: Headers) -> None:
         """`headers` have names in lower case."""
         self.method, self.target, self.headers = method, target, headers
         self._fields: dict[str, str] | None = None
         self._parameters: dict[str, str] | None = None
-        self._steps = 0
+        self._names: set[str] | None = None
+        self.steps = 0
+        """Steps that finding the rule has taken."""
 
     @property
     def fields(self) -> dict[str, str]:
@@ -39,8 +41,15 @@ class RoutedRequest:
             self._parameters = parameters(self.target.query)
         return self._parameters
 
-    def count_step(self) -> None:
-        """Count a comparison; Refused when there have been too many."""
-        self._steps += 1
-        if self._steps > STEPS:
+    @property
+    def names(self) -> set[str]:
+        """The names of the headers, behind "h", and of the parameters, behind "q"."""
+        if self._names is None:
+            self._names = {f"h{name}" for name in self.fields} | {f"q{name}" for name in self.parameters}
+        return self._names
+
+    def count_steps(self, count: int) -> None:
+        """Count steps of about a microsecond; Refused when there have been too many."""
+        self.steps += count
+        if self.steps > STEPS:
             raise Refused(500, "too many routes have conditions for this request")

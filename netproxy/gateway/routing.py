@@ -2,7 +2,7 @@
 
 The listener with the most specific hostname owns a host: what its routes do not serve, no other listener serves. Among the
 routes of a listener, those of a more specific hostname come first. `*.example.com` covers any number of labels, in an Ingress
-one.
+one. Those of Ingresses serve only the hosts of their namespace, and are compiled once for all listeners.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
-from kube.gateway.model import Listener, Match, Route
+from kube.gateway.hostnames import parent
+from kube.gateway.model import HostOwners, Listener, Match, Route
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.path_table import Found, PathTable
 from netproxy.gateway.request import RoutedRequest
@@ -54,11 +55,16 @@ class ListenerTable:
             yield len(tables) * len(rule.matches)
 
     def find(self, request: RoutedRequest) -> Found | None:
-        """Return the rule for a request; Refused if that takes too many comparisons."""
+        """Return the rule for a request; Refused if that takes too many steps."""
         for table in self._tables(request.target.host):
             if (found := table.find(request)) is not None:
                 return found
         return None
+
+    def owner(self, host: str) -> str:
+        """Return the namespace of a host's routes, "" if they are of several or there are none."""
+        table = next(self._tables(host), None)
+        return table.namespace or "" if table is not None else ""
 
     def _tables(self, host: str) -> Iterator[PathTable]:
         hosts = self._hosts
@@ -75,20 +81,71 @@ class ListenerTable:
             yield table
 
 
+class IngressTable:
+    """The routes of all Ingresses: of each namespace for the hosts that it owns, and those for hosts without an owner."""
+
+    __slots__ = ("_anybody", "_namespaces", "_owners")
+
+    def __init__(self, owners: HostOwners) -> None:
+        self._owners = owners.namespaces
+        self._namespaces: dict[str, ListenerTable] = {}
+        self._anybody = ListenerTable()
+
+    def add(self, route: Route) -> Iterator[int]:
+        """Add a route; yields after each rule how many conditions were added."""
+        yield from self._namespaces.setdefault(route.namespace, ListenerTable()).add(route)
+        if not route.hostnames:
+            yield from self._anybody.add(route)
+
+    def find(self, request: RoutedRequest, namespace: str) -> Found | None:
+        """Return the rule for a request, only of a namespace if there is one; Refused if that takes too many comparisons."""
+        host = request.target.host
+        owner = self._owners.get(host) or self._owners.get(parent(host)) or namespace
+        if owner and namespace not in ("", owner):
+            return None
+        table = self._namespaces.get(owner) if owner else self._anybody
+        return None if table is None else table.find(request)
+
+
+class IngressListener:
+    """A listener for Ingresses: of a namespace with TLS, of all without."""
+
+    __slots__ = ("_namespace", "_table")
+
+    def __init__(self, table: IngressTable, namespace: str) -> None:
+        self._table, self._namespace = table, namespace
+
+    def find(self, request: RoutedRequest) -> Found | None:
+        """Return the rule for a request; Refused if that takes too many comparisons."""
+        return self._table.find(request, self._namespace)
+
+
 class PortTable:
     """The listeners of a port, by hostname; `port` is the listeners' port, not the one that the node listens on."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._listeners: dict[str, ListenerTable] = {}
+        self._listeners: dict[str, ListenerTable | IngressListener] = {}
 
-    def add(self, listener: Listener) -> Iterator[int]:
-        """Add a listener with its routes; yields after each rule how many conditions were added."""
-        table = self._listeners.setdefault(listener.hostname.lower(), ListenerTable())
+    def add(self, listener: Listener, shared: dict[HostOwners, IngressTable]) -> Iterator[int]:
+        """Add a listener with its routes; yields after each rule how many conditions were added.
+
+        `shared` are the tables of Ingresses that are compiled already.
+        """
+        host, owners = listener.hostname.lower(), listener.owners
+        table: ListenerTable | IngressTable
+        if owners is None:
+            self._listeners[host] = table = ListenerTable()
+        else:
+            known = shared.get(owners)
+            table = shared[owners] = known or IngressTable(owners)
+            self._listeners[host] = IngressListener(table, listener.namespace)
+            if known is not None:
+                return
         for route in listener.routes:
             yield from table.add(route)
 
-    def listener(self, host: str) -> ListenerTable | None:
+    def listener(self, host: str) -> ListenerTable | IngressListener | None:
         """Return the listener of a hostname."""
         found = self._listeners.get(host)
         if found is not None:
@@ -97,6 +154,11 @@ class PortTable:
             if (found := self._listeners.get(suffix)) is not None:
                 return found
         return self._listeners.get("")
+
+    def owner(self, host: str) -> str:
+        """Return the namespace of a host's routes, "" if they are of several or there are none."""
+        listener = self.listener(host)
+        return listener.owner(host) if listener is not None else ""
 
     def find(self, request: RoutedRequest, server_name: str | None) -> Found:
         """Return the rule for a request; Refused if there is none. `server_name`: of the TLS handshake, None without TLS."""
@@ -111,9 +173,10 @@ class PortTable:
 async def compile_listeners(listeners: Iterable[Listener]) -> dict[int, PortTable]:
     """Return the tables of a Gateway's ports, by listeners' ports; yields to the event loop between rules."""
     ports: dict[int, PortTable] = {}
+    shared: dict[HostOwners, IngressTable] = {}
     count = 0
     for listener in listeners:
-        for added in ports.setdefault(listener.port, PortTable(listener.port)).add(listener):
+        for added in ports.setdefault(listener.port, PortTable(listener.port)).add(listener, shared):
             count += 1 + added
             if count >= PER_ITERATION:
                 count = 0

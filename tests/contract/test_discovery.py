@@ -51,6 +51,8 @@ async def test_each_invalid_credential_has_its_own_message(
 class Shifted:
     """The system's clock, wrong by some time."""
 
+    steady = False
+
     def __init__(self, shift: timedelta) -> None:
         self._shift = shift
 
@@ -65,6 +67,9 @@ class Shifted:
 
     async def sleep(self, seconds: float) -> None:
         await SYSTEM.sleep(seconds)
+
+    async def sleep_deferrable(self, seconds: float) -> None:
+        await self.sleep(seconds)
 
 
 @pytest.mark.parametrize(("shift", "message"), [(timedelta(hours=-2), "behind"), (timedelta(days=3), "ahead of")])

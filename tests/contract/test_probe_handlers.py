@@ -1,7 +1,11 @@
 """The probes against real servers on loopback."""
 
 import asyncio
+import contextlib
 import re
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -286,3 +290,34 @@ async def test_a_server_without_http_or_tls_is_reported_with_gos_message(
         Verdict.FAILURE,
         f'Get "{scheme.lower()}://127.0.0.1:{port}/": {output}',
     )
+
+
+def _serve(listener: socket.socket) -> None:
+    """Answer requests as a server in another process does."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp"])
+async def test_time_in_which_the_event_loop_is_blocked_does_not_count_for_the_timeout(
+    handlers: Handlers, kind: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=_serve, args=(listener,))
+        server.start()
+        port = listener.getsockname()[1]
+        action = core_v1.TCPSocketAction(port=port)
+        tcp = core_v1.Probe(tcp_socket=action, timeout_seconds=1)
+        probing = asyncio.ensure_future(
+            handlers.run(_get(port, timeout=1) if kind == "http" else tcp, _target(handlers))
+        )
+        await asyncio.sleep(0)
+        time.sleep(1.2)  # noqa: ASYNC251 - the loop is blocked
+        result = await probing
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+    assert result.verdict is Verdict.SUCCESS, result.message

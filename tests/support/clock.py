@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 class FakeClock:
     """A clock that moves only in `advance`, which wakes sleepers in order."""
 
+    steady = False
+
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._start, self._elapsed, self._suspended = start, 0.0, 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -42,6 +44,9 @@ class FakeClock:
         heapq.heappush(self._sleepers, (self._elapsed + seconds, self._count, future))
         self._asleep.set()
         await future
+
+    async def sleep_deferrable(self, seconds: float) -> None:
+        await self.sleep(seconds)
 
     async def sleeping(self) -> None:
         """Return when a task sleeps: for tests whose tasks do real work first."""

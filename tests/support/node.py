@@ -36,6 +36,8 @@ DEADLINE = 60.0
 class FastClock:
     """The system's clock at a multiple of its speed, so that back-offs and grace periods pass quickly."""
 
+    steady = False
+
     def __init__(self, speed: float) -> None:
         self.speed, self._began, self._start = speed, time.monotonic(), datetime.now(UTC)
 
@@ -57,6 +59,9 @@ class FastClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self.speed)
+
+    async def sleep_deferrable(self, seconds: float) -> None:
+        await self.sleep(seconds)
 
 
 class NodeUnderTest:

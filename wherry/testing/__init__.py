@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from wherry.testing.case import KubernetesTestCase
     from wherry.testing.cluster import Cluster
     from wherry.testing.errors import ClusterError, WaitError
+    from wherry.testing.nodes.exec_calls import AsyncExec, Exec, Output
     from wherry.testing.nodes.scripts import Exit, Pull, PullError, Run, Start
 
 __all__ = [
     "AsyncCluster",
+    "AsyncExec",
     "Cluster",
     "ClusterError",
+    "Exec",
     "Exit",
     "KubernetesTestCase",
+    "Output",
     "Pull",
     "PullError",
     "Run",
@@ -40,6 +44,7 @@ _MODULES = {
     "KubernetesTestCase": "wherry.testing.case",
     "ClusterError": "wherry.testing.errors",
     "WaitError": "wherry.testing.errors",
+    **dict.fromkeys(("AsyncExec", "Exec", "Output"), "wherry.testing.nodes.exec_calls"),
     **dict.fromkeys(("Exit", "Pull", "PullError", "Run", "Start"), "wherry.testing.nodes.scripts"),
 }
 

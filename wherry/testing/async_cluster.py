@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
 from kube.client import APPLY, JSON, MERGE, Client
+from kube.clock import Clock
 from kube.errors import StatusError
 from wherry.testing import conditions
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object, Source, objects
+from wherry.testing.nodes.handlers import ExecHandler, PortHandler
+from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
+from wherry.testing.timing.real import LOOK_SECONDS, RealTime
+from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime
 
 if TYPE_CHECKING:
     from wherry.testing.snapshots import AsyncSnapshot
 
 MANAGER = "wherry-testing"
-LOOK_SECONDS = 0.01
-"""Time between two looks at an object that is waited for."""
+START_SECONDS = 60.0
 SERVED_SECONDS = 10.0
 """Time that the kind of an object may take to be served after its definition was applied."""
 
@@ -67,6 +71,29 @@ class AsyncPods:
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} has not started")
         return text
 
+    def log(
+        self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
+    ) -> None:
+        """Add lines to the log of a running container, by default the pod's first."""
+        found = self._cluster.engine.nodes.pod(namespace, pod)
+        name = container or found.pod.spec.containers[0].name
+        if stream not in ("stdout", "stderr"):
+            raise ClusterError(f"no stream {stream!r}: there are stdout and stderr")
+        if not found.write_log(name, text, stream):
+            raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
+
+    def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Run commands (`kubectl exec`) by a function of `Exec`, or a coroutine function of `AsyncExec`."""
+        self._cluster.engine.handlers.add_exec(pod, handler, container)
+
+    def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Serve `kubectl attach` by a function as `on_exec` does. Without one, clients see what is added to the log."""
+        self._cluster.engine.handlers.add_attach(pod, handler, container)
+
+    def on_port(self, pod: str, port: int, handler: PortHandler) -> None:
+        """Serve `kubectl port-forward` by a function of a reader and a writer, or by a server on loopback (host, port)."""
+        self._cluster.engine.handlers.add_port(pod, port, handler)
+
 
 class AsyncNode:
     """A simulated node."""
@@ -94,24 +121,56 @@ class AsyncNode:
 
 
 class AsyncCluster:
-    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds; port 0 is a free one."""
+    """A cluster that exists while the block runs.
 
-    def __init__(self, nodes: int = 1, *, timeout: float = 30.0, port: int = 0) -> None:
+    time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
+    reaction: real seconds that clients on sockets have to react to events and responses before virtual time passes.
+    timeout: limit of each wait, in seconds, by default 30, and 3600 in virtual time. port 0 is a free one.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        time: Literal["real", "virtual"] = "real",
+        start: datetime | None = None,
+        reaction: float = REACTION_SECONDS,
+        timeout: float | None = None,
+        port: int = 0,
+    ) -> None:
+        if time not in ("real", "virtual"):
+            raise ClusterError(f"time is {time!r}: it is real or virtual")
+        if start is not None and (time == "real" or start.tzinfo is None):
+            raise ClusterError("start is the beginning of virtual time, a datetime with a time zone")
         if nodes < 0:
             raise ClusterError(f"nodes is {nodes}: it is the number of simulated nodes")
         self._number, self._timeout, self._port = nodes, timeout, port
+        self._virtual, self._start, self._reaction = time == "virtual", start, reaction
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(self)
 
     async def __aenter__(self) -> Self:
         from wherry.testing.engine import engine
 
+        start = self._start or datetime.now(UTC).replace(microsecond=0)
+        self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()
         async with contextlib.AsyncExitStack() as stack:
-            self.engine = await stack.enter_async_context(engine(self._number, port=self._port))
-            self._resources = Resources(self.engine.client)
-            await self.wait("serviceaccount/default", "exists")
+            stack.enter_context(self._time.installed())
+            async with self._time.flowing():
+                self.engine = await stack.enter_async_context(engine(self._number, self._time.clock, port=self._port))
+                self._time.observe(self.engine.api)
+                self._resources = Resources(self.engine.client)
+                await self._started()
             self._stack = stack.pop_all()
         return self
+
+    async def _started(self) -> None:
+        """Wait in real time until pods can be created."""
+        resource, name = await self._reference("serviceaccount/default")
+        path = resource.path("default", name)
+        async with asyncio.timeout(START_SECONDS):
+            while not await self._find(path):
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def __aexit__(self, *failure: Any) -> None:
         await self._stack.aclose()
@@ -183,18 +242,18 @@ class AsyncCluster:
 
     async def _served(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a kind whose definition may have been applied just now."""
-        deadline = time.monotonic() + SERVED_SECONDS
+        deadline = self._time.clock.monotonic() + SERVED_SECONDS
         resource = await self._resources.of_kind(api_version, kind)
         while True:
+            revision = self._time.revision()
             try:
                 await self.client.call("GET", resource.path(), query={"limit": "1"})
                 return resource
             except StatusError as error:
                 if error.code == 405:
                     return resource  # it cannot be listed
-                if not error.not_found or time.monotonic() > deadline:
+                if not error.not_found or not await self._time.changed(revision, deadline):
                     raise ClusterError(f"{kind} in {api_version} is not served: {error.message}") from error
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def get(self, reference: str, *, namespace: str = "default") -> Object:
         """Return an object by its reference (`deployment/web`). Raise ClusterError if there is none."""
@@ -243,6 +302,34 @@ class AsyncCluster:
         return await self._resources.named(kind), name
 
     # -- waiting --------------------------------------------------------------------------------------------------
+    @property
+    def clock(self) -> Clock:
+        """The cluster's clock (kube.clock), for components of Wherry that a test runs."""
+        return self._time.clock
+
+    @property
+    def now(self) -> datetime:
+        """The cluster's time."""
+        return self._time.clock.now()
+
+    async def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let virtual time pass; everything that happens meanwhile happens at its time."""
+        await self._time.advance(timedelta(days, seconds, 0, 0, minutes, hours).total_seconds())
+
+    async def settle(self, *, quiet: float = 60.0, timeout: float | None = None) -> None:
+        """Let virtual time pass until no object has changed for `quiet` seconds. Raise ClusterError after `timeout`."""
+        await self._time.settle(quiet, self._limit(timeout))
+
+    @contextlib.asynccontextmanager
+    async def time_passing(self, *, speed: float = 60.0) -> AsyncIterator[None]:
+        """Let virtual time pass while the block runs, at most so many times as fast as real time: for clients that wait."""
+        async with self._time.passing(speed):
+            yield
+
+    def _limit(self, timeout: float | None) -> float:
+        given = self._timeout if timeout is None else timeout
+        return self._time.timeout if given is None else given
+
     async def wait(
         self, reference: str, condition: Condition, *, namespace: str = "default", timeout: float | None = None
     ) -> Object:
@@ -253,17 +340,19 @@ class AsyncCluster:
         """
         resource, name = await self._reference(reference)
         check, path = conditions.compiled(condition), resource.path(namespace, name)
-        limit = self._timeout if timeout is None else timeout
-        deadline = time.monotonic() + limit
+        limit = self._limit(timeout)
+        deadline = self._time.clock.monotonic() + limit
         while True:
+            revision = self._time.revision()
             obj = await self._find(path)
             met = check(obj)
             if await met if inspect.isawaitable(met) else met:
+                await self._time.rest()
                 return obj
-            if time.monotonic() >= deadline:
+            if not await self._time.changed(revision, deadline):
+                await self._time.rest()
                 wanted = condition if isinstance(condition, str) else getattr(condition, "__name__", "the condition")
                 raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {conditions.described(obj)}")
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def _find(self, path: str) -> Object:
         try:

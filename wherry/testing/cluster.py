@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -15,7 +16,10 @@ from wherry.testing.async_cluster import AsyncCluster, AsyncNode
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
 from wherry.testing.manifests import Object, Source
+from wherry.testing.nodes.handlers import ExecHandler, PortHandler
+from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Step
+from wherry.testing.timing.virtual import REACTION_SECONDS
 
 if TYPE_CHECKING:
     from wherry.testing.snapshots import AsyncSnapshot
@@ -50,6 +54,25 @@ class Pods:
         """Return what a container has written."""
         pods = self._cluster.running.pods
         return self._cluster.call(lambda: pods.logs(pod, container, previous=previous, namespace=namespace))
+
+    def log(
+        self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
+    ) -> None:
+        """Add lines to the log of a running container, by default the pod's first."""
+        pods = self._cluster.running.pods
+        self._cluster.call(lambda: pods.log(pod, text, container, stream=stream, namespace=namespace))
+
+    def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Run commands (`kubectl exec`) by a function of `Exec`, each call in a new thread."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_exec(pod, handler, container=container))
+
+    def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
+        """Serve `kubectl attach` by a function as `on_exec` does. Without one, clients see what is added to the log."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_attach(pod, handler, container=container))
+
+    def on_port(self, pod: str, port: int, handler: PortHandler) -> None:
+        """Serve `kubectl port-forward` by a function of a reader and a writer, or by a server on loopback (host, port)."""
+        self._cluster.call(lambda: self._cluster.running.pods.on_port(pod, port, handler))
 
 
 class Node:
@@ -87,10 +110,23 @@ class Snapshot:
 
 
 class Cluster:
-    """A cluster that exists while the block runs. `timeout` limits each wait, in seconds."""
+    """A cluster that exists while the block runs.
 
-    def __init__(self, nodes: int = 1, *, timeout: float = 30.0) -> None:
-        self.running = AsyncCluster(nodes, timeout=timeout)
+    time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
+    reaction: real seconds that clients on sockets have to react to events and responses before virtual time passes.
+    timeout: limit of each wait, in seconds, by default 30, and 3600 in virtual time.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        time: Literal["real", "virtual"] = "real",
+        start: datetime | None = None,
+        reaction: float = REACTION_SECONDS,
+        timeout: float | None = None,
+    ) -> None:
+        self.running = AsyncCluster(nodes, time=time, start=start, reaction=reaction, timeout=timeout)
         self.pods = Pods(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -208,6 +244,29 @@ class Cluster:
     def delete(self, reference: str, *, namespace: str = "default") -> None:
         """Delete an object, as kubectl does (in the background)."""
         self.run(self.running.delete(reference, namespace=namespace))
+
+    @property
+    def now(self) -> datetime:
+        """The cluster's time."""
+        return self.running.now
+
+    def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let virtual time pass; everything that happens meanwhile happens at its time."""
+        self.run(self.running.advance(seconds=seconds, minutes=minutes, hours=hours, days=days))
+
+    def settle(self, *, quiet: float = 60.0, timeout: float | None = None) -> None:
+        """Let virtual time pass until no object has changed for `quiet` seconds. Raise ClusterError after `timeout`."""
+        self.run(self.running.settle(quiet=quiet, timeout=timeout))
+
+    @contextlib.contextmanager
+    def time_passing(self, *, speed: float = 60.0) -> Iterator[None]:
+        """Let virtual time pass while the block runs, at most so many times as fast as real time: for clients that wait."""
+        passing = self.running.time_passing(speed=speed)
+        self.run(passing.__aenter__())
+        try:
+            yield
+        finally:
+            self.run(passing.__aexit__(None, None, None))
 
     def wait(
         self, reference: str, condition: Condition, *, namespace: str = "default", timeout: float | None = None

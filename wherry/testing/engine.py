@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import importlib
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,16 +17,21 @@ import yaml
 from control.assembly.api_server import ApiServer
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
-from kube import pki_layout
+from control.dialing.node_dialer import NodeDialer
+from control.interfaces.local_nodes import LocalNodes
+from kube import pki, pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.files import write_file
+from wherry.testing.kubelet.dialer import KubeletDialer
+from wherry.testing.nodes.handlers import Handlers
 from wherry.testing.nodes.nodes import SimulatedNodes
 from wherry.testing.nodes.scripts import Scripts
 
 CONTEXT = "wherry-testing"
 """Name of the context in kubeconfigs."""
 ADMIN = UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,))
+COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.scheduler.configuration")
 
 
 @dataclass(slots=True)
@@ -36,6 +42,7 @@ class Engine:
     keys: pki_layout.ClusterPKI
     folder: Path
     scripts: Scripts
+    handlers: Handlers
     nodes: SimulatedNodes
     client: Client
     """Acts as the administrator, in this process."""
@@ -53,7 +60,9 @@ class Engine:
 
     def kubeconfig_text(self) -> str:
         """Return a kubeconfig of the administrator, with certificates and key in it."""
-        pair = self.keys.client(ADMIN.name, ADMIN.groups, datetime.now(UTC))
+        # It is checked by the cluster's time here, and by the machine's in TLS.
+        now = min(datetime.now(UTC), self.api.clock.now())
+        pair = pki.issue(self.keys.ca, ADMIN.name, ADMIN.groups, now=now, lifetime=pki.CA_LIFETIME)
         cluster = {"server": self.url, "certificate-authority-data": _base64(self.keys.ca.cert_pem)}
         user = {"client-certificate-data": _base64(pair.cert_pem), "client-key-data": _base64(pair.key_pem)}
         config = {
@@ -74,24 +83,31 @@ def _base64(data: bytes) -> str:
 @contextlib.asynccontextmanager
 async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIterator[Engine]:
     """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
+    if clock.steady:  # their import would be idle time
+        await asyncio.to_thread(lambda: [importlib.import_module(each) for each in COMPONENTS])
     with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
         folder = Path(name)
         # Not in a thread, which would write on into the folder when the start is interrupted.
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
-        async with ApiServer.open(_config(folder, port), clock) as api:
-            components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
+        config, handlers = _config(folder, port), Handlers()
+        kubelets = KubeletDialer(NodeDialer(config), handlers, clock)
+        async with ApiServer.open(config, clock, dialer=kubelets) as api:
+            local = LocalNodes()
+            components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components(local)]
             scripts = Scripts()
 
             def client_of(node: str) -> Client:
                 return api.client(UserInfo(f"system:node:{node}", groups=("system:nodes",)), f"kubelet/{node}")
 
             client = api.client(ADMIN, "wherry.testing")
-            simulated = SimulatedNodes(client, client_of, clock, scripts)
+            simulated = SimulatedNodes(client, client_of, clock, scripts, local)
+            kubelets.serve(simulated)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
                 await asyncio.gather(*(simulated.add() for _ in range(nodes)))
-                yield Engine(api, keys, folder, scripts, simulated, client)
+                yield Engine(api, keys, folder, scripts, handlers, simulated, client)
             finally:
+                await kubelets.close()
                 for task in components:
                     task.cancel()
                 await asyncio.gather(*components, return_exceptions=True)

@@ -6,6 +6,7 @@ import asyncio
 
 from control.controllers.identities import ACCOUNTS
 from wherry.testing.engine import Engine
+from wherry.testing.nodes.handlers import Handler
 from wherry.testing.nodes.scripts import Script
 from wherry.testing.store_snapshot import StoreSnapshot
 
@@ -15,8 +16,16 @@ LOOK_SECONDS, QUIET_SECONDS = 0.01, 0.05
 class AsyncSnapshot:
     """A state of a cluster that `restore` returns to, as often as wanted."""
 
-    def __init__(self, engine: Engine, objects: StoreSnapshot, nodes: list[str], scripts: list[Script]) -> None:
-        self._engine, self._objects, self._nodes, self._scripts = engine, objects, nodes, scripts
+    def __init__(
+        self,
+        engine: Engine,
+        objects: StoreSnapshot,
+        nodes: list[str],
+        scripts: list[Script],
+        handlers: list[Handler],
+    ) -> None:
+        self._engine, self._objects, self._nodes = engine, objects, nodes
+        self._scripts, self._handlers = scripts, handlers
 
     @classmethod
     async def take(cls, engine: Engine) -> AsyncSnapshot:
@@ -29,11 +38,12 @@ class AsyncSnapshot:
         while await objects.changed_within(QUIET_SECONDS):
             await objects.close()
             objects = await StoreSnapshot.take(store)
-        return cls(engine, objects, engine.nodes.names(), engine.scripts.saved())
+        return cls(engine, objects, engine.nodes.names(), engine.scripts.saved(), engine.handlers.saved())
 
     async def restore(self) -> None:
         """Make objects, nodes and scripts what they were. Nodes that had failed run again."""
         self._engine.scripts.restore(self._scripts)
+        self._engine.handlers.restore(self._handlers)
         await self._engine.nodes.restore(self._nodes)
         await self._objects.restore()
 

@@ -21,6 +21,7 @@ from control.admission.versions import keep_identity, shape_of, shown_as, taken_
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
 from control.cel.values import is_larger
+from control.decoding import numbers
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from control.patch.apply.merge import merge
@@ -126,7 +127,10 @@ def _result(match: PolicyMatch, mutation: Mutation, given: Object) -> Any:
     result = evaluation.value(mutation.program)
     if is_larger(result, MOST):
         raise EvaluationError(f"the result has more than {MOST} characters")
-    return result
+    try:
+        return numbers.converted(result)
+    except numbers.NumberError as error:
+        raise EvaluationError(str(error)) from error
 
 
 def _operation(given: Any) -> Object:

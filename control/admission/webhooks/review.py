@@ -15,6 +15,7 @@ import msgspec
 
 from control.admission.matching import Invocation
 from control.admission.request import describe
+from control.decoding.numbers import normalized
 from control.interfaces.admission import Attributes
 from kube.errors import StatusError
 from kube.json_object import UNREADABLE, Object
@@ -145,7 +146,7 @@ def _encoded_patch(response: Object, version: str) -> str:
 def _decoded(encoded: str) -> list[Any]:
     """Return the operations of a patch; raises BadAnswer. Only of an allowed request's: a denial stays one (upstream alike)."""
     try:
-        patch = msgspec.json.decode(base64.b64decode(encoded))
+        patch = normalized(msgspec.json.decode(base64.b64decode(encoded)))
     except (ValueError, RecursionError) as error:
         raise BadAnswer(f"received undecodable patch in webhook response: {error}") from error
     if not isinstance(patch, list) or not all(isinstance(operation, dict | None) for operation in patch):

@@ -20,6 +20,9 @@ from kube.errors import StatusError
 from kube.informer import Change
 from kube.object_names import name_of, namespace_of
 
+LONGEST_WAIT = 300.0
+"""Seconds after which a clock that may be set, or stand while the machine is suspended, is checked again."""
+
 
 class CronJobController:
     """Follows CronJobs and Jobs."""
@@ -62,7 +65,7 @@ class CronJobController:
         await self._start(cron, todo)
         if todo.status != cron.status:
             self._latest.wrote(await self._client.update_status(msgspec.structs.replace(cron, status=todo.status)))
-        return todo.again
+        return min(todo.again, LONGEST_WAIT) if todo.again is not None and not self._clock.steady else todo.again
 
     async def _start(self, cron: batch_v1.CronJob, todo: CronPlan) -> None:
         if todo.start is None:

@@ -21,8 +21,6 @@ from kube.object_names import name_of, namespace_of
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100
 """Missed runs above which they are not counted further and an event warns; only the latest one is ever started."""
-LONGEST_WAIT = 300.0
-"""Seconds after which the clock is checked again: the wall clock may be set, or the machine suspended, meanwhile."""
 
 Event = tuple[str, str, str]
 """(type, reason, message)."""
@@ -86,7 +84,7 @@ def plan(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], now: datetime) ->
         text = f"invalid schedule: {cron.spec.schedule} : time difference between two schedules is less than 1 second"
         result.events.append(("Warning", "InvalidSchedule", text))
         return result
-    result.again = min((upcoming - now).total_seconds() + 0.1, LONGEST_WAIT)
+    result.again = (upcoming - now).total_seconds() + 0.1
     if due is None:
         return result
     if missed > MANY_MISSED:

@@ -76,7 +76,7 @@ class GarbageCollector:
     # -- monitoring -------------------------------------------------------------------------------------------------
     async def _follow_discovery(self, group: asyncio.TaskGroup) -> None:
         while True:
-            timer = asyncio.ensure_future(self._clock.sleep(REDISCOVER_SECONDS))
+            timer = asyncio.ensure_future(self._clock.sleep_deferrable(REDISCOVER_SECONDS))
             rediscovery = asyncio.ensure_future(self._monitors.rediscover.wait())
             try:
                 await asyncio.wait((timer, rediscovery), return_when=asyncio.FIRST_COMPLETED)

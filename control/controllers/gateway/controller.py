@@ -88,6 +88,7 @@ class _Work:
         self._routes = Routes(client, clock, self._cluster, self._gateways, self._informers.routes)
         self._ingresses = Ingresses(
             client,
+            clock,
             context.recorder("gateway-controller"),
             self._cluster,
             self._generated,
@@ -146,7 +147,7 @@ class _Work:
             self._delay.record(INGRESS, await self._ingresses.reconcile())
         except NoPort:
             return NO_PORT_SECONDS
-        return None
+        return self._ingresses.retry_seconds
 
     async def _reconcile_class(self, name: str) -> None:
         if (found := self._informers.classes.get(name)) is not None:

@@ -75,7 +75,9 @@ class Gateways:
                 {"metadata": _version(gateway), "status": statuses.gateway_body(status)},
                 subresource="status",
             )
-        return NO_PORT_SECONDS if problem is not None and problem.reason == "NoResources" and not refused else None
+        if problem is None or refused:
+            return None
+        return {"NoResources": NO_PORT_SECONDS, "AddressNotAssigned": plan.BALANCER_SECONDS}.get(problem.reason)
 
     async def _generate(self, gateway: Gateway, result: Result, refused: str) -> tuple[list[str], Verdict | None]:
         """Generate the objects of a Gateway; return its addresses, and why it is not served."""
@@ -90,7 +92,7 @@ class Gateways:
         except NoPort as error:
             await self._generated.remove(owner.key)
             return [], failed("NoResources", str(error))
-        addresses = plan.addresses(service) if service is not None else []
+        addresses = plan.addresses(service, self._clock.now()) if service is not None else []
         if not addresses:
             return [], failed("AddressNotAssigned", "The Service of the Gateway has no address yet")
         if not self._generated.nodes:

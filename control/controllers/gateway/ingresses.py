@@ -10,6 +10,7 @@ from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.plan import Owner
 from kube.api import networking_v1
 from kube.client import Client
+from kube.clock import Clock
 from kube.events import EventRecorder
 from kube.gateway.cluster import Cluster
 from kube.gateway.ingress_gateway import IngressResult
@@ -25,6 +26,7 @@ class Ingresses:
     def __init__(
         self,
         client: Client,
+        clock: Clock,
         recorder: EventRecorder,
         cluster: Cluster,
         generated: GeneratedObjects,
@@ -32,12 +34,14 @@ class Ingresses:
         ingresses: Informer[networking_v1.Ingress],
         changed: Callable[[str], None],
     ) -> None:
-        self._client, self._recorder, self._cluster = client, recorder, cluster
+        self._client, self._clock, self._recorder, self._cluster = client, clock, recorder, cluster
         self._generated, self._certificates = generated, certificates
         self._ingresses, self._changed = ingresses, changed
         self._served: dict[str, tuple[str, ...]] = {}
         """Keys of Ingresses, with the problems that were reported."""
         self._addresses: list[str] = []
+        self.retry_seconds: float | None = None
+        """Time until `reconcile` is to be called again."""
 
     async def prepare(self) -> IngressResult | None:
         """Compute the gateway, and record the certificates that it uses; None if there are no Ingresses."""
@@ -50,7 +54,7 @@ class Ingresses:
     async def reconcile(self) -> int:
         """Bring the gateway's objects to what they should be, and have the statuses reconciled.
 
-        Returns the number of hosts and Ingresses that are served. Raises NoPort, StatusError.
+        Returns the number of routes and certificates that are served. Raises NoPort, StatusError.
         """
         result = await self.prepare()
         if result is None:
@@ -60,10 +64,14 @@ class Ingresses:
             return 0
         ports = [HTTP, *([HTTPS] if any(each.tls for each in result.served) else [])]
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), ports)
-        addresses = plan.addresses(service) if service is not None else self._addresses
+        addresses, now = self._addresses, self._clock.now()
+        self.retry_seconds = None
+        if service is not None:
+            addresses = plan.addresses(service, now)
+            self.retry_seconds = None if addresses else plan.BALANCER_SECONDS
         served = {key_of(each): result.problems.get(key_of(each), ()) for each in self._cluster.served_ingresses()}
         self._update(served, addresses)
-        return sum(len(each.routes) for each in result.served)
+        return len(result.served[0].routes) + len(result.served)
 
     def _update(self, served: dict[str, tuple[str, ...]], addresses: list[str]) -> None:
         before = self._served

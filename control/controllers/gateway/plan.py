@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
 from control.controllers.nodes.health import readiness
 from control.controllers.service_lb.plan import addresses_of
 from kube.api import core_v1, discovery_v1, meta_v1
+from kube.clock import parse_time
 from kube.gateway.names import MANAGED_BY, NAMESPACE, OWNER, UID, generated, port_name
 
 SERVICE_NAME, SLICE_MANAGER = "kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by"
@@ -165,8 +167,20 @@ def ports_of(found: discovery_v1.EndpointSlice) -> list[tuple[int, int]]:
     return known
 
 
-def addresses(service: core_v1.Service) -> list[str]:
-    """Return the addresses of a Gateway: its load balancer's, else its cluster IPs."""
+BALANCER_SECONDS = 5.0
+"""Time that a new Service has to get a load balancer's addresses before its cluster IPs are used."""
+
+
+def addresses(service: core_v1.Service, now: datetime) -> list[str]:
+    """Return the addresses of a Gateway: its load balancer's, else its cluster IPs; none while a load balancer is awaited."""
     balancer = service.status.load_balancer
     given = [each.ip for each in (balancer.ingress if balancer is not None else ()) if each.ip]
-    return given or [each for each in service.spec.cluster_ips if each not in ("", "None")]
+    if given or awaits_balancer(service, now):
+        return given
+    return [each for each in service.spec.cluster_ips if each not in ("", "None")]
+
+
+def awaits_balancer(service: core_v1.Service, now: datetime) -> bool:
+    """Return whether a Service is so new that its load balancer may still get addresses."""
+    created = service.metadata.creation_timestamp
+    return created is not None and (now - parse_time(created)).total_seconds() < BALANCER_SECONDS

@@ -17,6 +17,7 @@ from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.nodes import health, metrics, zones
 from control.controllers.nodes.suspension import CHECK_SECONDS, SuspensionDetector
+from control.interfaces.local_nodes import LocalNodes
 from kube import cancellation
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC
@@ -52,7 +53,12 @@ class _Heartbeats:
 class NodeLifecycleController:
     """Watches nodes, their leases, and pods."""
 
-    def __init__(self, context: Context, settings: zones.LifecycleSettings = zones.DEFAULTS) -> None:
+    def __init__(
+        self,
+        context: Context,
+        settings: zones.LifecycleSettings = zones.DEFAULTS,
+        local: LocalNodes | None = None,
+    ) -> None:
         self._client, self._clock, self._settings = context.client, context.clock, settings
         self._recorder = context.recorder("node-controller")
         self._heartbeats: dict[str, _Heartbeats] = {}
@@ -70,6 +76,8 @@ class NodeLifecycleController:
         )
         self._nodes.subscribe(self._node_changed)
         self._leases.subscribe(self._lease_changed)
+        self._local = local or LocalNodes()
+        self._local.on_lost(self._local_node_lost)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -79,6 +87,8 @@ class NodeLifecycleController:
                 cancellation.start(group, self.controller.run, "node lifecycle: reconcile")
 
     async def _detect_suspension(self) -> None:
+        if self._clock.steady:
+            return
         self._suspension = SuspensionDetector()
         while True:
             self._extend_deadlines()
@@ -136,6 +146,11 @@ class NodeLifecycleController:
         if heartbeat_time and heartbeat_time != last.heartbeat_time:
             last.received_at, last.heartbeat_time = now, heartbeat_time
 
+    def _local_node_lost(self, name: str) -> None:
+        if name in self._heartbeats:
+            self._heartbeats[name].received_at = self._clock.monotonic()
+            self.controller.enqueue(name)
+
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> None:
         """Set the conditions and taints of one node, and enqueue it for the time of its next check."""
@@ -145,7 +160,8 @@ class NodeLifecycleController:
             return
         was_ready = health.readiness(node)
         self._extend_deadlines()
-        elapsed = self._clock.monotonic() - self._heartbeats[key].received_at
+        alive = key in self._local
+        elapsed = 0.0 if alive else self._clock.monotonic() - self._heartbeats[key].received_at
         reported = health.condition(node, "Ready") is not None
         grace = self._settings.monitor_grace_period if reported else self._settings.startup_grace_period
         if elapsed >= grace:
@@ -163,7 +179,8 @@ class NodeLifecycleController:
         wait = await self._taint(node)
         next_check = grace if elapsed >= grace else grace - elapsed
         # Before the pods: the taints must not depend on updates of pod statuses, which may be rejected.
-        self.controller.enqueue_after(key, min(next_check, wait) if wait else next_check)
+        if wait or not alive:
+            self.controller.enqueue_after(key, min(next_check, wait) if wait else next_check)
         ready = health.condition(node, "Ready")
         if ready is not None and ready.status != "True":
             await self._mark_pods_not_ready(key)

@@ -53,7 +53,7 @@ class Attempt:
 
     def __init__(self, namespace: str, to_allocate: list[ClaimToAllocate], seconds: float) -> None:
         self.to_allocate = to_allocate
-        self.budget = SearchBudget(seconds)
+        self.budget = SearchBudget(seconds, owner=namespace)
         self._namespace = namespace
         self._found: dict[str, NodeAllocation] = {}
         self._here = inline.Allowance()

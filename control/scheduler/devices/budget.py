@@ -22,10 +22,18 @@ class SearchTimeout(Exception):
 
 
 class SearchBudget:
-    """Time passes only inside `with`; `now` returns seconds."""
+    """Time passes only inside `with`; `now` returns seconds. `owner` is the namespace that selectors are evaluated for."""
 
-    def __init__(self, seconds: float = SECONDS, cost: int = COST, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: float = SECONDS,
+        cost: int = COST,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        owner: str = "",
+    ) -> None:
         self._seconds, self._cost, self._now = seconds, cost, now
+        self.owner = owner
         self._until = 0.0
 
     def __enter__(self) -> None:

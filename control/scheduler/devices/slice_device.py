@@ -8,6 +8,7 @@ from typing import Any
 
 from control.cel import CompileError, EvaluationError, Result
 from control.cel.devices import COST_LIMIT, device_value
+from control.event_loop import inline
 from control.scheduler.devices.budget import SearchBudget
 from control.scheduler.devices.requests import Selector
 from control.scheduler.devices.selector_results import SelectorResult, SelectorResults
@@ -17,8 +18,11 @@ from kube.step_limit import Shares, StepTooLong, limited_call
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
-_SHARES = Shares("device selectors", seconds=1.0, share=0.2, pause=10)
-"""An evaluation on the event loop ends after 1 s of CPU time, whatever its parts were thought to cost."""
+_SHARES = Shares("device selectors", seconds=0.25, share=0.2, pause=10)
+"""An evaluation on the event loop ends after 0.25 s of CPU time, ten times what its limit of cost takes at most.
+
+A namespace whose evaluations there were long evaluates in the thread until they are its share of the time again.
+"""
 DEVICE_COST = 8
 """Units of cost to check a device: some microseconds."""
 
@@ -49,11 +53,13 @@ class SliceDevice:
     def evaluate(self, selector: Selector, budget: SearchBudget) -> SelectorResult:
         """Evaluate a selector and cache the result; another thread may do it.
 
-        Raises TooMuchHere if it costs too much on the event loop.
+        Raises TooMuchHere if it costs too much on the event loop, or the namespace has used its share there.
         """
+        if inline.left() is not None and _SHARES.delay(budget.owner):
+            raise inline.TooMuchHere
         found: SelectorResult
         try:
-            result = limited_call(_SHARES, self._evaluated, selector)
+            result = limited_call(_SHARES, budget.owner, self._evaluated, selector)
             budget.charge(result.cost)
             found = result.value is True
         except CompileError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from control.dialing.node_dialer import NodeDialer, address_of, check_address, endpoint_of
+from control.dialing.node_dialer import Dialer, address_of, check_address, endpoint_of
 from control.dialing.service_backend import backend
 from control.http import rewrite_links
 from control.http.exchange import Answer, Request, wants_upgrade
@@ -51,7 +51,7 @@ async def pod(server: Verbs, request: Request, resource: Resource) -> Answer:
     return await _pass_on(server, request, scheme, address, _number(port))
 
 
-async def node(server: Verbs, dialer: NodeDialer, request: Request, resource: Resource) -> Answer:
+async def node(server: Verbs, dialer: Dialer, request: Request, resource: Resource) -> Answer:
     """Pass a request on to a node: to its agent, or where another port is named, to whatever listens there.
 
     The agent is spoken to with the server's own certificate, whatever scheme is named (node's ResourceLocation upstream).

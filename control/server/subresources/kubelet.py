@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
-from control.dialing.node_dialer import Endpoint, NodeDialer, endpoint_of
+from control.dialing.node_dialer import Dialer, Endpoint, endpoint_of
 from control.http import http1, rewrite_links
 from control.http.backend_exchange import exchange
 from control.http.exchange import (
@@ -40,7 +40,7 @@ _COMMANDS = frozenset({"exec", "attach", "run", "portforward", "cri"})
 
 
 async def log(
-    server: Verbs, dialer: NodeDialer, session_yield: SessionYield, request: Request, resource: Resource
+    server: Verbs, dialer: Dialer, session_yield: SessionYield, request: Request, resource: Resource
 ) -> Answer:
     """GET pods/log: the agent's /containerLogs, streamed."""
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
@@ -92,7 +92,7 @@ def _check_log_options(request: Request) -> None:
         raise errors.invalid("", "PodLogOptions", request.info.name, problems)
 
 
-async def connect(server: Verbs, dialer: NodeDialer, request: Request, resource: Resource) -> Answer:
+async def connect(server: Verbs, dialer: Dialer, request: Request, resource: Resource) -> Answer:
     """exec, attach and port-forward: the connection itself goes to the agent."""
     what = request.info.subresource
     await server.require(request, "create")  # a WebSocket begins with a GET, and runs something all the same
@@ -125,7 +125,7 @@ def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
     return query + [("command", command) for command in commands]
 
 
-async def proxy(server: Verbs, dialer: NodeDialer, request: Request, endpoint: Endpoint) -> Answer:
+async def proxy(server: Verbs, dialer: Dialer, request: Request, endpoint: Endpoint) -> Answer:
     """nodes/proxy: any path of the agent's API, with the caller's right to that checked as nodes/proxy.
 
     What runs something in a container is `create`, whatever the method: the agent sees the server ask, and cannot check.
@@ -157,7 +157,7 @@ def path_behind(request: Request) -> str:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
-def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: str) -> Answer:
+def _upgraded(dialer: Dialer, request: Request, endpoint: Endpoint, path: str) -> Answer:
     if not wants_upgrade(request):
         raise errors.bad_request("Upgrade request required")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from control.auth.setup import Auth
-from control.dialing.node_dialer import NodeDialer
+from control.dialing.node_dialer import Dialer
 from control.resource_metrics.objects import GROUP
 from control.server.resource_metrics import ResourceMetrics
 from control.server.resources import Handler, Handlers
@@ -14,7 +14,7 @@ from control.server.verbs import Verbs
 from kube.serving.frames import SessionYield
 
 
-def handlers(server: Verbs, auth: Auth, dialer: NodeDialer, *, resource_metrics: bool = True) -> Handlers:
+def handlers(server: Verbs, auth: Auth, dialer: Dialer, *, resource_metrics: bool = True) -> Handlers:
     """Return the handlers; `dialer` reaches nodes' agents. Without `resource_metrics` the group is not served."""
     part: dict[str, Handler] = {
         "get": partial(object_fields.get, server),

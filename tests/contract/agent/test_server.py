@@ -54,7 +54,11 @@ async def test_the_configuration_is_shown_in_upstreams_names(node: NodeUnderTest
 async def test_the_agents_own_files_have_a_pool_of_their_own(node: NodeUnderTest) -> None:
     # The agent shares the loop of this test, and so its default executor.
     assert (await asyncio.to_thread(lambda: threading.current_thread().name)).startswith("files")
-    assert 'wherry_loop_running{loop="clock steps"} 1' in (await ask(node, "/metrics"))[1]
+    metrics = (await ask(node, "/metrics"))[1]
+    assert 'wherry_loop_running{loop="clock steps"} 1' in metrics
+    for name in ("wherry_steps_seconds_total", "wherry_long_steps_seconds_total", "wherry_stopped_steps_total"):
+        assert f'{name}{{work="pods"}} ' in metrics
+        assert f'{name}{{work="kubelet requests"}} ' in metrics
 
 
 async def test_calls_to_the_runtime_are_counted(node: NodeUnderTest, runtime: FakeRuntime) -> None:

@@ -1,9 +1,12 @@
-"""A pod whose sync holds the event loop: it is stopped, pods of other namespaces start, and it is synced later."""
+"""Pods whose syncs hold the event loop: a long step is stopped, short ones are spread, and others' pods start meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import itertools
 import logging
+import time
 
 import pytest
 
@@ -13,6 +16,7 @@ from agent.pods import worker
 from agent.pods.context import PodContext
 from agent.pods.steps.sync import sync
 from kube.api import core_v1
+from kube.fair_steps import FairSteps
 from kube.step_limit import Shares, sampling
 from tests.support.fake_node import container, create
 from tests.support.node import NodeUnderTest, eventually
@@ -39,6 +43,44 @@ async def test_a_pod_that_holds_the_loop_is_stopped_and_others_start(
         assert "beside" not in tries, "its namespace has to wait"
         await node.ready("endless")
         await node.ready("beside")
+
+
+async def test_syncs_that_are_due_at_once_are_spread_and_charged(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a change of an object that all these pods name, or failures of their probes: each has short steps."""
+    pods, seconds = 12, 0.02
+    released, order, began = asyncio.Event(), list[str](), list[str]()
+
+    async def held(context: PodContext) -> None:
+        began.append(context.state.pod.metadata.name or "")
+        await released.wait()
+        if began:
+            burn(seconds)
+            order.append("sync")
+        await sync(context)
+
+    monkeypatch.setattr(worker, "sync", held)
+    fair = FairSteps(step_shares.ITERATION_SECONDS)
+    shares = Shares("test", pods * seconds / 2, 0.01, 60.0, fair, every_step=True)
+    monkeypatch.setattr(step_shares, "shares", shares)
+    for number in range(pods):
+        await create(node, f"pod-{number}")
+    while len(began) < pods:
+        await asyncio.sleep(0.01)
+    released.set()
+    while order.count("sync") < pods:
+        await asyncio.sleep(0)
+        order.append("")
+    began.clear()
+    assert max(len(list(run)) for what, run in itertools.groupby(order) if what) <= 2
+    assert shares.delay("default"), "the namespace's next syncs wait"
+
+
+def burn(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
 
 
 _TRUE = {"exec": {"command": ["true"]}}

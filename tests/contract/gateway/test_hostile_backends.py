@@ -204,3 +204,24 @@ async def test_one_namespaces_slow_backends_leave_connections_to_others() -> Non
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 400", b"Transfer-Encoding: chunked"])
+async def test_a_connection_whose_request_was_not_sent_completely_is_not_used_again(framing: bytes) -> None:
+    """Else the backend takes the next client's request for the rest of the body, and what follows it for a request."""
+    lines: list[list[bytes]] = []
+
+    async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append([])
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            lines[-1].append(head.split(b"\r\n")[0])
+            writer.write(OK)
+            await writer.drain()
+
+    async with backend(handle=hasty) as web, gateway(listener(rule()), services={"web": [web.port]}) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        writer.write(b"POST /first HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n" % framing)
+        assert await reader.readuntil(b"ok")
+        assert (await site.get("/second")).endswith(b"ok")
+        writer.close()
+    assert lines == [[b"POST /first HTTP/1.1"], [b"GET /second HTTP/1.1"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -252,5 +253,37 @@ async def test_requests_of_one_client_at_slow_backends_have_a_limit() -> None:
             while asked < 3:
                 await asyncio.sleep(0.01)
         assert status(await site.get()) == 503
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_addresses_that_hold_all_places_of_a_namespace_with_slow_bodies_do_not_exclude_others() -> None:
+    async def reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+
+    limits = replace(BACKENDS, each=8, client=4)
+    upload = b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx"
+    async with (
+        backend(handle=reading) as slow,
+        backend() as web,
+        gateway(
+            listener(rule(), rule("/slow", service="slow")),
+            services={"web": [web.port], "slow": [slow.port]},
+            backends=limits,
+        ) as site,
+    ):
+        opened = []
+        for address in ("127.0.0.2", "127.0.0.3"):
+            for _ in range(4):
+                opened.append(await asyncio.open_connection("127.0.0.1", site.port, local_addr=(address, 0)))
+                opened[-1][1].write(upload)
+        async with asyncio.timeout(5):
+            while slow.connections < 8:
+                await asyncio.sleep(0.01)
+        assert status(await site.get()) == 200
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                assert await opened[0][0].read() == b"", "the oldest upload of the client that has most ends"
         for _, writer in opened:
             writer.close()

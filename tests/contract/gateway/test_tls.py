@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kube import pki
 from netproxy.gateway.certificates import CertificateError, from_secrets
+from tests.support import rsa_keys
 from tests.support.gateway_site import Site, backend, gateway, listener, rule, status
 
 NOW = datetime.now(UTC)
@@ -131,6 +132,19 @@ def _encrypted_key() -> dict[str, str]:
     return {**found, "tls.key": base64.b64encode(pem).decode()}
 
 
+def _slow_key() -> dict[str, str]:
+    return {
+        "tls.crt": base64.b64encode(rsa_keys.pair().cert_pem).decode(),
+        "tls.key": base64.b64encode(rsa_keys.pem(**rsa_keys.SLOW)).decode(),
+    }
+
+
+def _slow_key_in_chain() -> dict[str, str]:
+    usual, slow = secret("a"), _slow_key()
+    chain = b"".join(base64.b64decode(each) for each in (slow["tls.crt"], slow["tls.key"], usual["tls.crt"]))
+    return {**usual, "tls.crt": base64.b64encode(chain).decode()}
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -141,8 +155,20 @@ def _encrypted_key() -> dict[str, str]:
         lambda: {**secret("a"), "tls.crt": base64.b64encode(base64.b64decode(secret("a")["tls.crt"]) * 20).decode()},
         _large_key,
         _encrypted_key,
+        _slow_key,
+        _slow_key_in_chain,
     ],
-    ids=["empty", "no base64", "no certificate", "another key", "a long chain", "a large key", "an encrypted key"],
+    ids=[
+        "empty",
+        "no base64",
+        "no certificate",
+        "another key",
+        "a long chain",
+        "a large key",
+        "an encrypted key",
+        "a slow key",
+        "a slow key in the chain",
+    ],
 )
 def test_a_secret_that_cannot_be_served_is_an_error(make: object) -> None:
     with pytest.raises(CertificateError):

@@ -62,3 +62,15 @@ async def test_a_mutation_whose_values_share_their_parts_is_refused_before_it_is
     )
     refused = await create(server, "m")
     assert refused.status == 403 and "the result has more than" in refused.json["message"], refused.body[:300]
+
+
+@pytest.mark.parametrize(("number", "shown"), [("0.0 / 0.0", "NaN"), ("1.0 / 0.0", "+Inf")])
+async def test_a_mutation_whose_number_json_does_not_have_is_refused(
+    server: ApiUnderTest, number: str, shown: str
+) -> None:
+    expression = f"[JSONPatch{{op: 'add', path: '/data/made', value: {number}}}]"
+    await establish(
+        server, {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]}, kind=MUTATING
+    )
+    refused = await create(server, "m")
+    assert refused.status == 403 and f"json: unsupported value: {shown}" in refused.json["message"], refused.body[:300]

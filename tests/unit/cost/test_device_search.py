@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,10 +16,11 @@ from control.cel.program import Program
 from control.event_loop import inline, offload
 from control.registry.resource.selectors import validate_selectors
 from control.scheduler.decisions import Failed, Placed
-from control.scheduler.devices import requests
+from control.scheduler.devices import requests, slice_device
 from control.scheduler.devices.allocation import DeviceSearch
-from control.scheduler.devices.slice_device import DEVICE_COST
+from control.scheduler.devices.slice_device import DEVICE_COST, SliceDevice
 from kube.api import core_v1, resource_v1
+from kube.step_limit import Shares, sampling
 from tests.support.cost import Lines
 from tests.support.scheduling import Bench
 from tests.unit.control.scheduler.clusters import node, pod
@@ -287,3 +289,37 @@ async def test_a_node_that_must_be_made_room_on_is_searched_no_further(monkeypat
     async with running(monkeypatch, many(1), wanted, weak, strong) as (bench, _):
         failed = (await bench.decided(1))["strong"]
         assert isinstance(failed, Failed) and "division by zero" in failed.message
+
+
+async def test_a_namespace_whose_selectors_were_stopped_delays_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some code takes longer than its charge says: on the event loop for a moment, and then in the thread only."""
+    loop_thread, threads = threading.get_ident(), list[tuple[str, bool]]()
+    seconds = dict.fromkeys(("greedy", "default"), 0.0)
+    evaluated = SliceDevice._evaluated
+
+    def burn(found: SliceDevice, selector: requests.Selector) -> Any:
+        owner = "greedy" if "greedy" in selector.expression else "default"
+        begin = time.thread_time()
+        threads.append((owner, threading.get_ident() == loop_thread))
+        try:
+            while owner == "greedy" and time.thread_time() - begin < 0.35:
+                pass
+            return evaluated(found, selector)
+        finally:
+            seconds[owner] += time.thread_time() - begin if threading.get_ident() == loop_thread else 0
+
+    monkeypatch.setattr(SliceDevice, "_evaluated", burn)
+    monkeypatch.setattr(slice_device, "_SHARES", Shares("test", seconds=0.2, share=0.2, pause=600))
+    greedy = [claim(with_selectors(f"'greedy{n}' != ''"), name=f"g{n}") for n in range(3)]
+    for one in greedy:
+        one.metadata.namespace = "greedy"
+    own = [claim(with_selectors(f"'own{n}' != ''"), name=f"o{n}") for n in range(3)]
+    pods = [wanting(f"pg{n}", f"g{n}", namespace="greedy") for n in range(3)]
+    pods += [wanting(f"po{n}", f"o{n}") for n in range(3)]
+    with sampling():
+        async with running(monkeypatch, many(6), *greedy, *own, *pods) as (bench, _):
+            found = await bench.decided(6)
+    assert all(isinstance(found[f"po{n}"], Placed) for n in range(3))
+    assert seconds["greedy"] < 0.5, "one evaluation, which was stopped"
+    assert all(here for owner, here in threads if owner == "default")
+    assert any(not here for owner, here in threads if owner == "greedy")

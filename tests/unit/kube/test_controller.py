@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 
 import pytest
 
 from kube import controller as controllers
 from kube.controller import Controller
+from kube.fair_steps import FairSteps
 from kube.step_limit import Shares, sampling
 from tests.support.clock import FakeClock, settle
 
@@ -99,3 +102,31 @@ async def test_keys_of_one_owner_have_one_share_of_time(monkeypatch: pytest.Monk
         assert tries == ["evil-1", "good-1"]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_reconciling_of_many_controllers_is_spread_over_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = Shares("test", 3.0, 0.5, 60.0, FairSteps(0.01))
+    monkeypatch.setattr(controllers, "_shares", shares)
+    done: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        until = time.thread_time() + 0.01
+        while time.thread_time() < until:
+            pass
+        done.append(key)
+
+    several = [Controller(f"test {number}", reconcile, clock=FakeClock()) for number in range(10)]
+    for each in several:
+        each.enqueue("attacker/one")
+        each.enqueue("attacker/other")
+    several[-1].enqueue("victim/one")
+    tasks = [asyncio.create_task(each.run()) for each in several]
+    seen = [0]
+    while len(done) < 21:
+        await asyncio.sleep(0)
+        seen.append(len(done))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= 2
+    assert not shares.delay("attacker"), "no other namespace's keys were delayed"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kube.errors import StatusError
+from kube.fair_steps import FairSteps
 from kube.step_limit import Limit, Shares, limited
 
 
@@ -30,9 +31,11 @@ def fail_in_a_group(task: asyncio.Task[None], awaited: asyncio.Future[None]) -> 
     awaited.cancel()
 
 
+@pytest.mark.parametrize("fair", [None, FairSteps(0.005), FairSteps(0.0)], ids=["alone", "fair", "waits"])
 @pytest.mark.parametrize("end", [cancel, fail, fail_in_a_group])
 async def test_failed_work_is_freed_without_a_garbage_collection(
     end: Callable[[asyncio.Task[None], asyncio.Future[None]], None],
+    fair: FairSteps | None,
 ) -> None:
     held: list[weakref.ref[Held]] = []
     futures: list[asyncio.Future[None]] = []
@@ -45,7 +48,7 @@ async def test_failed_work_is_freed_without_a_garbage_collection(
 
     async def outside() -> None:
         try:
-            await limited(work(), Limit(Shares("test", 1.0, 0.5, 60.0)))
+            await limited(work(), Limit(Shares("test", 1.0, 0.5, 60.0, fair, every_step=True)))
         except (StatusError, asyncio.CancelledError):
             return
 

@@ -38,3 +38,12 @@ def test_a_port_of_a_daemon_that_is_taken_is_an_error_with_the_option_that_chang
     with socket.create_server(("127.0.0.1", 0)) as other:
         found = list(check._ports(msgspec.structs.replace(Settings(), **{field: other.getsockname()[1]})))
     assert any(each.level == "error" and each.fix.endswith(f"choose another with {option}") for each in found)
+
+
+def test_packages_of_extras_that_are_missing_are_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(check._packages(Settings())) == []
+    monkeypatch.setattr(check, "CONTROL_PACKAGES", ("uvloop", "no_such_package", "no.such.module"))
+    (found,) = check._packages(Settings())
+    assert (found.level, found.what) == ("error", "no Python packages no_such_package, no.such.module")
+    assert found.fix == "pip install 'wherry[all]'"
+    assert list(check._packages(Settings(role="worker"))) == []

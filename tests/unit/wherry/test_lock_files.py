@@ -72,9 +72,8 @@ def test_tests_run_with_the_versions_that_are_installed() -> None:
 def test_what_the_project_needs_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for name, wanted in (
-        (NAMES[0], project["dependencies"] + extras["tracing"]),  # `wherry up` can turn it on
-        (NAMES[1], extras["dev"]),
-    ):
+    assert extras["all"] == ["wherry[control,node,explain,tracing]"]
+    installed = [each for extra in ("control", "node", "explain", "tracing") for each in extras[extra]]
+    for lock, wanted in ((NAMES[0], project["dependencies"] + installed), (NAMES[1], extras["dev"])):
         names = {re.sub(r"[-_.]+", "-", re.split(r"[><=\[]", each)[0]).lower() for each in wanted}
-        assert names <= set(pins(name))
+        assert names <= set(pins(lock))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import Kind
 from agent.runtime_records import ContainerRecord, State
 from kube.api import core_v1
+from wherry.testing.nodes.log import ContainerLog
 from wherry.testing.nodes.scripts import Exit, Run
 
 KILLED = 137
@@ -25,6 +26,7 @@ class SimulatedContainer:
     stops_at: float | None = None
     """Time at which it ends because it was stopped."""
     stop_code: int = 0
+    log: ContainerLog = field(default_factory=ContainerLog)
 
     def ends_at(self) -> float | None:
         """Return the time at which it ends as things stand, None if it runs on."""
@@ -72,11 +74,6 @@ class SimulatedContainer:
         if isinstance(self.outcome, Exit):
             return ends, self.outcome.code, self.outcome.reason, self.outcome.message
         return ends, self.outcome.exit_code, "", ""
-
-    @property
-    def logs(self) -> str:
-        """The text that it has written."""
-        return self.outcome.logs
 
 
 def new_record(container: core_v1.Container | core_v1.EphemeralContainer, **known: object) -> ContainerRecord:

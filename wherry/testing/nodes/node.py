@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from weakref import WeakSet
 
 from kube.api import core_v1, meta_v1
 from kube.build import GIT_VERSION
@@ -23,7 +24,7 @@ _REASONS = {
 DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "110"}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class SimulatedNode:
     """One node. `number` is unique in the cluster and gives it its address."""
 
@@ -39,8 +40,10 @@ class SimulatedNode:
     range: str = ""
     """Range of pod addresses that the cluster has given it."""
     _free: Iterator[str] | None = None
-    port: int = 0
+    port: int = 10250
     """Port of its kubelet endpoint; 0: none."""
+    connections: WeakSet[asyncio.StreamWriter] = field(default_factory=WeakSet)
+    """Connections of the API server to its kubelet."""
     schedulable: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once it had a range and no taints."""
 
@@ -56,6 +59,11 @@ class SimulatedNode:
             hosts = ipaddress.ip_network(self.range)
             self._free = itertools.cycle(str(hosts[index]) for index in range(2, hosts.num_addresses - 1))
         return (next(self._free),)
+
+    def disconnect(self) -> None:
+        """Break all connections to its kubelet."""
+        for writer in list(self.connections):
+            writer.transport.abort()
 
     def object(self) -> core_v1.Node:
         """Return the object that the node registers with."""

@@ -12,6 +12,7 @@ import msgspec
 
 from agent.status.patch import difference
 from agent.status.phase import ENDED_PHASES
+from control.interfaces.local_nodes import LocalNodes
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_micro_time
@@ -36,7 +37,15 @@ STATUS_SECONDS = 300.0
 class SimulatedNodes:
     """All simulated nodes, on one informer of pods. `client_of` returns a client that acts as a node."""
 
-    def __init__(self, client: Client, client_of: Callable[[str], Client], clock: Clock, scripts: Scripts) -> None:
+    def __init__(
+        self,
+        client: Client,
+        client_of: Callable[[str], Client],
+        clock: Clock,
+        scripts: Scripts,
+        local: LocalNodes,
+    ) -> None:
+        self._local = local
         self._client_of, self._clock, self._scripts = client_of, clock, scripts
         self._nodes: dict[str, SimulatedNode] = {}
         self._clients: dict[str, Client] = {}
@@ -81,6 +90,7 @@ class SimulatedNodes:
             self._group.create_task(recorder.run())
         await client.create(node.object())
         self._nodes[name] = node
+        self._local.add(name)
         await self._report(node)
         await self._renew(node)
         await node.schedulable.wait()
@@ -92,6 +102,10 @@ class SimulatedNodes:
             raise ClusterError(f"no node {name!r}; there are {', '.join(self._nodes) or 'none'}")
         return self._nodes[name]
 
+    def find(self, name: str) -> SimulatedNode | None:
+        """Return a node by its name, None if there is no such simulated node."""
+        return self._nodes.get(name)
+
     def names(self) -> list[str]:
         return list(self._nodes)
 
@@ -99,17 +113,23 @@ class SimulatedNodes:
         """Take the power from a node: its containers end, and nothing is reported."""
         node = self.get(name)
         node.state = "off"
-        for pod in self._pods_on(name):
+        self._local.remove(name)
+        for pod in self.pods_on(name):
             pod.lose_power()
+        node.disconnect()
 
     def partition(self, name: str) -> None:
         """Cut a node off from the API server: its containers run on, and nothing is reported."""
-        self.get(name).state = "partitioned"
+        node = self.get(name)
+        node.state = "partitioned"
+        self._local.remove(name)
+        node.disconnect()
 
     async def recover(self, name: str) -> None:
         """Undo `fail` or `partition`."""
         node = self.get(name)
         node.state = "running"
+        self._local.add(name)
         await self._report(node)
         await self._renew(node)
         for key in [key for key, pod in self._pods.items() if pod.pod.spec.node_name == name]:
@@ -121,6 +141,8 @@ class SimulatedNodes:
     async def restore(self, names: Collection[str]) -> None:
         """Forget all other nodes, and let these run without pressure: their objects are restored by the caller."""
         for name in [name for name in self._nodes if name not in names]:
+            self._local.remove(name)
+            self._nodes[name].disconnect()
             del self._nodes[name], self._clients[name], self._recorders[name]
         for name, node in self._nodes.items():
             if node.state != "running" or node.pressures:
@@ -142,7 +164,7 @@ class SimulatedNodes:
 
     async def _renew_leases(self) -> None:
         while True:
-            await self._clock.sleep(RENEW_SECONDS)
+            await self._clock.sleep_deferrable(RENEW_SECONDS)
             for node in list(self._nodes.values()):
                 if node.state == "running":
                     with contextlib.suppress(StatusError):
@@ -177,16 +199,21 @@ class SimulatedNodes:
     # -- pods -----------------------------------------------------------------------------------------------------
     def pod(self, namespace: str, name: str) -> SimulatedPod:
         """Return a pod that a node runs. Raise ClusterError if there is none."""
-        found = self._pods.get(f"{namespace}/{name}")
+        found = self.find_pod(namespace, name)
         if found is None:
             raise ClusterError(f"no node runs a pod {namespace}/{name}")
         return found
+
+    def find_pod(self, namespace: str, name: str) -> SimulatedPod | None:
+        """Return a pod that a node runs, None if there is none."""
+        return self._pods.get(f"{namespace}/{name}")
 
     def woken(self, namespace: str, name: str) -> None:
         """Step a pod: something was done to it."""
         self._controller.enqueue(f"{namespace}/{name}")
 
-    def _pods_on(self, name: str) -> list[SimulatedPod]:
+    def pods_on(self, name: str) -> list[SimulatedPod]:
+        """Return the pods that a node runs."""
         return [pod for pod in self._pods.values() if pod.pod.spec.node_name == name]
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
@@ -196,7 +223,7 @@ class SimulatedNodes:
     async def _reconcile(self, key: str) -> float | None:
         pod = self.informer.get(key)
         if pod is None or pod.spec.node_name not in self._nodes:
-            self._pods.pop(key, None)
+            self._forget(key)
             return None
         node = self._nodes[pod.spec.node_name]
         if node.state != "running" or not node.range:
@@ -205,6 +232,7 @@ class SimulatedNodes:
         if running is None or running.uid != pod.metadata.uid:
             if pod.status.phase in ENDED_PHASES and pod.metadata.deletion_timestamp is None:
                 return None
+            self._forget(key)
             running = self._pods[key] = self._started(pod, node)
         running.pod = pod
         stepped = running.step()
@@ -234,4 +262,9 @@ class SimulatedNodes:
         if stepped.delete:
             with contextlib.suppress(StatusError):
                 await client.delete(core_v1.Pod, name, namespace, grace_period_seconds=0, uid=running.uid)
-            self._pods.pop(f"{namespace}/{name}", None)
+            self._forget(f"{namespace}/{name}")
+
+    def _forget(self, key: str) -> None:
+        """Drop a pod that is gone; who still reads a log of it is at its end."""
+        if (gone := self._pods.pop(key, None)) is not None:
+            gone.lose_power()

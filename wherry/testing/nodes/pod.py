@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agent.backoff import BackOff
-from agent.interfaces import ProbeOutcome
+from agent.interfaces import PodView, ProbeOutcome
 from agent.lifecycle import (
     End,
     Kill,
@@ -38,6 +38,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from wherry.testing.nodes import scripts
 from wherry.testing.nodes.container import KILLED, SimulatedContainer, new_record
+from wherry.testing.nodes.log import StreamName
 from wherry.testing.nodes.scripts import Exit, Pull, PullError, Run, Scripts
 
 MOST_ROUNDS = 100
@@ -105,6 +106,7 @@ class SimulatedPod:
         self._created = 0
         self._events: list[Happened] = []
         self._ready: dict[str, bool] = {}
+        self._reported: core_v1.PodStatus | None = None
 
     @property
     def terminating(self) -> bool:
@@ -117,6 +119,7 @@ class SimulatedPod:
         for record in self.runtime.alive:
             gone = replace(record, state=State.EXITED, exit_code=KILLED, reason="Error", finished_at=self._now())
             self.runtime = self.runtime.with_container(gone)
+            self.containers[record.id].log.close()
         for sandbox in self.runtime.sandboxes:
             self.runtime = self.runtime.with_sandbox(replace(sandbox, ready=False))
 
@@ -137,7 +140,20 @@ class SimulatedPod:
     def logs(self, container: str, *, previous: bool = False) -> str | None:
         """Return the text of a container's current or previous instance, None if there is none."""
         record = self.runtime.previous(container) if previous else self.runtime.latest(container)
-        return self.containers[record.id].logs if record is not None and record.id in self.containers else None
+        return self.containers[record.id].log.text() if record is not None and record.id in self.containers else None
+
+    def write_log(self, container: str, text: str, stream: StreamName = "stdout") -> bool:
+        """Add lines to the log of a running container; False if it does not run."""
+        record = self.runtime.latest(container)
+        if record is None or not record.running:
+            return False
+        self.containers[record.id].log.write(text, self._clock.now(), stream)
+        return True
+
+    def view(self) -> PodView:
+        """Return the pod as the kubelet's API shows it."""
+        pod = self.pod if self._reported is None else msgspec.structs.replace(self.pod, status=self._reported)
+        return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.terminating)
 
     # -- one step -------------------------------------------------------------------------------------------------
     def step(self) -> Stepped:
@@ -152,7 +168,7 @@ class SimulatedPod:
             finished = self._terminate(now)
             delete = finished and self.pod.metadata.deletion_timestamp is not None
             wake_at = None
-        status = self._status(now, finished=finished)
+        status = self._reported = self._status(now, finished=finished)
         changes = (each.changes_at(now) for each in self._running())
         wake_at = min((at for at in (wake_at, *changes) if at is not None), default=None)
         events, self._events = tuple(self._events), []
@@ -254,7 +270,8 @@ class SimulatedPod:
         for state in (self._retry_at, self._waiting, self._failed_pulls):
             state.pop(start.name, None)
         self.runtime = self.runtime.with_container(record)
-        self.containers[record.id] = SimulatedContainer(container, kind, outcome, record)
+        each = self.containers[record.id] = SimulatedContainer(container, kind, outcome, record)
+        each.log.write(outcome.logs, self._clock.now())
         self._advance(now)  # one that exits at once has ended
         return True
 
@@ -327,6 +344,7 @@ class SimulatedPod:
         )
         self.runtime = self.runtime.with_container(ended)
         self.containers[container_id].record = ended
+        self.containers[container_id].log.close()
 
     def _running(self) -> list[SimulatedContainer]:
         return [each for each in self.containers.values() if each.record.running]

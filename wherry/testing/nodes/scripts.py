@@ -80,8 +80,12 @@ class Script:
     steps: tuple[Step, ...]
 
     def matches(self, namespace: str, pod: str, container: str) -> bool:
-        name = f"{namespace}/{pod}" if "/" in self.pod else pod
-        return fnmatch.fnmatchcase(name, self.pod) and fnmatch.fnmatchcase(container, self.container)
+        return matches(self.pod, namespace, pod) and fnmatch.fnmatchcase(container, self.container)
+
+
+def matches(pattern: str, namespace: str, name: str) -> bool:
+    """Return whether a pattern (`web-*`, `namespace/web-*`) is that of a pod."""
+    return fnmatch.fnmatchcase(f"{namespace}/{name}" if "/" in pattern else name, pattern)
 
 
 class Scripts:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent.interfaces import ProbeOutcome, ProbeTarget
+from agent.probes import prober
 from agent.probes.prober import PodProber
 from agent.probes.result import Result, Target, Verdict
 from agent.usage import resource_metrics
@@ -315,12 +316,33 @@ async def test_probes_of_a_namespace_that_take_much_cpu_time_are_delayed(monkeyp
 
 
 async def test_probes_that_take_little_are_not_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prober, "ITERATION_SECONDS", 1000.0)  # virtual time continues after a few iterations
     async with running() as world:
         monkeypatch.setattr(cpu_time, "time", CPU(world, {f"c{n}": 0.001 for n in range(50)}))
         await world.clock.advance(1)
         world.sync(*(core_v1.Container(name=f"c{n}", readiness_probe=_probe(period_seconds=1)) for n in range(50)))
         await world.clock.advance(200)
         assert len(world.times("c0")) == 201
+
+
+async def test_probes_that_are_due_at_once_are_spread_over_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        cpu = CPU(world, {f"c{n}": 0.02 for n in range(50)} | {"victim": 0.001})
+        monkeypatch.setattr(cpu_time, "time", cpu)
+        await world.clock.advance(1)
+        world.sync(*(core_v1.Container(name=f"c{n}", readiness_probe=_probe(period_seconds=9)) for n in range(50)))
+        victim = core_v1.Container(name="victim", liveness_probe=_probe(period_seconds=9))
+        spec = core_v1.PodSpec(containers=[victim])
+        world.sync(
+            victim, pod=core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", namespace="other", uid="other"), spec=spec)
+        )
+        began, longest = cpu.now, 0.0
+        while len(world.received) < 51:
+            await asyncio.sleep(0)
+            longest, began = max(longest, cpu.now - began), cpu.now
+        assert longest <= 0.02 + prober.ITERATION_SECONDS
+        names = [name for _, name in world.received]
+        assert names.index("victim") < 5, "it waits for one probe of the other namespace at a time"
 
 
 async def test_after_an_unforeseen_error_the_same_probes_continue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Authorization on the kubelet's port, and the rate of reviews sent to the API server."""
 
+import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from kube.api import authentication_v1, authorization_v1
 from kube.client import Client
 from kube.delegated_authentication import Authenticator, User
 from kube.errors import StatusError
+from kube.fair_steps import FairSteps
 from kube.step_limit import Shares, StepTooLong, sampling
 from kube.tracing.tracer import Tracer
 from tests.support.clock import FakeClock
@@ -66,6 +69,10 @@ class World:
         self.reached.append(scope["path"])
         while scope["path"].endswith("/endless"):
             pass
+        if scope["path"].endswith("/costly"):
+            until = time.thread_time() + 0.02
+            while time.thread_time() < until:
+                pass
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"fine"})
 
@@ -101,10 +108,10 @@ async def test_requests_are_recorded_in_the_api_servers_trace_and_not_in_anybody
     assert [link.traceparent for link in second.links] == [TRACE]
 
 
-def _certificate(usages: list[Any], name: str = "admin") -> bytes:
+def _certificate(usages: list[Any], name: str = "admin", groups: Sequence[str] = ("system:masters",)) -> bytes:
     now = FakeClock().now()
     ca = pki.new_ca("ca", now - timedelta(days=1))
-    issued = pki.issue(ca, name, ["system:masters"], usages=usages, now=now)
+    issued = pki.issue(ca, name, list(groups), usages=usages, now=now)
     return issued.certificate.public_bytes(Encoding.DER)
 
 
@@ -277,3 +284,16 @@ async def test_a_request_that_holds_the_loop_is_stopped_and_its_user_is_refused_
         with pytest.raises(StepTooLong):
             await world.request("/metrics/endless", certificate=admin)
         assert (await world.request("/metrics", certificate=admin))[0] == 200
+
+
+async def test_a_user_whose_requests_have_short_steps_is_delayed_and_the_api_server_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares = Shares("test", 0.1, 0.001, 60.0, FairSteps(0.005), every_step=True)
+    monkeypatch.setattr(auth_filter, "_shares", shares)
+    monkeypatch.setattr(auth_filter, "_API_SERVER", "admin")
+    world, server = World(), _certificate([pki.CLIENT], groups=[])
+    for token, certificate, last in (("good", None, 429), ("", server, 200)):
+        for _ in range(10):
+            status, _ = await world.request("/metrics/costly", token=token, certificate=certificate)
+        assert status == last

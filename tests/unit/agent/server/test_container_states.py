@@ -14,6 +14,7 @@ from agent.runtime_records import ContainerRecord, State
 from agent.server import log_files
 from agent.server.container_logs import ContainerLogs
 from agent.server.container_states import REQUESTS, ContainerStates
+from agent.server.log_file_source import LogFiles
 from cri.errors import CRIError, UnavailableError
 from cri.messages import Container, ContainerState
 from cri.runtime_service import RuntimeService
@@ -106,7 +107,7 @@ async def test_followed_logs_read_no_status_of_the_container(tmp_path: Path, mon
     )
     view = PodView(pod, (ContainerRecord(id="id", name="c", state=State.RUNNING, log_path=str(path)),), None)
     runtime, pods = Runtime(), cast(Any, type("Pods", (), {"view": lambda *_: view})())
-    logs = ContainerLogs(pods, cast(RuntimeService, runtime), tmp_path, SYSTEM)
+    logs = ContainerLogs(pods, LogFiles(cast(RuntimeService, runtime), tmp_path), SYSTEM)
     sent: list[list[bytes]] = []
 
     async def receive() -> Any:

@@ -7,18 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.server import log_files
-from agent.server.log_files import (
-    LINES_PER_YIELD,
-    LogFormatError,
-    LogOptions,
-    LogWriter,
-    fixed_time,
-    nanoseconds,
-    open_beneath,
-    parse,
-    read,
-)
+from agent.server import log_files, log_lines
+from agent.server.log_files import LINES_PER_YIELD, open_beneath, read
+from agent.server.log_lines import LogFormatError, LogOptions, LogWriter, fixed_time, nanoseconds, parse
 from agent.server.log_tail import tail_offset
 from kube import inotify
 from kube.serving.frames import SessionYield
@@ -182,7 +173,7 @@ def test_a_path_outside_the_logs_is_refused(tmp_path: Path, path: str) -> None:
 async def test_of_a_line_without_an_end_the_beginning_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "LONGEST_LINE", 1 << 20)
     lengths: list[int] = []
-    monkeypatch.setattr(log_files, "parse", lambda raw: lengths.append(len(raw)) or parse(raw))
+    monkeypatch.setattr(log_lines, "parse", lambda raw: lengths.append(len(raw)) or parse(raw))
     shown = await _read(tmp_path, b"2026-01-01T00:00:00Z stdout F " + b"x" * (4 << 20) + b"\n" + LINES[0])
     assert 1 << 20 <= shown.count(b"x") < 2 << 20 and shown.endswith(b"line 0\n")
     assert max(lengths) <= (1 << 20) + (128 << 10)

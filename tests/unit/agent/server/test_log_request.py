@@ -5,7 +5,7 @@ import pytest
 from agent.interfaces import PodView
 from agent.runtime_records import ContainerRecord, State
 from agent.server import log_request
-from agent.server.log_files import LogOptions
+from agent.server.log_lines import LogOptions
 from kube.api import core_v1, meta_v1
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ import pytest
 from agent import threads
 from agent.server import log_files
 from agent.server.container_logs import _LogResponse
-from agent.server.log_files import LogOptions
+from agent.server.log_lines import LogOptions
 from agent.server.log_threads import THREADS, LogThreads
 from agent.server.session_slots import SessionSlots
 from kube.serving.frames import SessionYield

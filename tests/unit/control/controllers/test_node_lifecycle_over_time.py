@@ -9,6 +9,7 @@ import pytest
 
 from control.controllers.nodes import health
 from control.controllers.nodes.lifecycle import NodeLifecycleController
+from control.interfaces.local_nodes import LocalNodes
 from kube.api import core_v1
 from kube.client import Response
 from kube.errors import StatusError
@@ -224,3 +225,21 @@ async def test_a_node_without_a_ready_condition_is_left_alone_for_a_minute(condi
         await settle(100)
         assert world.taints() == world.taints("NoSchedule") == {"new": health.UNREACHABLE}
         assert pod_readiness() == "False"
+
+
+async def test_a_node_of_this_process_is_ready_without_heartbeats_until_it_is_lost() -> None:
+    world, clock, local = World(), FakeClock(), LocalNodes()
+    local.add("a")
+    async with working(world, clock, lambda context: NodeLifecycleController(context, local=local)):
+        await settle(100)
+        for _ in range(60):
+            await clock.advance(10)
+        await settle(100)
+        assert world.readiness() == {"a": "True", "b": "Unknown", "c": "Unknown"}
+        local.remove("a")
+        await clock.advance(49)
+        await settle(100)
+        assert world.readiness()["a"] == "True"
+        await clock.advance(1)
+        await settle(100)
+        assert world.readiness()["a"] == "Unknown"

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.openapi import definitions
 from control.openapi.documents import Documents
 from kube import resources
 
@@ -182,3 +183,20 @@ def test_every_query_parameter_is_described(version: str) -> None:
 def test_the_document_has_the_words_that_upstreams_test_of_kubectl_looks_for(words: str) -> None:
     assert words in DOCUMENTS.v2().decode()
     assert words in DOCUMENTS.v2_protobuf().decode(errors="replace")
+
+
+def test_without_the_described_schemas_the_documents_are_the_same_but_for_descriptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bare(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {k: bare(v) for k, v in node.items() if not (k == "description" and isinstance(v, str))}
+        return [bare(each) for each in node] if isinstance(node, list) else node
+
+    described = definitions.load()
+    assert "Pod is a collection" in described["io.k8s.api.core.v1.Pod"]["description"]
+    monkeypatch.setattr(definitions, "find_spec", lambda name: None)
+    found = definitions.load()
+    assert bare(found) == bare(described)
+    assert "description" not in found["io.k8s.api.core.v1.Pod"]
+    assert msgspec.json.decode(Documents(resources.RESOURCES).v3("apis/apps/v1") or b"")["components"]["schemas"]

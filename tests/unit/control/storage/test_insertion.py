@@ -18,6 +18,7 @@ from control.storage.requests import Write
 from control.storage.reserve import Reserve
 from control.storage.writer import Writer
 from kube import bounded_cache
+from kube.clock import SYSTEM
 from kube.serving import allocators
 
 
@@ -90,7 +91,7 @@ def test_batches_of_all_sizes_leave_none_of_their_values_in_memory(tmp_path: Pat
     path = tmp_path / "state.db"
     schema.prepare(path)
     with closing(Reserve(path)) as reserve:
-        made = Writer(path, ignore, reserve)
+        made = Writer(path, ignore, reserve, SYSTEM)
         try:
             written(made, 4, 0, 200_000)
             before = in_use()
@@ -108,7 +109,7 @@ def test_pages_that_sqlite_caches_are_freed_after_a_load(tmp_path: Path) -> None
     path = tmp_path / "state.db"
     schema.prepare(path)
     with closing(Reserve(path)) as reserve:
-        made = Writer(path, ignore, reserve)
+        made = Writer(path, ignore, reserve, SYSTEM)
         try:
             for number in range(20):
                 written(made, 100, number, 2_000)

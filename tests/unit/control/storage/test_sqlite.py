@@ -401,3 +401,38 @@ async def test_writes_beyond_those_that_may_wait_for_a_hung_disk_are_refused(
     assert sum(isinstance(each, Unavailable) for each in outcomes) == 10 and refused
     assert len((await store.list("/")).items) == 11
     await store.close()
+
+
+async def test_the_compactor_writes_nothing_while_nothing_else_is_written(tmp_path: Path) -> None:
+    store, clock = await SqliteStore.open(tmp_path / "state.db"), FakeClock()
+    task = asyncio.create_task(Compactor(store, clock).run())
+    last = await store.create("/a", b"")
+    async with asyncio.timeout(20):
+        while await store.compacted_revision() < last.revision:
+            await clock.advance(30)
+            await asyncio.sleep(0.005)
+        for _ in range(30):  # the record that it wrote itself is no reason for another one
+            await clock.advance(300)
+            await asyncio.sleep(0.005)
+        before = await store.current_revision()
+        for _ in range(10):
+            await clock.advance(300)
+            await asyncio.sleep(0.005)
+    assert await store.current_revision() == before
+    task.cancel()
+    await store.close()
+
+
+async def test_keys_expire_by_the_clock_of_the_store(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = await SqliteStore.open(tmp_path / "state.db", clock)
+    await store.create("/late", b"", ttl=3600)
+    await store.create("/soon", b"", ttl=60)
+    await clock.advance(59)
+    assert await store.get("/soon") is not None
+    await clock.advance(2)
+    async with asyncio.timeout(10):
+        while await store.get("/soon") is not None:
+            await asyncio.sleep(0.005)
+    assert await store.get("/late") is not None
+    await store.close()

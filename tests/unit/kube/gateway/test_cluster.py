@@ -10,6 +10,7 @@ import pytest
 
 from kube.api import core_v1, meta_v1, networking_v1
 from kube.gateway.cluster import Cluster, Informers
+from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
 from kube.shared_informers import SharedInformers
@@ -201,6 +202,37 @@ async def test_an_object_that_does_not_fit_its_type_affects_no_others(followed: 
     await followed.put(broken)
     await followed.put(route(name="later", parents=[parent()]))
     assert await followed.served() == ["infra/app", "infra/app"]
+
+
+async def test_the_matches_of_a_namespace_are_limited_over_all_of_its_gateways(followed: Followed) -> None:
+    old, new = gateway(), gateway(name="new")
+    old.metadata.creation_timestamp, new.metadata.creation_timestamp = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    hosts = [f"h{number}.com" for number in range(16)]
+    most = MOST_MATCHES // (16 * 128)
+    both = [parent(), parent("new")]
+    routes = [
+        route(*[rule(matches=[{}] * 8)] * 16, name=f"r{number}", hostnames=hosts, parents=both)
+        for number in range(most - 1)
+    ]
+    await followed.put(new, old, service(), *routes)
+    assert len(await followed.served("infra/web")) == 16 * (most - 1)
+    assert len(await followed.served("infra/new")) == 16
+    other = route(namespace="apps", parents=[parent("new", namespace="infra")])
+    assert await followed.put(other) == {"infra/new"}
+    followed.affected.clear()
+    await followed.remove(routes[0])
+    assert len(await followed.served("infra/web")) == 16 * (most - 2)
+    assert "infra/new" in followed.affected and len(await followed.served("infra/new")) == 16 * (most - 2)
+    assert await followed.remove(other) == {"infra/new"}
+    await followed.put(routes[0])
+    assert len(await followed.served("infra/web")) == 16 * (most - 1)
+    assert len(await followed.served("infra/new")) == 16
+    assert await followed.remove(old) == {"infra/web", "infra/new"}
+    assert len(await followed.served("infra/new")) == 16 * (most - 1)
+    assert await followed.put(old) == {"infra/web"}
+    await followed.served("infra/web")
+    assert "infra/new" in followed.affected and len(await followed.served("infra/new")) == 16
+    assert followed.cluster.by_age({"infra/new", "infra/web", INGRESS, "gone/gone"})[-2:] == ["infra/web", "infra/new"]
 
 
 async def test_nothing_is_kept_of_routes_that_are_gone(followed: Followed) -> None:

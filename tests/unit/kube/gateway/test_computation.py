@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.gateway import computation, statuses
-from kube.gateway.computation import MOST_ENTRIES, Result, compute
+from kube.gateway.computation import Result, compute
+from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute
 from kube.gateway.rules import convert
 from kube.gateway.verdict import failed
@@ -108,7 +109,7 @@ def test_a_gateway_is_accepted_with_at_least_one_valid_listener(spec: dict[str, 
 def test_routes_beyond_the_limit_of_their_namespace_are_not_accepted() -> None:
     hosts = [f"h{number}.com" for number in range(16)]
     rules = [rule(matches=[{}] * 8) for _ in range(16)]
-    most = MOST_ENTRIES // (16 * 128)
+    most = MOST_MATCHES // (16 * 128)
     view = FakeView(namespaces={"more": {}})
     routes = [
         route(*rules, name=f"r{n:02}", namespace="apps", hostnames=hosts, parents=[parent(namespace="infra")])

@@ -29,13 +29,11 @@ def tls(secret: str, *hosts: str) -> dict[str, Any]:
 
 
 def served(result: IngressResult) -> dict[str, tuple[str, ...]]:
-    """Return the namespaces of the routes of each listener, by scheme and hostname."""
-    return {
-        f"{'https' if each.tls else 'http'} {each.hostname}": tuple(
-            f"{route.namespace}/{''.join(route.hostnames)}" for route in each.routes
-        )
-        for each in result.served
-    }
+    """Return the namespaces and hostnames of the routes, and the namespaces of the listeners for TLS, by hostname."""
+    http, *https = result.served
+    assert all(each.routes is http.routes and each.owners is http.owners for each in https)
+    routes = tuple(f"{route.namespace}/{''.join(route.hostnames)}" for route in http.routes)
+    return {"http ": routes} | {f"https {each.hostname}": (each.namespace,) for each in https}
 
 
 def test_an_ingress_has_a_route_for_each_host() -> None:
@@ -100,20 +98,23 @@ def test_a_certificate_serves_the_rules_with_its_hosts() -> None:
             ingress_rule("a.com"),
             ingress_rule("b.a.com"),
             ingress_rule("c.b.a.com"),
-            ingress_rule(""),
-            tls=[tls("cert", "a.com", "absent.com"), tls("other", "*.a.com")],
+            tls=[tls("cert", "a.com", "absent.com", "*.absent.com"), tls("other", "*.a.com", "d.b.a.com")],
         )
     )
     assert served(result) == {
-        "http ": ("infra/a.com", "infra/b.a.com", "infra/c.b.a.com", "infra/"),
-        "https a.com": ("infra/a.com",),
-        "https *.a.com": ("infra/b.a.com",),
+        "http ": ("infra/a.com", "infra/b.a.com", "infra/c.b.a.com"),
+        "https a.com": ("infra",),
+        "https *.a.com": ("infra",),
     }
     assert [each.certificates for each in result.served[1:]] == [
         (copy_of("infra", "cert"),),
         (copy_of("infra", "other"),),
     ]
     assert set(result.certificates) == {("infra", "cert"), ("infra", "other")}
+    wide = computed(ingress(ingress_rule("*.a.com"), tls=[tls("cert", "b.a.com", "c.b.a.com")]))
+    assert served(wide) == {"http ": ("infra/*.a.com",), "https b.a.com": ("infra",)}
+    anything = computed(ingress(ingress_rule(""), tls=[tls("cert", "a.com")]))
+    assert served(anything) == {"http ": ("infra/",), "https a.com": ("infra",)}
 
 
 def test_a_certificate_without_hosts_serves_the_hosts_of_its_rules() -> None:
@@ -123,7 +124,7 @@ def test_a_certificate_without_hosts_serves_the_hosts_of_its_rules() -> None:
         ("a.com", (copy_of("infra", "cert"),)),
     ]
     everything = computed(ingress(ingress_rule(""), tls=[tls("cert")]))
-    assert served(everything) == {"http ": ("infra/",), "https ": ("infra/",)}
+    assert served(everything) == {"http ": ("infra/",), "https ": ("infra",)}
 
 
 @pytest.mark.parametrize("secret", ["absent", "broken"])

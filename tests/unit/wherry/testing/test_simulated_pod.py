@@ -19,6 +19,8 @@ IP = "10.244.0.7"
 class SteppedClock:
     """A clock that the test advances."""
 
+    steady = False
+
     def __init__(self) -> None:
         self.elapsed = 0.0
 
@@ -32,6 +34,9 @@ class SteppedClock:
 
     async def sleep(self, seconds: float) -> None:
         self.elapsed += seconds
+
+    async def sleep_deferrable(self, seconds: float) -> None:
+        await self.sleep(seconds)
 
 
 class Site:

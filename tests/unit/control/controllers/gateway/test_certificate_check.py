@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from control.controllers.gateway.certificate_check import CHAIN, KEY, CertificateRefused, checked
 from kube import pki
 from kube.api import core_v1
-from tests.support import hostile_certificates
+from tests.support import hostile_certificates, rsa_keys
 
 NOW = datetime.now(UTC)
 
@@ -59,7 +59,7 @@ def test_a_certificate_with_its_key_is_copied(key: pki.PrivateKey) -> None:
         (PAIR.cert_pem, b"Hello world\n", "not an unencrypted private key"),
         (PAIR.cert_pem, PAIR.cert_pem, "not an unencrypted private key"),
         (PAIR.cert_pem, pki.encode_key(pki.new_key()), "not that of the certificate"),
-        (PAIR.cert_pem, pem(rsa.generate_private_key(65537, 1024)), "RSA key has 2048 to 4096 bits"),
+        (PAIR.cert_pem, pem(rsa.generate_private_key(65537, 1024)), "RSA key of 1024 bits, not 2048 to 4096"),
         (PAIR.cert_pem, pem(ed25519.Ed25519PrivateKey.generate()), "not that of the certificate"),
         (PAIR.cert_pem, pem(ec.generate_private_key(ec.SECP224R1())), "is not a key of RSA"),
         (PAIR.cert_pem, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "cannot be decoded"),
@@ -88,3 +88,30 @@ def test_a_curve_without_a_name_is_refused_before_openssl_decodes_it() -> None:
         key = b"-----BEGIN " + label + b"-----\n" + text + b"-----END " + label + b"-----\n"
         with pytest.raises(CertificateRefused, match="curve without a name"):
             checked(secret(PAIR.cert_pem, key))
+
+
+@pytest.mark.parametrize("changes", rsa_keys.INCONSISTENT.values(), ids=rsa_keys.INCONSISTENT)
+def test_an_rsa_key_whose_numbers_do_not_belong_together_is_refused(changes: dict[str, int]) -> None:
+    """OpenSSL would compute with them in each handshake, seconds if they are large."""
+    with pytest.raises(CertificateRefused, match="RSA key"):
+        checked(secret(rsa_keys.pair().cert_pem, rsa_keys.pem(**changes)))
+
+
+def test_an_rsa_key_with_a_large_exponent_or_primes_of_different_sizes_is_refused() -> None:
+    usual = rsa_keys.key().private_numbers()
+    p, q = rsa_keys.odd(1500), usual.q
+    for n, e, d in ((usual.public_numbers.n, usual.d, 65537), (p * q, 65537, usual.d)):
+        public = rsa.RSAPublicNumbers(e, n).public_key()
+        certificate = hostile_certificates.certificate(
+            public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        )
+        first = usual.p if n == usual.public_numbers.n else p
+        key = rsa_keys.encoded(n, e, d, first, q, d % (first - 1), d % (q - 1), pow(q, -1, first))
+        with pytest.raises(CertificateRefused, match="RSA key"):
+            checked(secret(hostile_certificates.pem(certificate), key))
+
+
+def test_the_primes_of_an_rsa_key_may_come_in_any_order() -> None:
+    usual = rsa_keys.key().private_numbers()
+    swapped = rsa_keys.pem(p=usual.q, q=usual.p, dp=usual.dmq1, dq=usual.dmp1, qi=pow(usual.p, -1, usual.q))
+    assert checked(secret(rsa_keys.pair().cert_pem, swapped))[KEY]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from control.controllers.gateway import plan
 from control.controllers.gateway.limits import MOST_CERTIFICATES, MOST_GATEWAYS, MOST_PORTS, NamespaceLimits
 from control.controllers.gateway.plan import MOST_ENDPOINTS, Owner
 from kube.api import core_v1, discovery_v1
+from kube.clock import format_time
 from kube.serialize import convert, copy
 
 OWNER = Owner("infra/web", "u1")
@@ -75,11 +77,14 @@ def test_a_slice_with_other_names_of_ports_records_none(name: str) -> None:
     assert plan.ports_of(convert({"ports": ports}, discovery_v1.EndpointSlice)) == []
 
 
-def test_addresses_are_the_load_balancers_or_the_cluster_ips() -> None:
+def test_addresses_are_the_load_balancers_or_after_a_while_the_cluster_ips() -> None:
     service = stored(cluster_ips=["10.96.0.1"])
-    assert plan.addresses(service) == ["10.96.0.1"]
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    service.metadata.creation_timestamp = format_time(created)
+    early, late = (created + timedelta(seconds=plan.BALANCER_SECONDS + add) for add in (-0.1, 0.0))
+    assert (plan.addresses(service, early), plan.addresses(service, late)) == ([], ["10.96.0.1"])
     service.status = convert({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}, core_v1.ServiceStatus)
-    assert plan.addresses(service) == ["192.0.2.1"]
+    assert (plan.addresses(service, early), plan.addresses(service, late)) == (["192.0.2.1"], ["192.0.2.1"])
 
 
 @pytest.mark.parametrize(
