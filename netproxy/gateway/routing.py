@@ -99,12 +99,15 @@ class IngressTable:
 
     def find(self, request: RoutedRequest, namespace: str) -> Found | None:
         """Return the rule for a request, only of a namespace if there is one; Refused if that takes too many comparisons."""
-        host = request.target.host
-        owner = self._owners.get(host) or self._owners.get(parent(host)) or namespace
+        owner = self.owner(request.target.host, namespace)
         if owner and namespace not in ("", owner):
             return None
         table = self._namespaces.get(owner) if owner else self._anybody
         return None if table is None else table.find(request)
+
+    def owner(self, host: str, namespace: str) -> str:
+        """Return the namespace that a host belongs to; that of the certificate, if it has one, for hosts without an owner."""
+        return self._owners.get(host) or self._owners.get(parent(host)) or namespace
 
 
 class IngressListener:
@@ -118,6 +121,10 @@ class IngressListener:
     def find(self, request: RoutedRequest) -> Found | None:
         """Return the rule for a request; Refused if that takes too many comparisons."""
         return self._table.find(request, self._namespace)
+
+    def owner(self, host: str) -> str:
+        """Return the namespace of a host's routes, "" if they are of several."""
+        return self._table.owner(host, self._namespace)
 
 
 class PortTable:

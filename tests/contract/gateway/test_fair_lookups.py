@@ -1,4 +1,4 @@
-"""Requests whose rules are expensive to find take turns with those of other namespaces before their rules are looked up."""
+"""Requests whose rules are expensive to find wait, round robin over namespaces, before their rules are looked up."""
 
 from __future__ import annotations
 
