@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -116,15 +117,16 @@ class CustomStrategy(Strategy):
         return self._check(obj, old)
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self._check(obj, old)
+        return self._check(obj, old, only_status=True)
 
-    def _check(self, obj: Object, old: Object | None) -> list[FieldError]:
+    def _check(self, obj: Object, old: Object | None, *, only_status: bool = False) -> list[FieldError]:
         resource = self.resource
         if obj.get("kind") != resource.kind:
             return [errors.invalid_value("kind", obj.get("kind"), f"must be {resource.kind}")]
         if obj.get("apiVersion") != resource.api_version:
             return [errors.invalid_value("apiVersion", obj.get("apiVersion"), f"must be {resource.api_version}")]
-        found = validation.check(obj, self.schema, MISSING if old is None else old)
+        before = MISSING if old is None else old
+        found = self._check_status(obj, before) if only_status else validation.check(obj, self.schema, before)
         found += self._check_scale(obj)
         found += check_structure(obj, self.schema)
         if self.rules is not None:
@@ -138,6 +140,16 @@ class CustomStrategy(Strategy):
                 problems, self._checked.warnings = self.rules.check(obj, old)
                 found += problems
         return found
+
+    def _check_status(self, obj: Object, old: Object) -> list[FieldError]:
+        """Check the status alone; messages name its fields without the prefix `status`, as upstream's."""
+        schema = self.schema.properties.get("status")
+        if schema is None or "status" not in obj:
+            return []
+        found = validation.check(obj["status"], schema, old.get("status", MISSING))
+        return [
+            replace(each, path="status" if each.path == validation.NOWHERE else f"status.{each.path}") for each in found
+        ]
 
     def _check_scale(self, obj: Object) -> list[FieldError]:
         if self.scale is None:

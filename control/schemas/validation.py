@@ -6,7 +6,7 @@ On an update whatever did not change is passed over: an object that an older def
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 
 from control.cel import formats, patterns
 from control.patch.json_patch import identity
+from control.schemas.matching import closest
 from control.schemas.schema import MISSING, Schema
 from kube import errors
 from kube.errors import FieldError
@@ -255,10 +256,6 @@ def _plain(number: float) -> str:
     return repr(float(number))
 
 
-def _count(problems: Iterable[FieldError]) -> int:
-    return sum(1 for _ in problems)
-
-
 def _logical(value: Any, schema: Schema, path: str, found: list[FieldError]) -> None:
     def tried(part: Schema) -> list[FieldError]:
         inner: list[FieldError] = []
@@ -272,13 +269,13 @@ def _logical(value: Any, schema: Schema, path: str, found: list[FieldError]) -> 
         failures = [tried(part) for part in schema.any_of]
         if all(failures):
             refuse("validate at least one schema (anyOf)")
-            found += min(failures, key=_count)
+            found += failures[closest(value, schema.any_of)]
     if schema.one_of:
         failures = [tried(part) for part in schema.one_of]
         fits = sum(not failure for failure in failures)
         if fits == 0:
             refuse("validate one and only one schema (oneOf). Found none valid")
-            found += min(failures, key=_count)
+            found += failures[closest(value, schema.one_of)]
         elif fits > 1:
             refuse(f"validate one and only one schema (oneOf). Found {fits} valid alternatives")
     if schema.all_of:

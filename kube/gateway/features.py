@@ -5,7 +5,7 @@ from __future__ import annotations
 FEATURES = tuple(
     sorted(
         """
-        Gateway GatewayHTTPListenerIsolation GatewayPort8080
+        Gateway GatewayAddressEmpty GatewayHTTPListenerIsolation GatewayPort8080
         HTTPRoute HTTPRoute303RedirectStatusCode HTTPRoute307RedirectStatusCode HTTPRoute308RedirectStatusCode
         HTTPRouteBackendProtocolWebSocket HTTPRouteBackendRequestHeaderModification HTTPRouteBackendTimeout
         HTTPRouteHostRewrite HTTPRouteMethodMatching HTTPRouteNamedRouteRule HTTPRouteParentRefPort HTTPRoutePathRedirect

@@ -105,6 +105,21 @@ async def test_status_and_scale_are_subresources(server: ApiUnderTest) -> None:
     assert (whole["spec"]["replicas"], whole["metadata"]["generation"]) == (5, 2)
 
 
+async def test_errors_of_a_status_name_its_fields_as_upstream(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Reported", version(subresources={"status": {}})))
+    made = await post(server, path, obj("Reported"))
+
+    async def causes(status: Any) -> list[tuple[str, str]]:
+        answer = await server.request("PUT", f"{path}/a/status", {**made, "status": status})
+        assert answer.status == 422, answer.body
+        return [(cause["field"], cause["message"]) for cause in answer.json["details"]["causes"]]
+
+    wrong = 'in body must be of type integer: "string"'
+    assert await causes({"replicas": "x"}) == [("status.replicas", f'Invalid value: "string": replicas {wrong}')]
+    wrong = 'in body must be of type object: "string"'
+    assert await causes("x") == [("status", f'Invalid value: "string":  {wrong}')]
+
+
 async def test_lists_merge_by_their_keys_in_an_apply(server: ApiUnderTest) -> None:
     path = await install(server, definition("Applied"))
     headers = {"Content-Type": "application/apply-patch+yaml"}

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions of the Gateway API, from definitions/*.yaml: its standard channel, without what is not served.
 
-An administrator may install another version, also over these: one without Wherry's label, or of another bundle version, is
-left alone.
+An administrator may install another version, also over these: one without Wherry's label, or of another bundle version or
+channel, is left alone.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class Definition:
 
     def outdated(self, found: meta_v1.ObjectMeta) -> bool:
         """Return whether an installed definition is Wherry's and has another form than this one."""
-        own = found.labels.get(MANAGED_BY[0]) == MANAGED_BY[1] and found.annotations.get(BUNDLE) == VERSION
-        return own and found.annotations.get(REVISION) != self.revision
+        own = found.labels.get(MANAGED_BY[0]) == MANAGED_BY[1]
+        installed = found.annotations.get(BUNDLE), found.annotations.get(CHANNEL)
+        return own and installed == (VERSION, "standard") and found.annotations.get(REVISION) != self.revision
 
 
 def load() -> list[Definition]:

@@ -11,7 +11,7 @@ import pytest
 
 from control.controllers import manager
 from control.controllers.gateway import definitions
-from kube.api import networking_v1
+from kube.api import meta_v1, networking_v1
 from kube.gateway.ingresses import DEFAULT_CLASS
 from tests.contract.gateway.conftest import GROUP, GatewayCluster
 from tests.support.control import ApiUnderTest, api_server
@@ -175,6 +175,17 @@ async def test_definitions_of_another_version_are_left_alone(tmp_path: Path) -> 
             metadata = (await server.request("GET", f"{DEFINITIONS}/{theirs['metadata']['name']}")).json["metadata"]
             assert metadata["annotations"][definitions.BUNDLE] == "v1.9.0"
             assert definitions.REVISION not in metadata["annotations"]
+
+
+@pytest.mark.parametrize("annotation", [{definitions.BUNDLE: "v1.9.0"}, {definitions.CHANNEL: "experimental"}])
+def test_a_definition_that_was_installed_over_wherrys_is_not_outdated(annotation: dict[str, str]) -> None:
+    wanted = definitions.load()[0]
+    metadata = wanted.as_object()["metadata"]
+    older = {**metadata["annotations"], definitions.REVISION: "older"}
+    found = meta_v1.ObjectMeta(name=wanted.name, labels=metadata["labels"], annotations=older)
+    assert wanted.outdated(found)
+    found.annotations = {**older, **annotation}
+    assert not wanted.outdated(found)
 
 
 async def test_an_older_definition_of_wherrys_is_updated(tmp_path: Path) -> None:

@@ -95,6 +95,27 @@ MESSAGES: list[tuple[dict[str, Any], Any, list[str]]] = [
         ],
     ),
     (
+        {
+            "type": "object",
+            "properties": {"type": {"type": "string"}, "value": {"type": "string"}},
+            "oneOf": [
+                {
+                    "properties": {
+                        "type": {"enum": ["IPAddress"]},
+                        "value": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+                    }
+                },
+                {"properties": {"type": {"not": {"enum": ["IPAddress"]}}}},
+            ],
+        },
+        {"type": "IPAddress", "value": "192.0.2.1:80"},
+        [
+            '<nil>: Invalid value: "": "f" must validate one and only one schema (oneOf). Found none valid',
+            '<nil>: Invalid value: "": "f.value" must validate at least one schema (anyOf)',
+            'f.value: Invalid value: "192.0.2.1:80": f.value in body must be of type ipv4: "192.0.2.1:80"',
+        ],
+    ),
+    (
         {"type": "integer", "not": {"minimum": 5}},
         6,
         ['<nil>: Invalid value: "": "f" must not validate the schema (not)'],
