@@ -139,14 +139,18 @@ class GatewayProcess:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process: in order, or after a while at once."""
-    with contextlib.suppress(ProcessLookupError, TimeoutError):
-        if process.returncode is None:
-            process.terminate()
-        async with asyncio.timeout(END_SECONDS):
-            await process.wait()
-        return
-    with contextlib.suppress(ProcessLookupError, TimeoutError):
-        process.kill()
-        async with asyncio.timeout(END_SECONDS):
-            await process.wait()
+    """End a process: in order, or after a while at once.
+
+    It runs in tasks that are being cancelled, in which asyncio.timeout of Python 3.11.2 raises CancelledError.
+    """
+    ended = asyncio.ensure_future(process.wait())
+    try:
+        for end in (process.terminate, process.kill):
+            with contextlib.suppress(ProcessLookupError):
+                if process.returncode is None:
+                    end()
+            await asyncio.wait((ended,), timeout=END_SECONDS)
+            if ended.done():
+                return
+    finally:
+        ended.cancel()
