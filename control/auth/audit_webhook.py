@@ -135,14 +135,18 @@ class BatchWebhook(Sink):
 
     async def close(self) -> None:
         """Send what waits, as far as it goes quickly."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING):
-                await asyncio.gather(*self._sending)
-                while self._waiting:
-                    await self._send(self._batch())
-        for task in self._sending:
+        sending = asyncio.create_task(self._send_waiting(), name="last audit events")
+        # Not asyncio.timeout, which raises CancelledError in a task that is being cancelled (Python 3.11.2).
+        await asyncio.wait((sending,), timeout=CLOSING)
+        for task in (sending, *self._sending):
             task.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
         await self._client.close()
+
+    async def _send_waiting(self) -> None:
+        await asyncio.gather(*self._sending)
+        while self._waiting:
+            await self._send(self._batch())
 
 
 class _User(msgspec.Struct):

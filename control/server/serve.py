@@ -110,10 +110,11 @@ class Listener:
         state = self._server.server_state
         for connection in list(state.connections):
             connection.shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.shutdown_timeout):
-                while state.tasks:
-                    await asyncio.wait(set(state.tasks))
+        # Not asyncio.timeout, which raises CancelledError in a task that is being cancelled (Python 3.11.2).
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.shutdown_timeout
+        while state.tasks and (left := deadline - loop.time()) > 0:
+            await asyncio.wait(set(state.tasks), timeout=left)
         for task in list(state.tasks):
             task.cancel()
         for connection in list(state.connections):
