@@ -84,10 +84,13 @@ def test_the_metadata_name_licence_command_and_requirements(built: Path, members
         metadata = wheel.read(f"{head}/METADATA").decode()
         assert (
             wheel.read(f"{head}/entry_points.txt").decode().split()
-            == "[console_scripts] wherry = wherry.main:main".split()
+            == "[console_scripts] wherry = wherry.main:main [pytest11] wherry = wherry.testing.plugin".split()
         )
     assert "\nLicense-Expression: Apache-2.0\n" in metadata and "\nRequires-Python: >=3.11\n" in metadata
-    assert "\nRequires-Dist: grpcio" in metadata
+    needed = re.findall(r"^Requires-Dist: ([^>=<;]+)[^;\n]*(;.*)?$", metadata, re.MULTILINE)
+    assert ("msgspec", "") in needed and ("kubernetes-validate", "") not in needed
+    assert any(name == "grpcio" and 'extra == "node"' in condition for name, condition in needed)
+    assert any(name == "wherry[control,explain,node,tracing]" for name, _ in needed), needed
 
 
 def test_the_sdist_has_what_builds_installs_and_tests(built: Path) -> None:

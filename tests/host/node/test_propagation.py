@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.volumes import mounts
+from agent.volumes import mounts, trust_bundles
 from kube import pki
 from kube.errors import StatusError
 from kube.process import run
@@ -142,7 +142,8 @@ async def served(node: NodeUnderTest) -> None:
     await eventually(there, "the kind is served")
 
 
-async def test_a_trust_bundle_is_a_file_that_follows_it(node: NodeUnderTest) -> None:
+async def test_a_trust_bundle_is_a_file_that_follows_it(node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust_bundles, "CACHE_SECONDS", 0.0)
     first, second = (pki.new_ca(name, datetime.now(UTC)).cert_pem.decode() for name in ("one", "two"))
     await served(node)
     body = {**KIND, "metadata": {"name": "roots"}, "spec": {"trustBundle": first}}
