@@ -205,9 +205,13 @@ def lock(path: Path) -> int:
 
 
 def note_pid(descriptor: int, pid: int) -> None:
-    """Write a supervisor's process ID into its lock, which its successor cannot have meanwhile."""
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{pid}\n".encode(), 0)
+    """Write a supervisor's process ID into its lock, which its successor cannot have meanwhile.
+
+    All IDs have the same length, and replace each other in one write: who reads finds one or the other, never none.
+    """
+    text = f"{pid:<10}\n".encode()
+    os.pwrite(descriptor, text, 0)
+    os.ftruncate(descriptor, len(text))
 
 
 def main() -> None:

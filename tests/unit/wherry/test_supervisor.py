@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,25 @@ def test_a_daemon_that_dies_young_waits_longer_each_time_and_is_never_given_up(
         clock[0] = daemon.due
     assert waits[0] == 0.0 and waits[1:3] == pytest.approx([0.2, 0.4])
     assert max(waits) == waits[-1] == supervisor.LAST_DELAY
+
+
+def test_a_supervisors_process_id_can_be_read_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start writes the ID of the process that it has begun, and the process its own, while other commands read it."""
+    path = tmp_path / "supervisor.lock"
+    descriptor = supervisor.lock(path)
+    seen: list[int] = []
+    for name in ("pwrite", "ftruncate"):
+        monkeypatch.setattr(os, name, _followed(getattr(os, name), lambda: seen.append(int(path.read_text()))))
+    for pid in (4194304, 7, 12345):
+        supervisor.note_pid(descriptor, pid)
+    os.close(descriptor)
+    assert seen == [4194304, 4194304, 7, 7, 12345, 12345]
+
+
+def _followed(function: Callable[..., object], look: Callable[[], object]) -> Callable[..., object]:
+    def called(*arguments: object) -> object:
+        result = function(*arguments)
+        look()
+        return result
+
+    return called
