@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from control.decoding.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value, unreadable
 from control.decoding.decode_errors import duplicates, least_keys, most_keys
-from control.decoding.numbers import NumberError, normalized
+from control.decoding.numbers import NumberError, may_be_long, normalized
 from control.schemas import embedded
 from control.schemas.schema import Schema, fill, prune
 from kube import errors
@@ -74,10 +74,12 @@ class CustomDecoder(Decoder):
         """Turn JSON values into an object of the schema, checking as `decode` does; `raw` stays as it is."""
         if not isinstance(raw, dict):
             self._reject("json: cannot unmarshal into Go value of type map[string]interface {}")
-        try:
-            raw = normalized(raw)
-        except NumberError as error:
-            self._reject(str(error))
+        json_body = bool(body) and media_type(content_type) in JSON_TYPES
+        if not json_body or may_be_long(body):  # else the values need not be encoded to look at their digits
+            try:
+                raw = normalized(raw)
+            except NumberError as error:
+                self._reject(str(error))
         dropped: list[str] = []
         obj: Object = prune(raw, self.schema, "", dropped, resource=True)
         own, inner = list[str](), list[str]()
@@ -89,7 +91,7 @@ class CustomDecoder(Decoder):
         unknown = own + sorted(dropped) + sorted(inner)
         if validation != "Ignore":
             problems = [f'unknown field "{path}"' for path in unknown]
-            if body and media_type(content_type) in JSON_TYPES and most_keys(body) > least_keys(raw):
+            if json_body and most_keys(body) > least_keys(raw):
                 problems = [f'duplicate field "{path}"' for path in duplicates(body)] + problems
             if problems and validation == "Strict":
                 self._reject("strict decoding error: " + ", ".join(problems))

@@ -29,6 +29,11 @@ def normalized(value: Any) -> Any:
     return value if not _has(msgspec.json.encode(value), _LONG) else converted(value)
 
 
+def may_be_long(text: bytes) -> bool:
+    """Return whether a JSON text has as many digits in a row as an integer beyond 64 bits."""
+    return _has(text, _LONG)
+
+
 def may_be_too_large(text: bytes) -> bool:
     """Return whether a text has as many digits in a row as an integer that is larger than any double."""
     return _has(text, _LONGEST)

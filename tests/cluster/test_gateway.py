@@ -74,7 +74,7 @@ def ingress(service: str) -> dict[str, Any]:
 
 
 def fetch(origin: Host, url: str, *options: str, outside: bool = True) -> str:
-    """Return the response's body, from where no node is unless told otherwise."""
+    """Return the response's body; the client is outside of the nodes, or inside of this one if `outside` is false."""
     return origin.run("curl", "-s", "--max-time", "5", *options, url, outside=outside, check=False).stdout
 
 

@@ -168,9 +168,12 @@ class AsyncCluster:
         """Wait in real time until pods can be created."""
         resource, name = await self._reference("serviceaccount/default")
         path = resource.path("default", name)
-        async with asyncio.timeout(START_SECONDS):
-            while not await self._find(path):
-                await asyncio.sleep(LOOK_SECONDS)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not await self._find(path):
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            raise ClusterError(f"the cluster has no service account default after {START_SECONDS:g} s") from None
 
     async def __aexit__(self, *failure: Any) -> None:
         await self._stack.aclose()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from control.controllers.identities import ACCOUNTS
+from control.storage.store import Store
 from wherry.testing.engine import Engine
+from wherry.testing.errors import ClusterError
 from wherry.testing.nodes.handlers import Handler
 from wherry.testing.nodes.scripts import Script
 from wherry.testing.store_snapshot import StoreSnapshot
 
 LOOK_SECONDS, QUIET_SECONDS = 0.01, 0.05
+MOST_SECONDS = 60.0
+"""Limit of the wait for a cluster in which nothing changes."""
 
 
 class AsyncSnapshot:
@@ -29,15 +33,15 @@ class AsyncSnapshot:
 
     @classmethod
     async def take(cls, engine: Engine) -> AsyncSnapshot:
-        """Return a snapshot of the present state, once the controllers have begun and nothing changes any more."""
-        store = engine.api.store
-        for account in sorted(set(ACCOUNTS.values())):
-            while await store.get(f"/registry/serviceaccounts/kube-system/{account}") is None:
-                await asyncio.sleep(LOOK_SECONDS)
-        objects = await StoreSnapshot.take(store)
-        while await objects.changed_within(QUIET_SECONDS):
-            await objects.close()
-            objects = await StoreSnapshot.take(store)
+        """Return a snapshot of the present state, once the controllers have begun and nothing changes any more.
+
+        Raise ClusterError if something changes for a minute.
+        """
+        try:
+            async with asyncio.timeout(MOST_SECONDS):
+                objects = await _objects_at_rest(engine.api.store)
+        except TimeoutError:
+            raise ClusterError(f"no snapshot: objects of the cluster change for {MOST_SECONDS:g} s") from None
         return cls(engine, objects, engine.nodes.names(), engine.scripts.saved(), engine.handlers.saved())
 
     async def restore(self) -> None:
@@ -50,3 +54,19 @@ class AsyncSnapshot:
     async def close(self) -> None:
         """Release the snapshot. The end of the cluster does so too."""
         await self._objects.close()
+
+
+async def _objects_at_rest(store: Store) -> StoreSnapshot:
+    """Return a snapshot of the store when the controllers' accounts exist and nothing has changed for a moment."""
+    for account in sorted(set(ACCOUNTS.values())):
+        while await store.get(f"/registry/serviceaccounts/kube-system/{account}") is None:
+            await asyncio.sleep(LOOK_SECONDS)
+    while True:
+        objects = await StoreSnapshot.take(store)
+        try:
+            if not await objects.changed_within(QUIET_SECONDS):
+                return objects
+        except BaseException:
+            await objects.close()
+            raise
+        await objects.close()

@@ -50,7 +50,7 @@ def test_before(kubernetes):
 @pytest.mark.kubernetes(nodes=4, load=[deployment("loaded")])
 def test_changes(kubernetes, namespace, number):
     assert kubernetes.get("deployment/loaded")
-    assert len(kubernetes.nodes) == 4
+    assert kubernetes.nodes == ["node-1", "node-2", "node-3", "node-4"]
     kubernetes.pods.script("*", Run(ready=False))
     kubernetes.apply(deployment("web", 3), namespace=namespace)
     kubernetes.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},

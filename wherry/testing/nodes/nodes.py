@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Collection
 from typing import Any
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 LEASES = "kube-node-lease"
 LEASE_SECONDS, RENEW_SECONDS = 40, 10.0
+SCHEDULABLE_SECONDS = 30.0
+"""Time in which a node must get a range of addresses and lose its first taints."""
 STATUS_SECONDS = 300.0
 """Time after which a node reports a status that has not changed, as upstream."""
 
@@ -50,6 +53,8 @@ class SimulatedNodes:
         self._nodes: dict[str, SimulatedNode] = {}
         self._clients: dict[str, Client] = {}
         self._recorders: dict[str, EventRecorder] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        """The recorders' tasks."""
         self._pods: dict[str, SimulatedPod] = {}
         """By namespace/name."""
         self.informer: Informer[core_v1.Pod] = Informer(client, core_v1.Pod, clock=clock)
@@ -67,7 +72,7 @@ class SimulatedNodes:
         async with asyncio.TaskGroup() as group:
             self._group = group
             for name in self._recorders:
-                group.create_task(self._recorders[name].run())
+                self._sending[name] = group.create_task(self._recorders[name].run())
             group.create_task(self._loops.run("pods of simulated nodes", self.informer.run))
             group.create_task(self._loops.run("simulated nodes", self._objects.run))
             group.create_task(self._controller.run())
@@ -79,21 +84,25 @@ class SimulatedNodes:
     ) -> SimulatedNode:
         """Register a node and wait until it is ready."""
         self._number += 1
-        name = name or f"node-{self._number}"
-        if name in self._nodes:
+        name = name or next(each for n in itertools.count(1) if (each := f"node-{n}") not in self._recorders)
+        if name in self._recorders:
             raise ClusterError(f"there is a node {name} already")
         node = SimulatedNode(name, self._number, labels=dict(labels or {}))
         node.capacity.update(capacity or {})
         client = self._clients[name] = self._client_of(name)
         recorder = self._recorders[name] = EventRecorder(client, "kubelet", clock=self._clock, host=name)
         if self._group is not None:
-            self._group.create_task(recorder.run())
+            self._sending[name] = self._group.create_task(recorder.run())
         await client.create(node.object())
         self._nodes[name] = node
         self._local.add(name)
         await self._report(node)
         await self._renew(node)
-        await node.schedulable.wait()
+        try:
+            async with asyncio.timeout(SCHEDULABLE_SECONDS):
+                await node.schedulable.wait()
+        except TimeoutError:
+            raise ClusterError(f"the node {name} has no range or no end of its taints after 30 s") from None
         return node
 
     def get(self, name: str) -> SimulatedNode:
@@ -133,17 +142,17 @@ class SimulatedNodes:
         await self._report(node)
         await self._renew(node)
         for key in [key for key, pod in self._pods.items() if pod.pod.spec.node_name == name]:
-            self._controller.enqueue(key)
-        for pod in self.informer.list():
-            if pod.spec.node_name == name:
-                self._controller.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+            self._controller.enqueue(key)  # also those that were deleted meanwhile
+        self._enqueue_pods(name)
 
     async def restore(self, names: Collection[str]) -> None:
         """Forget all other nodes, and let these run without pressure: their objects are restored by the caller."""
         for name in [name for name in self._nodes if name not in names]:
             self._local.remove(name)
             self._nodes[name].disconnect()
+            self._sending.pop(name).cancel()
             del self._nodes[name], self._clients[name], self._recorders[name]
+            self._reported_at.pop(name, None)
         for name, node in self._nodes.items():
             if node.state != "running" or node.pressures:
                 node.pressures.clear()
@@ -192,8 +201,12 @@ class SimulatedNodes:
         if node.range:
             return
         node.range = change.new.spec.pod_cidr
+        self._enqueue_pods(node.name)
+
+    def _enqueue_pods(self, name: str) -> None:
+        """Step the pods that are bound to a node."""
         for pod in self.informer.list():
-            if pod.spec.node_name == node.name:
+            if pod.spec.node_name == name:
                 self._controller.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
 
     # -- pods -----------------------------------------------------------------------------------------------------

@@ -97,7 +97,6 @@ class SimulatedPod:
         self._pull_back_off = BackOff(*PULL_BACK_OFF)
         self._position: dict[str, int] = {}
         """By container name: the steps of its script that were done."""
-        self._pulled_at: dict[str, float] = {}
         self._failed_pulls: dict[str, _PullFailure] = {}
         self._retry_at: dict[str, float] = {}
         self._waiting: dict[str, Waiting] = {}
