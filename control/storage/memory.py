@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TypeAlias
 
-from control.storage.memory_rows import Row, since, write_file
+from control.storage import archive
+from control.storage.memory_rows import Row, since
 from control.storage.store import (
     Batch,
     Compacted,
@@ -190,8 +191,11 @@ class MemoryStore:
     async def snapshot(self, path: Path) -> None:
         """Write the present state as an SQLite database, which `load` and the SQLite engine read."""
         rows = [row for key in self._keys if not (row := self._newest[key]).deleted]
+        now = self._clock.monotonic()
+        lifetimes = {row.item.key: max(1, round(row.expires - now)) for row in rows if row.expires is not None}
+        items, revision = [row.item for row in rows], self._revision()
         try:
-            await asyncio.get_running_loop().run_in_executor(None, write_file, path, rows, self._revision())
+            await asyncio.get_running_loop().run_in_executor(None, archive.write, path, items, revision, lifetimes)
         except OSError as error:
             raise Unavailable(f"cannot write the snapshot {path}: {error}") from error
 

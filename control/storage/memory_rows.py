@@ -1,14 +1,9 @@
-"""Rows of the store in memory: a write each, linked to the one before of its key; and the file that they are saved to."""
+"""Rows of the store in memory: a write each, linked to the one before of its key."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from control.storage import schema
-from control.storage.snapshot import sync
 from control.storage.store import Event, Item
 
 
@@ -44,26 +39,3 @@ def since(row: Row, revision: int) -> Row | None:
     for each in reversed(rows):
         kept = Row(each.item, each.deleted, kept, each.expires)
     return kept
-
-
-def write_file(path: Path, rows: Sequence[Row], revision: int) -> None:
-    """Write a database with these rows; it appears whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
-    try:
-        schema.prepare(partial)
-        with contextlib.closing(schema.connect(partial)) as connection:
-            connection.execute("BEGIN")
-            connection.executemany(
-                "INSERT INTO history VALUES (?, ?, ?, 0, 0, NULL, ?)",
-                [(r.item.revision, r.item.key, r.item.create_revision, r.item.value) for r in rows],
-            )
-            connection.execute("UPDATE marks SET revision = ?", (revision,))
-            connection.execute("COMMIT")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        sync(partial)
-        partial.replace(path)
-        sync(path.parent)
-    finally:
-        for suffix in ("", "-wal", "-shm"):
-            partial.with_name(partial.name + suffix).unlink(missing_ok=True)

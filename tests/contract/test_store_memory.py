@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -19,14 +21,17 @@ async def test_its_snapshot_is_a_database_of_the_sqlite_engine(tmp_path: Path) -
     await store.create("/b", b"2")
     changed = await store.update("/a", b"3", first.revision)
     await store.delete("/b")
+    short = await store.create("/short", b"5", ttl=100)
     await store.snapshot(path)
     assert path.stat().st_mode & 0o777 == 0o600 and os.listdir(tmp_path) == ["state.db"]
     saved = await SqliteStore.open(path)
     try:
-        assert list((await saved.list("/")).items) == [changed]
-        assert (await saved.create("/c", b"4")).revision == changed.revision + 2  # the deletion had one too
+        assert list((await saved.list("/")).items) == [changed, short]
+        assert (await saved.create("/c", b"4")).revision == short.revision + 1
     finally:
         await saved.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT key FROM history WHERE expires IS NOT NULL").fetchall() == [("/short",)]
 
 
 async def test_a_key_with_a_time_to_live_goes_at_the_clocks_time() -> None:
