@@ -39,9 +39,9 @@ class Listener:
     limits: ServingLimits = field(default_factory=ServingLimits)
 
 
-async def serve(app: Any, listener: Listener, started: Callable[[int], None] | None = None) -> None:
-    """Serve until cancelled; `started` is called with the port once connections are accepted."""
-    config = uvicorn.Config(
+def settings(app: Any, **more: Any) -> uvicorn.Config:
+    """Return uvicorn's settings for the kubelet's port, for connections that it accepts or is given."""
+    return uvicorn.Config(
         app,
         http=AgentProtocol,
         ws="none",
@@ -50,8 +50,13 @@ async def serve(app: Any, listener: Listener, started: Callable[[int], None] | N
         access_log=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=1,
+        **more,
     )
+
+
+async def serve(app: Any, listener: Listener, started: Callable[[int], None] | None = None) -> None:
+    """Serve until cancelled; `started` is called with the port once connections are accepted."""
+    config = settings(app, timeout_graceful_shutdown=1)
     for warning in tls_settings.warnings(listener.cipher_suites, listener.min_version):
         log.warning("%s", warning)
     files = (listener.cert_file, listener.key_file, listener.client_ca_file)

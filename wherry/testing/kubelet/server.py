@@ -5,9 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-import uvicorn
-
-from agent.server.protocol import AgentProtocol
+from agent.server import listeners
 from agent.streaming.upgrade import Stream
 from kube.serving.limits import ServingLimits
 from kube.serving.server import BoundedServer
@@ -21,16 +19,7 @@ class LocalServer:
     """One server; it has no socket that listens."""
 
     def __init__(self, app: Any) -> None:
-        config = uvicorn.Config(
-            app,
-            http=AgentProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-        )
+        config = listeners.settings(app)
         config.load()
         self._server = BoundedServer(config, ServingLimits())
 
