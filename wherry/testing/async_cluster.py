@@ -16,12 +16,10 @@ from kube.client import APPLY, JSON, MERGE, Client
 from kube.clock import Clock
 from kube.errors import StatusError
 from wherry.testing import conditions
+from wherry.testing.async_pods import AsyncNode, AsyncPods
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object, Source, objects
-from wherry.testing.nodes.handlers import ExecHandler, PortHandler
-from wherry.testing.nodes.log import StreamName
-from wherry.testing.nodes.scripts import Step
 from wherry.testing.resources import Resource, Resources
 from wherry.testing.timing.real import LOOK_SECONDS, RealTime
 from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime
@@ -33,91 +31,6 @@ MANAGER = "wherry-testing"
 START_SECONDS = 60.0
 SERVED_SECONDS = 10.0
 """Time that the kind of an object may take to be served after its definition was applied."""
-
-
-class AsyncPods:
-    """Control of simulated pods."""
-
-    def __init__(self, cluster: AsyncCluster) -> None:
-        self._cluster = cluster
-
-    def script(self, pod: str, steps: Step | Sequence[Step], *, container: str = "*") -> None:
-        """Set what containers of pods do at their starts; `pod` is a pattern such as `web-*` or `namespace/web-*`."""
-        self._cluster.engine.scripts.add(pod, steps, container)
-
-    def set_ready(self, pod: str, *, ready: bool = True, container: str = "", namespace: str = "default") -> None:
-        """Set the outcome of a running pod's readiness probes from now on."""
-        nodes = self._cluster.engine.nodes
-        nodes.pod(namespace, pod).set_ready(ready=ready, container=container)
-        nodes.woken(namespace, pod)
-
-    def kill(
-        self, pod: str, container: str = "", *, code: int = 137, reason: str = "", namespace: str = "default"
-    ) -> None:
-        """End a container of a running pod, by default its first; `reason` as the runtime gives it (OOMKilled)."""
-        nodes = self._cluster.engine.nodes
-        found = nodes.pod(namespace, pod)
-        name = container or found.pod.spec.containers[0].name
-        if not found.kill(name, code, reason):
-            raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
-        nodes.woken(namespace, pod)
-
-    def logs(self, pod: str, container: str = "", *, previous: bool = False, namespace: str = "default") -> str:
-        """Return what a container has written."""
-        found = self._cluster.engine.nodes.pod(namespace, pod)
-        name = container or found.pod.spec.containers[0].name
-        text = found.logs(name, previous=previous)
-        if text is None:
-            raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} has not started")
-        return text
-
-    def log(
-        self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
-    ) -> None:
-        """Add lines to the log of a running container, by default the pod's first."""
-        found = self._cluster.engine.nodes.pod(namespace, pod)
-        name = container or found.pod.spec.containers[0].name
-        if stream not in ("stdout", "stderr"):
-            raise ClusterError(f"no stream {stream!r}: there are stdout and stderr")
-        if not found.write_log(name, text, stream):
-            raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
-
-    def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
-        """Run commands (`kubectl exec`) by a function of `Exec`, or a coroutine function of `AsyncExec`."""
-        self._cluster.engine.handlers.add_exec(pod, handler, container)
-
-    def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
-        """Serve `kubectl attach` by a function as `on_exec` does. Without one, clients see what is added to the log."""
-        self._cluster.engine.handlers.add_attach(pod, handler, container)
-
-    def on_port(self, pod: str, port: int, handler: PortHandler) -> None:
-        """Serve `kubectl port-forward` by a function of a reader and a writer, or by a server on loopback (host, port)."""
-        self._cluster.engine.handlers.add_port(pod, port, handler)
-
-
-class AsyncNode:
-    """A simulated node."""
-
-    def __init__(self, cluster: AsyncCluster, name: str) -> None:
-        self._nodes = cluster.engine.nodes
-        self._nodes.get(name)
-        self.name = name
-
-    def fail(self) -> None:
-        """Take its power: containers end, the node reports nothing."""
-        self._nodes.fail(self.name)
-
-    def partition(self) -> None:
-        """Cut it off from the API server: containers run on, the node reports nothing."""
-        self._nodes.partition(self.name)
-
-    async def recover(self) -> None:
-        """Undo `fail` and `partition`."""
-        await self._nodes.recover(self.name)
-
-    async def pressure(self, kind: Literal["memory", "disk", "pid"], *, on: bool = True) -> None:
-        """Report pressure, or its end."""
-        await self._nodes.set_pressure(self.name, kind, on=on)
 
 
 class AsyncCluster:
@@ -147,7 +60,7 @@ class AsyncCluster:
         self._number, self._timeout, self._port = nodes, timeout, port
         self._virtual, self._start, self._reaction = time == "virtual", start, reaction
         self._stack = contextlib.AsyncExitStack()
-        self.pods = AsyncPods(self)
+        self.pods = AsyncPods(lambda: self.engine)
 
     async def __aenter__(self) -> Self:
         from wherry.testing.engine import engine
@@ -206,13 +119,14 @@ class AsyncCluster:
 
     def node(self, name: str) -> AsyncNode:
         """Return a node by its name: node-1, node-2 and so on."""
-        return AsyncNode(self, name)
+        return AsyncNode(self.engine.nodes, name)
 
     async def add_node(
         self, name: str = "", *, labels: dict[str, str] | None = None, capacity: dict[str, str] | None = None
     ) -> AsyncNode:
         """Add a node."""
-        return AsyncNode(self, (await self.engine.nodes.add(name, labels=labels, capacity=capacity)).name)
+        node = await self.engine.nodes.add(name, labels=labels, capacity=capacity)
+        return AsyncNode(self.engine.nodes, node.name)
 
     # -- objects --------------------------------------------------------------------------------------------------
     async def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:

@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from wherry.testing.cluster import Cluster, Pods
+from wherry.testing.cluster import Cluster
+from wherry.testing.pods import Pods
 
 
 class AsyncView:

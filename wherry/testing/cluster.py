@@ -12,13 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from wherry.testing.async_cluster import AsyncCluster, AsyncNode
+from wherry.testing.async_cluster import AsyncCluster
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
 from wherry.testing.manifests import Object, Source
-from wherry.testing.nodes.handlers import ExecHandler, PortHandler
-from wherry.testing.nodes.log import StreamName
-from wherry.testing.nodes.scripts import Step
+from wherry.testing.pods import Node, Pods
 from wherry.testing.timing.virtual import REACTION_SECONDS
 
 if TYPE_CHECKING:
@@ -26,76 +24,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 STOP_SECONDS = 30.0
-
-
-class Pods:
-    """Control of simulated pods."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def script(self, pod: str, steps: Step | Sequence[Step], *, container: str = "*") -> None:
-        """Set what containers of pods do at their starts; `pod` is a pattern such as `web-*` or `namespace/web-*`."""
-        self._cluster.call(lambda: self._cluster.running.pods.script(pod, steps, container=container))
-
-    def set_ready(self, pod: str, *, ready: bool = True, container: str = "", namespace: str = "default") -> None:
-        """Set the outcome of a running pod's readiness probes from now on."""
-        pods = self._cluster.running.pods
-        self._cluster.call(lambda: pods.set_ready(pod, ready=ready, container=container, namespace=namespace))
-
-    def kill(
-        self, pod: str, container: str = "", *, code: int = 137, reason: str = "", namespace: str = "default"
-    ) -> None:
-        """End a container of a running pod, by default its first; `reason` as the runtime gives it (OOMKilled)."""
-        pods = self._cluster.running.pods
-        self._cluster.call(lambda: pods.kill(pod, container, code=code, reason=reason, namespace=namespace))
-
-    def logs(self, pod: str, container: str = "", *, previous: bool = False, namespace: str = "default") -> str:
-        """Return what a container has written."""
-        pods = self._cluster.running.pods
-        return self._cluster.call(lambda: pods.logs(pod, container, previous=previous, namespace=namespace))
-
-    def log(
-        self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
-    ) -> None:
-        """Add lines to the log of a running container, by default the pod's first."""
-        pods = self._cluster.running.pods
-        self._cluster.call(lambda: pods.log(pod, text, container, stream=stream, namespace=namespace))
-
-    def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
-        """Run commands (`kubectl exec`) by a function of `Exec`, each call in a new thread."""
-        self._cluster.call(lambda: self._cluster.running.pods.on_exec(pod, handler, container=container))
-
-    def on_attach(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:
-        """Serve `kubectl attach` by a function as `on_exec` does. Without one, clients see what is added to the log."""
-        self._cluster.call(lambda: self._cluster.running.pods.on_attach(pod, handler, container=container))
-
-    def on_port(self, pod: str, port: int, handler: PortHandler) -> None:
-        """Serve `kubectl port-forward` by a function of a reader and a writer, or by a server on loopback (host, port)."""
-        self._cluster.call(lambda: self._cluster.running.pods.on_port(pod, port, handler))
-
-
-class Node:
-    """A simulated node."""
-
-    def __init__(self, cluster: Cluster, node: AsyncNode) -> None:
-        self._cluster, self._node, self.name = cluster, node, node.name
-
-    def fail(self) -> None:
-        """Take its power: containers end, the node reports nothing."""
-        self._cluster.call(self._node.fail)
-
-    def partition(self) -> None:
-        """Cut it off from the API server: containers run on, the node reports nothing."""
-        self._cluster.call(self._node.partition)
-
-    def recover(self) -> None:
-        """Undo `fail` and `partition`."""
-        self._cluster.run(self._node.recover())
-
-    def pressure(self, kind: Literal["memory", "disk", "pid"], *, on: bool = True) -> None:
-        """Report pressure, or its end."""
-        self._cluster.run(self._node.pressure(kind, on=on))
 
 
 class Snapshot:
@@ -127,7 +55,7 @@ class Cluster:
         timeout: float | None = None,
     ) -> None:
         self.running = AsyncCluster(nodes, time=time, start=start, reaction=reaction, timeout=timeout)
-        self.pods = Pods(self)
+        self.pods = Pods(self.call, self.running.pods)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._starting: asyncio.Task[Any] | None = None
@@ -213,13 +141,13 @@ class Cluster:
 
     def node(self, name: str) -> Node:
         """Return a node by its name: node-1, node-2 and so on."""
-        return Node(self, self.running.node(name))
+        return Node(self.call, self.run, self.running.node(name))
 
     def add_node(
         self, name: str = "", *, labels: dict[str, str] | None = None, capacity: dict[str, str] | None = None
     ) -> Node:
         """Add a node."""
-        return Node(self, self.run(self.running.add_node(name, labels=labels, capacity=capacity)))
+        return Node(self.call, self.run, self.run(self.running.add_node(name, labels=labels, capacity=capacity)))
 
     def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
         """Apply objects (a path, YAML text, dicts) by server-side apply; return them as the server has them."""
