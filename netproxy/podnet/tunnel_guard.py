@@ -3,6 +3,9 @@
 VXLAN carries no proof of its sender: whoever reaches the port could have any packet, from any pod's address, delivered to
 pods, past their network policies. So what comes to the port is dropped unless it is from a node's address to a node's.
 A pod with the port as its host port (the plugin portmap) gets none of it: nothing may translate it.
+Who sends to a node port, or to another address of a Service whose endpoint is the tunnel of the node that gets the packet, has
+it translated here: after a node has masqueraded it, it looks like a node's. So what comes in must have been addressed to a
+node's tunnel port from the start; what IPVS translates is seen after that.
 What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too,
 and what it forwards to the port for others (containers of another engine, virtual machines), which it may masquerade.
 Sockets of the node have its address as well. So packets get a mark when they enter the tunnel, which the kernel keeps on the
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from netproxy.nft import static_table
-from netproxy.nft.hooks import BEFORE_DNAT, BEFORE_RAW, keep_destination
+from netproxy.nft.hooks import AFTER_IPVS, BEFORE_DNAT, BEFORE_RAW, keep_destination
 from netproxy.nft.static_table import StaticTable
 from netproxy.podnet.node_routes import DEVICE
 from netproxy.podnet.outside_guard import foreign
@@ -65,6 +68,12 @@ def body(
         + static_table.chain(
             "input",
             *(f"udp dport {port} {ip} {end} != @nodes{f} drop" for f, ip in _FAMILIES for end in ("saddr", "daddr")),
+            *(
+                f"udp dport {port} {ip} daddr @nodes{f} {what} drop"
+                for f, ip in _FAMILIES
+                for what in _translated(f, ip, port)
+            ),
+            priority=AFTER_IPVS,
         )
         + static_table.chain(
             "forward",
@@ -75,6 +84,11 @@ def body(
         + static_table.chain("output", *(f"ct status dnat {to}" for to in to_tunnels), *strangers)
         + (_marks(port, f"0x{mark:08x}") if mark else "")
     )
+
+
+def _translated(family: int, ip: str, port: int) -> tuple[str, str, str]:
+    """Return matches of packets that were addressed to another port or address; ip_vs sets no status of the connection."""
+    return "ct status dnat", f"ct original proto-dst != {port}", f"ct original {ip} daddr != @nodes{family}"
 
 
 def _marks(port: int, mark: str) -> str:

@@ -17,7 +17,7 @@ from tests.host.netproxy.raw_frames import ether, ip4, udp
 from tests.support.hollow import eventually
 from tests.support.netns import Namespace, namespaces, wire
 
-PORT, VNI = 8472, 1
+PORT, VNI, NODE_PORT = 8472, 1, 30111
 MACS = {1: "0a:58:0a:f4:01:00", 2: "0a:58:0a:f4:02:00", 3: "0a:58:0a:f4:03:00"}
 POD, CONTAINER = "10.244.2.5", "172.17.0.2"
 UNDERLAY = {4: {1: "192.168.9.1", 2: "192.168.9.2"}, 6: {1: "fd99::1", 2: "fd99::2"}}
@@ -44,18 +44,19 @@ MASQUERADE = (
 class Site:
     """Two nodes, a pod of node 2, and a container of another engine on node 1."""
 
-    def __init__(self, family: int, node: Namespace, container: Namespace, received: Path) -> None:
-        self.node, self.container, self.family, self._received = node, container, family, received
+    def __init__(self, family: int, nodes: tuple[Namespace, Namespace], container: Namespace, received: Path) -> None:
+        self.node, self.receiver = nodes
+        self.container, self.family, self._received = container, family, received
         self._number = 0
 
-    async def passed(self, sender: Namespace, user: int) -> bool:
+    async def passed(self, sender: Namespace, user: int, port: int = PORT, address: str = "") -> bool:
         """Send a packet of node 3's pod in a tunnel's, then others by the tunnel until one arrives; whether the first did."""
         self._number += 1
         text, last = f"forged{self._number}", f"last{self._number}"
         inner = ether(MACS[3], MACS[2], 0x0800, ip4("10.244.3.9", POD, 17, udp(text.encode(), 1234, 7000)))
         data = struct.pack("!II", 0x08000000, VNI << 8) + inner
         await eventually(self._received.exists)  # the receiver writes it once it has its socket
-        self._send(sender, UNDERLAY[self.family][2], PORT, data, user)
+        self._send(sender, address or UNDERLAY[self.family][2], port, data, user)
 
         def arrived() -> bool:
             self._send(self.node, POD, 7000, last.encode(), 0)
@@ -106,7 +107,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         nodes = [ipaddress.ip_address(each) for each in UNDERLAY[family].values()]
         for node in (one, two):
             assert node.inside(lambda: TunnelGuard().set(nodes, PORT, "cni0", ()))
-        yield Site(family, one, other, tmp_path / "received")
+        yield Site(family, (one, two), other, tmp_path / "received")
 
 
 async def test_packets_that_did_not_enter_the_tunnel_are_dropped(site: Site) -> None:
@@ -118,3 +119,22 @@ async def test_packets_that_did_not_enter_the_tunnel_are_dropped(site: Site) -> 
         site.node.run("nft", "flush", "chain", "inet", "wherry-tunnel", chain)
     for sender, user in senders:
         assert await site.passed(sender, user)
+
+
+async def test_packets_that_the_receiving_node_translates_to_its_tunnel_are_dropped(site: Site) -> None:
+    """As a node port, or the address of a load balancer, whose endpoint is the tunnel of the node that gets the packet."""
+    ip, address = {4: "ip", 6: "ip6"}[site.family], UNDERLAY[site.family][2]
+    to = f"{address}:{PORT}" if site.family == 4 else f"[{address}]:{PORT}"
+    balancer = {4: "10.99.0.1", 6: "fd98::1"}[site.family]
+    rules = f"udp dport {NODE_PORT} dnat to {to}; {ip} daddr {balancer} udp dport {PORT} dnat to {to}"
+    service = f"table {ip} service {{ chain c {{ type nat hook prerouting priority -100; {rules}; }}\n}}"
+    site.receiver.run("nft", "-f", "-", input=service)
+    site.node.run("ip", f"-{site.family}", "route", "add", balancer, "via", address)
+    ways = [(NODE_PORT, ""), (PORT, balancer)]
+    for port, by in ways:
+        assert not await site.passed(site.node, 65534, port, by)
+    # Without the rules they would arrive.
+    site.receiver.run("nft", "flush", "chain", "inet", "wherry-tunnel", "input")
+    site.receiver.run("conntrack", "-F")
+    for port, by in ways:
+        assert await site.passed(site.node, 65534, port, by)

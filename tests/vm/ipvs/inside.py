@@ -37,6 +37,7 @@ from tests.support.packet_site import wrong_packets
 from tests.support.services import endpoint, port, service, slice_of
 from tests.vm.ipvs.machine_site import LIMIT, NODE_SIX, SIX, everybody, fetch, fetched, give_second_family
 from tests.vm.ipvs.policies import policies
+from tests.vm.ipvs.tunnel import tunnel
 
 WEB = "10.96.5.1"
 NODE_PORT = port("http", 80, node_port=30080)
@@ -102,6 +103,7 @@ async def check(site: Site) -> None:
         for each in (dual_stack, policies, graceful_end, settings):
             await report(each.__name__, each(site, api))
     await report("schedulers", schedulers(site, api))
+    await report("tunnel", tunnel(site, api))
 
     async def cleanup() -> None:
         await remove(site.config, everything=True)
