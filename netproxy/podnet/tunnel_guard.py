@@ -10,6 +10,8 @@ What a pod sends leaves with its node's address, so each node drops what its pod
 and what it forwards to the port for others (containers of another engine, virtual machines), which it may masquerade.
 Sockets of the node have its address as well. So packets get a mark when they enter the tunnel, which the kernel keeps on the
 packet that carries them, and others to a node's port are dropped: to set a mark needs CAP_NET_ADMIN or CAP_NET_RAW.
+Who sends from the tunnel's port by a masquerade that keeps it, or by chance gets it, would be given what other nodes send
+to the tunnel from the ports that he sends to: connection tracking takes these for answers. No such packet leaves the node.
 In mode vxlan the pods of other nodes are behind the tunnel alone. Packets with their addresses as the source that come by
 another device are dropped, for any machine of the network could send these.
 The table of nf_tables is there wherever the mode allows a tunnel. It is written whole, in one transaction, when it changes.
@@ -30,7 +32,8 @@ TABLE = "inet wherry-tunnel"
 _MARK_BITS = 12, 11
 """The bit of the mark, and the one if the proxy masquerades by the first. portmap has 13, upstream's proxy and ours 14."""
 _AFTER_ALL = 310
-"""The priority of the chain that marks: the proxy and other programs use marks until then (srcnat: 100)."""
+"""The priority of the chains at hook `postrouting`: the proxy and other programs use marks and translate until then (srcnat: 100).
+The kernel stores a connection after that, and none whose first packet is dropped."""
 _FAMILIES = ((4, "ip"), (6, "ip6"))
 
 
@@ -82,6 +85,11 @@ def body(
         )
         # A packet that IPVS forwards leaves by this hook, from an address that is not the node's.
         + static_table.chain("output", *(f"ct status dnat {to}" for to in to_tunnels), *strangers)
+        + static_table.chain(
+            "postrouting",
+            *(f"udp sport {port} {ip} saddr @nodes{f} ct status snat drop" for f, ip in _FAMILIES),
+            priority=_AFTER_ALL,
+        )
         + (_marks(port, f"0x{mark:08x}") if mark else "")
     )
 
