@@ -76,12 +76,14 @@ async def tunnel(site: Site, api: MemoryAPI) -> None:
             await until(lambda server=server: server in site.node.run("ipvsadm", "-Ln"), server, LIMIT)  # type: ignore[misc]
         nodes = [ipaddress.ip_address(each) for each in (NODE_IP, CLIENT_IP, NODE_SIX, CLIENT_SIX)]
         await until(lambda: "wherry-tunnel" not in site.node.run("nft", "list", "tables"), "no guard", LIMIT)
-        assert await TunnelGuard().set(nodes, PORT, "cni0")
+        assert await TunnelGuard().set(nodes, PORT, "cni0"), "the guard was not written"
         receiver = Receiver(site)
         await receiver.started()
-        assert [way for way in ways if await receiver.passed(*way)] == []
+        got_in = [way for way in ways if await receiver.passed(*way)]
+        assert not got_in, f"got in: {got_in}"
         # Without the rules all would arrive.
         site.node.run("nft", "flush", "chain", "inet", "wherry-tunnel", "input")
         site.node.run("conntrack", "-F")
-        assert [way for way in ways if not await receiver.passed(*way)] == []
+        kept_out = [way for way in ways if not await receiver.passed(*way)]
+        assert not kept_out, f"kept out without the rules: {kept_out}"
     site.node.run("nft", "delete", "table", "inet", "wherry-tunnel")
