@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from kube.api import core_v1
-from wherry.testing.nodes.pod import SimulatedPod, Stepped
+from wherry.testing.nodes.pod import SimulatedPod
+from wherry.testing.nodes.stepped import Stepped
 from wherry.testing.nodes.scripts import Exit, Pull, PullError, Run, Scripts, Start
 
 IP = "10.244.0.7"
