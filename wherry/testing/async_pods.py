@@ -38,7 +38,7 @@ class AsyncPods:
         pods = self._engine().nodes.pods
         found = pods.get(namespace, pod)
         name = container or found.pod.spec.containers[0].name
-        if not found.kill(name, code, reason):
+        if not found.instances.kill(name, code, reason):
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
         pods.woken(namespace, pod)
 
@@ -46,7 +46,7 @@ class AsyncPods:
         """Return what a container has written."""
         found = self._engine().nodes.pods.get(namespace, pod)
         name = container or found.pod.spec.containers[0].name
-        text = found.logs(name, previous=previous)
+        text = found.instances.logs(name, previous=previous)
         if text is None:
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} has not started")
         return text
@@ -59,7 +59,7 @@ class AsyncPods:
         name = container or found.pod.spec.containers[0].name
         if stream not in ("stdout", "stderr"):
             raise ClusterError(f"no stream {stream!r}: there are stdout and stderr")
-        if not found.write_log(name, text, stream):
+        if not found.instances.write_log(name, text, stream):
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
 
     def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:

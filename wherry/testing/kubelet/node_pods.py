@@ -28,10 +28,12 @@ class NodePods:
     def container(self, container_id: str) -> SimulatedContainer | None:
         """Return an instance of a container by its ID."""
         found = (
-            pod.containers.get(container_id) for pod in self._nodes.pods.on_node(self._node) if _has(pod, container_id)
+            pod.instances.containers.get(container_id)
+            for pod in self._nodes.pods.on_node(self._node)
+            if _has(pod, container_id)
         )
         return next(found, None)
 
 
 def _has(pod: SimulatedPod, container_id: str) -> bool:
-    return container_id in pod.containers
+    return container_id in pod.instances.containers

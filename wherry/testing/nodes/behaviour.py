@@ -17,9 +17,13 @@ class Behaviour:
         self._scripts = scripts
         self._position: dict[str, int] = {}
         """By container name: the steps of its script that were done."""
+        self._kept: dict[str, Outcome] = {}
+        """By container name: what it does when it can start."""
 
     def next(self, pod: core_v1.Pod, container: AnyContainer, kind: Kind, start: Start) -> Outcome:
         """Return what a container does now that it is started."""
+        if start.name in self._kept:
+            return self._kept.pop(start.name)
         metadata = pod.metadata
         script = self._scripts.find(metadata.namespace or "", metadata.name or "", start.name)
         if script is None:
@@ -40,6 +44,10 @@ class Behaviour:
                 dict(metadata.labels),
             )
         )
+
+    def keep(self, name: str, outcome: Outcome) -> None:
+        """Return this behaviour at the next start: the container could not start."""
+        self._kept[name] = outcome
 
 
 def _default(pod: core_v1.Pod, container: AnyContainer, kind: Kind) -> Run | Exit:

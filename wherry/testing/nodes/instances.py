@@ -41,8 +41,9 @@ class Instances:
         )
         self.runtime = self.runtime.with_sandbox(sandbox)
 
-    def lose_power(self, now: float) -> None:
+    def lose_power(self) -> None:
         """End all containers and the sandbox without a trace, as a node does that loses power."""
+        now = self._clock.now().timestamp()
         for record in self.runtime.alive:
             gone = replace(record, state=State.EXITED, exit_code=KILLED, reason="Error", finished_at=now)
             self.runtime = self.runtime.with_container(gone)
@@ -86,12 +87,12 @@ class Instances:
         self.containers[container_id].record = ended
         self.containers[container_id].log.close()
 
-    def kill(self, container: str, now: float, code: int, reason: str) -> bool:
-        """End a container by its name; False if it does not run."""
+    def kill(self, container: str, code: int = KILLED, reason: str = "") -> bool:
+        """End a running container with an exit code, as by a signal or for want of memory; False if it does not run."""
         record = self.runtime.latest(container)
         if record is None or not record.running:
             return False
-        self.finish(record.id, now, code, reason)
+        self.finish(record.id, self._clock.now().timestamp(), code, reason)
         return True
 
     def kill_all(self, now: float, *, but: Collection[str] = ()) -> None:
@@ -112,12 +113,12 @@ class Instances:
                 self.remove(record.id)
 
     # -- logs -----------------------------------------------------------------------------------------------------
-    def logs(self, container: str, *, previous: bool) -> str | None:
+    def logs(self, container: str, *, previous: bool = False) -> str | None:
         """Return the text of a container's current or previous instance, None if there is none."""
         record = self.runtime.previous(container) if previous else self.runtime.latest(container)
         return self.containers[record.id].log.text() if record is not None and record.id in self.containers else None
 
-    def write_log(self, container: str, text: str, stream: StreamName) -> bool:
+    def write_log(self, container: str, text: str, stream: StreamName = "stdout") -> bool:
         """Add lines to the log of a running container; False if it does not run."""
         record = self.runtime.latest(container)
         if record is None or not record.running:

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection
 
+from agent.podspec.environment import References
 from control.interfaces.local_nodes import LocalNodes
 from kube.api import core_v1
 from kube.client import Client
@@ -34,13 +35,14 @@ class SimulatedNodes:
         client_of: Callable[[str], Client],
         clock: Clock,
         scripts: Scripts,
+        references: References,
         local: LocalNodes,
     ) -> None:
         self._local, self._client_of, self._clock = local, client_of, clock
         self._nodes: dict[str, NodeReporter] = {}
         self._adding: set[str] = set()
         """Names of nodes that are being registered."""
-        self.pods = RunningPods(client, self._nodes.get, clock, scripts)
+        self.pods = RunningPods(client, self._nodes.get, clock, scripts, references)
         self._objects: Informer[core_v1.Node] = Informer(client, core_v1.Node, clock=clock)
         self._loops = Loops(clock)
         self._group: asyncio.TaskGroup | None = None
@@ -53,7 +55,7 @@ class SimulatedNodes:
             self._group = group
             for each in self._nodes.values():
                 each.start(group)
-            self.pods.start(group, self._loops)
+            self.pods.start(group)
             group.create_task(self._loops.run("simulated nodes", self._objects.run))
             group.create_task(self._loops.run("leases of simulated nodes", self._renew_leases))
 

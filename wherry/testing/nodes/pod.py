@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import msgspec
 
@@ -16,17 +16,18 @@ from agent.interfaces import PodView, ProbeOutcome
 from agent.lifecycle import End, Kill, Plan, Situation, Start, find_container, grace_of, termination_waves
 from agent.lifecycle import plan as plan_pod
 from agent.lifecycle.actions import Kind
-from agent.pods.crash_loop import REASON, CrashLoopBackOff
+from agent.podspec.environment import References
 from agent.runtime_records import PodRuntime
-from agent.status.container import StatusInputs, Waiting
+from agent.status.container import StatusInputs
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import NodeFacts, pod_status
 from kube.api import core_v1
 from kube.clock import Clock
 from wherry.testing.nodes.behaviour import Behaviour
-from wherry.testing.nodes.container import KILLED, SimulatedContainer
+from wherry.testing.nodes.configurations import Configurations
+from wherry.testing.nodes.crash_loops import CrashLoops
 from wherry.testing.nodes.instances import Instances
-from wherry.testing.nodes.log import StreamName
+from wherry.testing.nodes.mounts import Mounts
 from wherry.testing.nodes.pulls import Pulls
 from wherry.testing.nodes.scripts import Pull, PullError, Scripts
 from wherry.testing.nodes.stepped import Happened, Stepped
@@ -44,18 +45,19 @@ class SimulatedPod:
         scripts: Scripts,
         clock: Clock,
         *,
+        mounts: Mounts,
+        references: References,
         addresses: Callable[[], tuple[str, ...]],
         host_addresses: tuple[str, ...],
         back_off_max: float = 300.0,
     ) -> None:
         self.pod, self.uid = pod, pod.metadata.uid or ""
-        self._clock, self._addresses = clock, addresses
+        self._clock, self._addresses, self._mounts = clock, addresses, mounts
         self._node = NodeFacts(host_addresses)
-        self._instances = Instances(self.uid, clock)
+        self.instances = Instances(self.uid, clock)
         self._behaviour, self._pulls = Behaviour(scripts), Pulls()
-        self._crash_loop = CrashLoopBackOff(clock, back_off_max)
-        self._crashing: dict[str, Waiting] = {}
-        """Containers in CrashLoopBackOff, by name."""
+        self._crash_loops = CrashLoops(clock, back_off_max)
+        self._configurations = Configurations(references)
         self._end: End | None = None
         self._stopping_since: float | None = None
         self._events: list[Happened] = []
@@ -65,12 +67,7 @@ class SimulatedPod:
     @property
     def runtime(self) -> PodRuntime:
         """Its sandboxes and containers."""
-        return self._instances.runtime
-
-    @property
-    def containers(self) -> dict[str, SimulatedContainer]:
-        """Instances of its containers, by their IDs."""
-        return self._instances.containers
+        return self.instances.runtime
 
     @property
     def terminating(self) -> bool:
@@ -81,7 +78,8 @@ class SimulatedPod:
     # -- what tests do to it --------------------------------------------------------------------------------------
     def lose_power(self) -> None:
         """End all containers and the sandbox without a trace, as a node does that loses power."""
-        self._instances.lose_power(self._now())
+        self.instances.lose_power()
+        self._mounts.unmount()
 
     def set_ready(self, *, ready: bool, container: str = "") -> None:
         """Set the outcome of readiness probes, of one container or of all, from now on."""
@@ -89,28 +87,31 @@ class SimulatedPod:
             if container in ("", each.name):
                 self._ready[each.name] = ready
 
-    def kill(self, container: str, code: int = KILLED, reason: str = "") -> bool:
-        """End a running container with an exit code, as by a signal or for want of memory; False if it does not run."""
-        return self._instances.kill(container, self._now(), code, reason)
-
-    def logs(self, container: str, *, previous: bool = False) -> str | None:
-        """Return the text of a container's current or previous instance, None if there is none."""
-        return self._instances.logs(container, previous=previous)
-
-    def write_log(self, container: str, text: str, stream: StreamName = "stdout") -> bool:
-        """Add lines to the log of a running container; False if it does not run."""
-        return self._instances.write_log(container, text, stream)
-
     def view(self) -> PodView:
         """Return the pod as the kubelet's API shows it."""
         pod = self.pod if self._reported is None else msgspec.structs.replace(self.pod, status=self._reported)
         return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.terminating)
 
+    @property
+    def lacking(self) -> bool:
+        """It waits for an object that a volume or a container's environment names."""
+        return not self.terminating and (self._mounts.retry_at is not None or bool(self._configurations.waiting))
+
+    def retry(self) -> None:
+        """Try again in the next step what has failed for want of an object."""
+        self._mounts.retry()
+        self._configurations.retry()
+
     # -- one step -------------------------------------------------------------------------------------------------
+    async def mount(self) -> None:
+        """Mount its volumes if that is due; its containers start in the step after it."""
+        if not self.terminating:
+            self._events += await self._mounts.set_up(self.pod, self._now())
+
     def step(self) -> Stepped:
         """Do what is due now."""
         now = self._now()
-        self._instances.end_due(now)
+        self.instances.end_due(now)
         wake_at, delete = None, False
         finished = False
         if not self.terminating:
@@ -120,7 +121,7 @@ class SimulatedPod:
             delete = finished and self.pod.metadata.deletion_timestamp is not None
             wake_at = None
         status = self._reported = self._status(now, finished=finished)
-        changes = (each.changes_at(now) for each in self._instances.running())
+        changes = (each.changes_at(now) for each in self.instances.running())
         wake_at = min((at for at in (wake_at, *changes) if at is not None), default=None)
         events, self._events = tuple(self._events), []
         return Stepped(status, delete, wake_at, events)
@@ -128,26 +129,25 @@ class SimulatedPod:
     def _sync(self, now: float) -> float | None:
         for _ in range(MOST_ROUNDS):
             decided = plan_pod(self._situation(now))
-            self._show_back_off(decided)
+            self._events += self._crash_loops.show(self.pod, decided.backing_off, self.runtime)
             if decided.end is not None:
                 self._end = decided.end
                 if decided.end.reason:
                     self._event("Normal", decided.end.reason, decided.end.message)
                 return None
             if not self._execute(decided, now):
-                due = (decided.wake_at, *self._pulls.changes())
+                due = (decided.wake_at, self._mounts.retry_at, *self._pulls.changes())
                 return min((at for at in due if at is not None and at > now), default=None)
         return now
 
     def _situation(self, now: float) -> Situation:
-        def ready_at(name: str, record: Any) -> float:
-            return self._crash_loop.ready_at(self.pod, name, record)
-
-        return Situation(self.pod, self.runtime, now, self._outcomes(now), ready_at, self._pulls.retry_at)
+        retry_at = {**self._pulls.retry_at, **self._configurations.retry_at}
+        ready_at = partial(self._crash_loops.ready_at, self.pod)
+        return Situation(self.pod, self.runtime, now, self._outcomes(now), ready_at, retry_at)
 
     def _outcomes(self, now: float) -> dict[str, ProbeOutcome]:
         found = {}
-        for each in self._instances.running():
+        for each in self.instances.running():
             outcome = each.outcome_of_probes(now)
             if (ready := self._ready.get(each.record.name)) is not None:
                 outcome = replace(outcome, ready=ready)
@@ -159,20 +159,20 @@ class SimulatedPod:
         """Execute a plan; True if something was done, so that it is worth planning again."""
         done = False
         for container_id in decided.remove:
-            self._instances.remove(container_id)
+            self.instances.remove(container_id)
         if decided.stop_sandbox:
-            self._instances.kill_all(now)
-        if decided.new_sandbox is not None:
+            self.instances.kill_all(now)
+        if decided.new_sandbox is not None and self._mounts.done:
             host_network = bool(self.pod.spec.host_network)
             ips = () if host_network else self._addresses()
-            self._instances.add_sandbox(decided.new_sandbox, ips, now, host_network=host_network)
+            self.instances.add_sandbox(decided.new_sandbox, ips, now, host_network=host_network)
             return True
         if decided.restart_all is not None:
             self._restart_all(decided.restart_all.name, now)
             return True
         for kill in decided.kill:
             done |= self._stop(kill, now, grace_of(self.pod, kill.grace))
-        for start in decided.start:
+        for start in decided.start if self._mounts.done else ():
             done |= self._start(start, now)
             if start.kind is Kind.INIT:
                 break  # what may follow depends on how it goes
@@ -191,29 +191,32 @@ class SimulatedPod:
         if isinstance(outcome, PullError):
             self._events.append(self._pulls.fail(container, outcome, now))
             return True
-        self._crash_loop.count(self.pod, start.name, self.runtime.latest(start.name))
         self._pulls.succeeded(start.name)
-        self._crashing.pop(start.name, None)
-        self._instances.add(container, kind, start, outcome, now)
-        self._instances.end_due(now)  # one that exits at once has ended
+        if (failure := self._configurations.check(self.pod, container, now)) is not None:
+            self._behaviour.keep(start.name, outcome)
+            self._events.append(failure)
+            return True
+        self._crash_loops.restarted(self.pod, start.name, self.runtime)
+        self.instances.add(container, kind, start, outcome, now)
+        self.instances.end_due(now)  # one that exits at once has ended
         return True
 
     def _stop(self, kill: Kill, now: float, grace: float) -> bool:
         """Begin to stop a running container; True if it has stopped at once."""
-        each = self.containers[kill.id]
+        each = self.instances.containers[kill.id]
         if each.stops_at is None:
             self._event("Normal", "Killing", kill.message or f"Stopping container {kill.name}", kill.name)
             if kill.probe:
                 self._event("Warning", "Unhealthy", f"{kill.probe} probe failed", kill.name)
         each.stop(now, grace)
-        self._instances.end_due(now)
+        self.instances.end_due(now)
         return not each.record.running
 
     def _restart_all(self, trigger: str, now: float) -> None:
-        self._crash_loop.count(self.pod, trigger, self.runtime.latest(trigger))
+        self._crash_loops.restarted(self.pod, trigger, self.runtime)
         debug = {container.name for container in self.pod.spec.ephemeral_containers}
-        self._instances.kill_all(now, but=debug)
-        self._instances.remove_all(but=debug)
+        self.instances.kill_all(now, but=debug)
+        self.instances.remove_all(but=debug)
 
     def _terminate(self, now: float) -> bool:
         """Stop the containers, sidecars last; True when none runs any more."""
@@ -229,17 +232,9 @@ class SimulatedPod:
         return True
 
     # -- status ---------------------------------------------------------------------------------------------------
-    def _show_back_off(self, decided: Plan) -> None:
-        for name in [n for n, w in self._crashing.items() if w.reason == REASON and n not in decided.backing_off]:
-            del self._crashing[name]
-        for name in decided.backing_off:
-            self._crashing[name] = self._crash_loop.waiting(self.pod, name)
-            if message := self._crash_loop.event(self.pod, name, self.runtime.latest(name)):
-                self._event("Warning", "BackOff", message, name)
-
     def _status(self, now: float, *, finished: bool) -> core_v1.PodStatus:
-        waiting = {} if finished else {**self._crashing, **self._pulls.waiting(now)}
-        known = StatusInputs(self._outcomes(now), waiting, ended=self.terminating)
+        waiting = {**self._crash_loops.waiting, **self._pulls.waiting(now), **self._configurations.waiting}
+        known = StatusInputs(self._outcomes(now), {} if finished else waiting, ended=self.terminating)
         return pod_status(self.pod, self.runtime, known, self._node, now, end=self._end, finished=finished)
 
     def reported(self, status: core_v1.PodStatus) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from agent.podspec.environment import References
 from agent.status.patch import difference
 from agent.status.phase import ENDED_PHASES
 from kube.api import core_v1
@@ -17,6 +18,8 @@ from kube.errors import StatusError
 from kube.informer import Change, Informer
 from kube.loops import Loops
 from wherry.testing.errors import ClusterError
+from wherry.testing.nodes.lacking_pods import LackingPods
+from wherry.testing.nodes.mounts import Mounts
 from wherry.testing.nodes.pod import SimulatedPod
 from wherry.testing.nodes.reporter import NodeReporter
 from wherry.testing.nodes.scripts import Scripts
@@ -27,18 +30,27 @@ class RunningPods:
     """The pods of all nodes, on one informer. `find_node` returns a simulated node by its name."""
 
     def __init__(
-        self, client: Client, find_node: Callable[[str], NodeReporter | None], clock: Clock, scripts: Scripts
+        self,
+        client: Client,
+        find_node: Callable[[str], NodeReporter | None],
+        clock: Clock,
+        scripts: Scripts,
+        references: References,
     ) -> None:
-        self._find_node, self._clock, self._scripts = find_node, clock, scripts
+        self._find_node, self._clock, self._scripts, self._references = find_node, clock, scripts, references
         self._pods: dict[str, SimulatedPod] = {}
         """By namespace/name."""
         self._informer: Informer[core_v1.Pod] = Informer(client, core_v1.Pod, clock=clock)
         self._controller = Controller("simulated nodes", self._reconcile, workers=4, clock=clock)
+        self._lacking = LackingPods(client, clock, self._retry)
+        self._group: asyncio.TaskGroup | None = None
+        self._loops = Loops(clock)
         self._informer.subscribe(self._changed)
 
-    def start(self, group: asyncio.TaskGroup, loops: Loops) -> None:
+    def start(self, group: asyncio.TaskGroup) -> None:
         """Work until the group is cancelled."""
-        group.create_task(loops.run("pods of simulated nodes", self._informer.run))
+        self._group = group
+        group.create_task(self._loops.run("pods of simulated nodes", self._informer.run))
         group.create_task(self._controller.run())
 
     def get(self, namespace: str, name: str) -> SimulatedPod:
@@ -68,6 +80,12 @@ class RunningPods:
             if pod.spec.node_name == node:
                 self._controller.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
 
+    def _retry(self, key: str) -> None:
+        """Step a pod that may find what it waits for."""
+        if (pod := self._pods.get(key)) is not None:
+            pod.retry()
+            self._controller.enqueue(key)
+
     def _changed(self, change: Change[core_v1.Pod]) -> None:
         if self._find_node(change.new.spec.node_name or "") is not None:
             self._controller.enqueue(change.key)
@@ -87,14 +105,25 @@ class RunningPods:
             self._forget(key)
             running = self._pods[key] = self._started(pod, node)
         running.pod = pod
+        await running.mount()
         stepped = running.step()
+        if running.lacking and self._group is not None:
+            self._lacking.add(key, self._group, self._loops)
+        else:
+            self._lacking.discard(key)
         await self._send(node, running, stepped)
         return None if stepped.wake_at is None else max(0.0, stepped.wake_at - self._clock.now().timestamp())
 
     def _started(self, pod: core_v1.Pod, reporter: NodeReporter) -> SimulatedPod:
         node = reporter.node
         return SimulatedPod(
-            pod, self._scripts, self._clock, addresses=node.pod_addresses, host_addresses=(node.address,)
+            pod,
+            self._scripts,
+            self._clock,
+            mounts=Mounts(self._references, reporter.client),
+            references=self._references,
+            addresses=node.pod_addresses,
+            host_addresses=(node.address,),
         )
 
     async def _send(self, node: NodeReporter, running: SimulatedPod, stepped: Stepped) -> None:
@@ -119,5 +148,6 @@ class RunningPods:
 
     def _forget(self, key: str) -> None:
         """Drop a pod that is gone; who still reads a log of it is at its end."""
+        self._lacking.discard(key)
         if (gone := self._pods.pop(key, None)) is not None:
             gone.lose_power()
