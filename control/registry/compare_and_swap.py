@@ -1,6 +1,6 @@
 """Compare-and-swap on the newest state of an object, which updates and the server's own changes share.
 
-A write that lost a race is tried again on the state that won. A write that removes the last thing that held a marked object
+A write that lost a race is retried on the state that won. A write that removes the last thing that held a marked object
 deletes it.
 """
 
@@ -70,7 +70,7 @@ async def change_stored(
 ) -> Written:
     """Write what `change` makes of a stored object; raises 404 if there is none, and what `change` raises.
 
-    Nothing is defaulted, validated, shown to admission or noted in managedFields (upstream: storage.GuaranteedUpdate):
+    Nothing is defaulted, validated, shown to admission or recorded in managedFields (upstream: storage.GuaranteedUpdate):
     this is for changes that the server makes itself, to objects that are not being deleted.
     """
     strategy, key = registry.strategy(resource), resource.key(namespace, name)

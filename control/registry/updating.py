@@ -1,6 +1,6 @@
 """Changing an object by a request: defaults, admission, allocations and validation between reading and storing it.
 
-An update that lost a race is tried again on the state that won, or refused if the request has a resourceVersion
+An update that lost a race is retried on the state that won, or refused if the request has a resourceVersion
 (compare_and_swap.py).
 """
 

@@ -1,4 +1,4 @@
-"""The volumes of a simulated pod: what they need must exist before the pod starts, and is checked as a kubelet does.
+"""Checks of the objects that a simulated pod's volumes need: they must exist before the pod starts, as on a kubelet.
 
 Only errors are computed: volumes have no contents.
 """

@@ -1,4 +1,4 @@
-"""What a step of a simulated pod results in."""
+"""Result of one step of a simulated pod."""
 
 from __future__ import annotations
 
