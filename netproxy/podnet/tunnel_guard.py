@@ -32,8 +32,8 @@ TABLE = "inet wherry-tunnel"
 _MARK_BITS = 12, 11
 """The bit of the mark, and the one if the proxy masquerades by the first. portmap has 13, upstream's proxy and ours 14."""
 _AFTER_ALL = 310
-"""The priority of the chains at hook `postrouting`: the proxy and other programs use marks and translate until then (srcnat: 100).
-The kernel stores a connection after that, and none whose first packet is dropped."""
+"""The priority of the chains at hook `postrouting`: the proxy and other programs use marks and translate until then (srcnat:
+100). The kernel stores a connection after that, and none whose first packet is dropped."""
 _FAMILIES = ((4, "ip"), (6, "ip6"))
 
 

@@ -26,6 +26,7 @@ from kube.files import write_file
 from wherry.testing.kubelet.dialer import KubeletDialer
 from wherry.testing.nodes.handlers import Handlers
 from wherry.testing.nodes.nodes import SimulatedNodes
+from wherry.testing.nodes.references import CachedReferences
 from wherry.testing.nodes.scripts import Scripts
 
 CONTEXT = "wherry-testing"
@@ -100,7 +101,7 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
                 return api.client(UserInfo(f"system:node:{node}", groups=("system:nodes",)), f"kubelet/{node}")
 
             client = api.client(ADMIN, "wherry.testing")
-            simulated = SimulatedNodes(client, client_of, clock, scripts, local)
+            simulated = SimulatedNodes(client, client_of, clock, scripts, CachedReferences(api.registry), local)
             kubelets.serve(simulated)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
