@@ -113,7 +113,7 @@ class _Reader:
     def __init__(self) -> None:
         self._program: Program | None = None
         self._before: str | None = None
-        """What is before the password in the next word; None if that has none."""
+        """The sign before the password in the next word, "" for none; None if that has no password."""
         self._ready = False
         self._operands = 0
 

@@ -153,7 +153,7 @@ async def test_packets_that_the_receiving_node_translates_to_its_tunnel_are_drop
 
 
 async def test_nobody_takes_what_another_node_sends_by_the_tunnel(site: Site, tmp_path: Path) -> None:
-    """Who is masqueraded to the tunnel's address and port gets the answers, and so all from a port that he has sent to."""
+    """Connection tracking gives a sender that is masqueraded to the tunnel's port all from a port that it has sent to."""
     file = tmp_path / "received by node 1"
     site.node.start(sys.executable, "-I", "-c", RECEIVE, str(file))
     await eventually(file.exists)

@@ -26,7 +26,7 @@ SEND = (
 
 
 class Receiver:
-    """What arrives at the tunnel's port."""
+    """Receiver at the tunnel's port."""
 
     def __init__(self, site: Site) -> None:
         self._site, self._file, self._number = site, site.folder / "tunnel", 0
