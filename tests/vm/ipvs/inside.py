@@ -48,7 +48,9 @@ async def check(site: Site) -> None:
     both = slice_of("web", here, endpoint(PODS["pod-b"], node="node-1"))
     api = populated(service("web", WEB, NODE_PORT, type="NodePort"), both)
     give_second_family(site)
-    api.put(node("node-1", "10.244.1.0/24", NODE_IP, cidr6=PODS_SIX))  # pods send with addresses of the node's ranges alone
+    api.put(
+        node("node-1", "10.244.1.0/24", NODE_IP, cidr6=PODS_SIX)
+    )  # pods send with addresses of the node's ranges alone
     site.config = configured(site.config)
     async with running(site.config, api):
         await until(lambda: fetch(site, "node", WEB), "the proxy serves", LIMIT)
