@@ -1,4 +1,4 @@
-"""The volumes of a simulated pod: what they need must exist before the pod starts, and is checked as a kubelet does.
+"""The volumes of a simulated pod: a pod starts when all objects that its volumes name exist, as with a kubelet.
 
 Only errors are computed: volumes have no contents.
 """

@@ -1,4 +1,4 @@
-"""What a step of a simulated pod results in."""
+"""The result of a step of a simulated pod."""
 
 from __future__ import annotations
 
