@@ -1,4 +1,4 @@
-"""The volumes of a simulated pod: a pod starts when all objects that its volumes name exist, as with a kubelet.
+"""Checks of the objects that a simulated pod's volumes need: they must exist before the pod starts, as on a kubelet.
 
 Only errors are computed: volumes have no contents.
 """

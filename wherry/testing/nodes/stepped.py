@@ -1,4 +1,4 @@
-"""The result of a step of a simulated pod."""
+"""Result of one step of a simulated pod."""
 
 from __future__ import annotations
 
