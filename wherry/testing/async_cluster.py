@@ -14,6 +14,7 @@ import msgspec
 
 from kube.client import APPLY, JSON, MERGE, Client
 from kube.clock import Clock
+from kube.collecting import uncollected
 from kube.errors import StatusError
 from wherry.testing import conditions
 from wherry.testing.async_pods import AsyncNode, AsyncPods
@@ -63,8 +64,10 @@ class AsyncCluster:
         self.pods = AsyncPods(lambda: self.engine)
 
     async def __aenter__(self) -> Self:
-        from wherry.testing.engine import engine
+        with uncollected():  # 1 300 modules, none of which is garbage
+            from wherry.testing.engine import engine, load
 
+            load()
         start = self._start or datetime.now(UTC).replace(microsecond=0)
         self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()
         async with contextlib.AsyncExitStack() as stack:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import importlib
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from control.interfaces.local_nodes import LocalNodes
 from kube import pki, pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.collecting import seldom_collected
 from kube.files import write_file
 from wherry.testing.kubelet.dialer import KubeletDialer
 from wherry.testing.nodes.handlers import Handlers
@@ -30,8 +32,18 @@ from wherry.testing.nodes.scripts import Scripts
 
 CONTEXT = "wherry-testing"
 """Name of the context in kubeconfigs."""
+COLLECT = (5_000, 10, 10)
+"""Thresholds of the garbage collector: Python's own take a tenth of all time, a control plane's keep ended clusters."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name and mode 0700
 ADMIN = UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,))
 COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.scheduler.configuration")
+"""What the API server imports in a thread when it has served for a moment; here the first start waits for it."""
+
+
+def load() -> None:
+    """Import the components, whose import by the server would be idle time in virtual time."""
+    for each in COMPONENTS:
+        importlib.import_module(each)
 
 
 @dataclass(slots=True)
@@ -83,9 +95,7 @@ def _base64(data: bytes) -> str:
 @contextlib.asynccontextmanager
 async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIterator[Engine]:
     """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
-    if clock.steady:  # their import would be idle time
-        await asyncio.to_thread(lambda: [importlib.import_module(each) for each in COMPONENTS])
-    with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
+    with seldom_collected(*COLLECT), tempfile.TemporaryDirectory(prefix="wherry-testing-", dir=_memory()) as name:
         folder = Path(name)
         # Not in a thread, which would write on into the folder when the start is interrupted.
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
@@ -111,6 +121,11 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
                 for task in components:
                     task.cancel()
                 await asyncio.gather(*components, return_exceptions=True)
+
+
+def _memory() -> str | None:
+    """Return the folder of shared memory, if there is one: a disk takes long to store certificates that nobody needs later."""
+    return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
 
 
 def _config(folder: Path, port: int) -> ControlConfig:
