@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import importlib
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from control.storage.memory import MemoryStore
 from kube import pki, pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.collecting import seldom_collected
 from kube.files import write_file
 from wherry.testing.kubelet.dialer import KubeletDialer
 from wherry.testing.nodes.handlers import Handlers
@@ -38,8 +40,18 @@ if TYPE_CHECKING:
 
 CONTEXT = "wherry-testing"
 """Name of the context in kubeconfigs."""
+COLLECT = (5_000, 10, 10)
+"""Thresholds of the garbage collector: Python's own take a tenth of all time, a control plane's keep ended clusters."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name and mode 0700
 ADMIN = UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,))
 COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.scheduler.configuration")
+"""What the API server imports in a thread when it has served for a moment; here the first start waits for it."""
+
+
+def load() -> None:
+    """Import the components, whose import by the server would be idle time in virtual time."""
+    for each in COMPONENTS:
+        importlib.import_module(each)
 
 
 @dataclass(slots=True)
@@ -97,9 +109,7 @@ async def engine(
 
     `state` is that of a file: the cluster begins with its objects, keys and nodes.
     """
-    if clock.steady:  # their import would be idle time
-        await asyncio.to_thread(lambda: [importlib.import_module(each) for each in COMPONENTS])
-    with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
+    with seldom_collected(*COLLECT), tempfile.TemporaryDirectory(prefix="wherry-testing-", dir=_memory()) as name:
         folder = Path(name)
         store = MemoryStore(clock)
         if state is not None:
@@ -135,6 +145,11 @@ async def engine(
 
 async def _opened(store: MemoryStore, clock: Clock) -> StoreEngine:
     return memory_engine(store, clock)
+
+
+def _memory() -> str | None:
+    """Return the folder of shared memory, if there is one: a disk takes long to store certificates that nobody needs later."""
+    return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
 
 
 def _config(folder: Path, port: int) -> ControlConfig:
