@@ -23,6 +23,8 @@ from wherry.testing.timing.real import LOOK_SECONDS, RealTime
 from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime
 
 if TYPE_CHECKING:
+    from wherry.testing.history.history import History
+    from wherry.testing.history.recorder import Recorder
     from wherry.testing.saving.cluster_state import ClusterState
     from wherry.testing.snapshots import AsyncSnapshot
 
@@ -56,6 +58,7 @@ class AsyncCluster(AsyncObjects):
         self._number, self._timeout, self._port = nodes, timeout, port
         self._virtual, self._start, self._reaction = time == "virtual", start, reaction
         self._state: ClusterState | None = None
+        self._recorder: Recorder | None = None
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(lambda: self.engine)
 
@@ -138,6 +141,21 @@ class AsyncCluster(AsyncObjects):
         from wherry.testing.snapshots import AsyncSnapshot
 
         return await AsyncSnapshot.take(self.engine)
+
+    def record(self) -> None:
+        """Record all changes of objects from now on, for `history`; forget those that were recorded before."""
+        from wherry.testing.history.recorder import Recorder
+
+        if self._recorder is None:
+            self._recorder = Recorder.of(self.engine.api, self.engine.store)
+        else:
+            self._recorder.begin()
+
+    def history(self, test: str = "") -> History:
+        """Return the changes since `record`, of a test with a name. Raise ClusterError if nothing is recorded."""
+        if self._recorder is None:
+            raise ClusterError("the cluster records no history: call record() first")
+        return self._recorder.history(test)
 
     async def save(self, path: str | Path) -> None:
         """Write the cluster's state to a file, with mode 0600, which `load` reads in another process. Raise ClusterError.
