@@ -162,12 +162,13 @@ class AsyncCluster(AsyncObjects):
 
         It has all objects with Secrets, the cluster's keys, the nodes with their pods, and the scripts, but no functions.
         """
+        from wherry.testing.present_state import present_state
         from wherry.testing.saving import cluster_state
         from wherry.testing.snapshots import objects_at_rest
 
         await self._time.rest()
         await (await objects_at_rest(self.engine.api.store)).close()
-        state = cluster_state.of_engine(self.engine, "virtual" if self._virtual else "real")
+        state = present_state(self.engine, "virtual" if self._virtual else "real")
         await asyncio.to_thread(cluster_state.write, Path(path), state)
 
     def node(self, name: str) -> AsyncNode:
