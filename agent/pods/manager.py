@@ -79,9 +79,9 @@ class PodManager:
         await self.writer.flushed(uid)
 
     async def wait_released(self, uid: str) -> None:
-        """Return when nothing of a terminating pod runs, and its resources are released."""
+        """Return when nothing of a terminating pod runs, and its resources are released, volumes included."""
         worker = self.workers.get(uid)
-        if worker is not None and not worker.state.termination.finished:
+        if worker is not None and not worker.state.termination.torn_down:
             released = asyncio.Event()
             self._waiters.setdefault(uid, []).append(released)
             await released.wait()
