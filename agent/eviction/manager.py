@@ -2,10 +2,12 @@
 
 A round is every 10 s, or as soon as an evicted pod's resources are released: until then the signals still include them, and a
 second pod would be evicted for the same shortage. So while an evicted pod would be the next one, no other is: it is evicted
-again, as upstream (filterOutInactivePods keeps it), so that a pod that cannot be stopped costs no others. For a shortage of disk, unused images are removed first; for others, and
-where that frees too little, a pod is evicted: at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft
-one. Pods over a limit of their own are evicted before the signals are considered. The pods' usage is read only when a pod is to
-be evicted or has such a limit. Pods can make the removal of images and leftovers fail, so that is no reason to evict none.
+again, as upstream (filterOutInactivePods keeps it), so that a pod that cannot be stopped costs no others.
+
+For a shortage of disk, unused images are removed first; for others, and where that frees too little, a pod is evicted: at once
+for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft one. Pods over a limit of their own are evicted before
+the signals are considered. The pods' usage is read only when a pod is to be evicted or has such a limit. Pods can make the
+removal of images and leftovers fail, so that is no reason to evict none.
 """
 
 from __future__ import annotations
