@@ -11,11 +11,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 2.0
 """Time after the grace period in which clients that read receive the last output of a container that ends."""
+BLOCKED_SECONDS = 5.0
+"""Time that a call about a container's log may take before the sessions of clients that do not read are ended."""
 CLOSE_SECONDS = 5.0
 """Time that a client has to receive the end of its session before its connection is aborted."""
 
@@ -90,6 +93,24 @@ class AttachedClients:
         finally:
             timer.cancel()
             self._stopping.discard(container_id)
+
+    @contextlib.contextmanager
+    def unblocked(self, container_id: str) -> Iterator[None]:
+        """End sessions that block a call about the container's log: first those whose client does not read, then all."""
+        loop = asyncio.get_running_loop()
+        timers = [
+            loop.call_later(seconds, partial(self._unblock, container_id, only_unread=only_unread))
+            for seconds, only_unread in ((BLOCKED_SECONDS, True), (2 * BLOCKED_SECONDS, False))
+        ]
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def _unblock(self, container_id: str, *, only_unread: bool) -> None:
+        if number := self.end(container_id, only_unread=only_unread):
+            log.info("ended %d attach sessions of container %s, which blocked its log", number, container_id)
 
     def _stop(self, container_id: str) -> None:
         self._stopping.add(container_id)

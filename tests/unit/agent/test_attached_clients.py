@@ -119,3 +119,18 @@ async def test_a_session_that_is_connected_after_its_end_is_closed(connections: 
 async def test_a_very_long_grace_period_is_no_error(connections: Connections) -> None:
     with AttachedClients().ended_after("c", float(2**63)):
         pass
+
+
+async def test_a_blocked_log_costs_the_clients_that_do_not_read_first(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached_clients, "BLOCKED_SECONDS", 0.05)
+    clients = AttachedClients()
+    with clients.attach("c") as reads, clients.attach("c") as blocks:
+        kept, _ = await connections.attach(reads)
+        ended, _ = await connections.attach(blocks, reads=False)
+        with clients.unblocked("c"):
+            assert await closed(ended)
+        assert is_open(kept)
+        with clients.unblocked("c"):
+            assert await closed(kept), "the runtime is blocked all the same"
