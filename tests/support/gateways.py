@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeVar
 
 from kube.api import core_v1, networking_v1
 from kube.gateway.grants import Grants
+from kube.gateway.ingress_hosts import Named, Owners, by_age
 from kube.gateway.objects import GROUP, Gateway, HTTPRoute, ReferenceGrant
 from kube.gateway.view import Certificate
 from kube.serialize import convert
@@ -104,6 +105,13 @@ def ingress_rule(host: str = "", *paths: str, service: str = "app", kind: str = 
     target = {"service": {"name": service, "port": {"number": 8080}}}
     found = [{"path": each, "pathType": kind, "backend": target} for each in paths or ("/",)]
     return {"http": {"paths": found}} | ({"host": host} if host else {})
+
+
+class ByAge:
+    """Owners of hosts where there are no records."""
+
+    def owners(self, named: Named) -> Generator[int, None, Owners]:
+        return by_age(named, {})
 
 
 class FakeView:

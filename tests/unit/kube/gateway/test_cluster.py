@@ -19,6 +19,7 @@ from kube.gateway.view import Certificate
 from kube.shared_informers import SharedInformers
 from tests.support.clock import FakeClock, settle
 from tests.support.gateways import (
+    ByAge,
     backend,
     from_all,
     gateway,
@@ -56,6 +57,7 @@ class Followed:
         self.cluster = Cluster(
             Informers(*(self.informers.of(kind) for kind in kinds)),  # type: ignore[arg-type]
             lambda namespace, name: self.certificates.get(f"{namespace}/{name}", "missing"),
+            ByAge(),
             self.affected.add,
         )
 
