@@ -13,6 +13,7 @@ from wherry import (
     daemons,
     file_modes,
     home_files,
+    identity,
     other_network,
     other_proxy,
     starting,
@@ -29,6 +30,8 @@ async def up(wanted: Settings) -> Settings:
     """Set up and start the cluster and wait until it serves; return the settings in force."""
     settings = complete(wanted, addresses.own_address())
     before = load(settings.prefix)
+    if before is not None:
+        await identity.require(before, settings)
     running = any((await daemons.running(before or settings)).values())
     with step("check the machine"):
         if units.uses_systemd(settings):
