@@ -40,7 +40,7 @@ COLLECT = (5_000, 10, 10)
 """Thresholds of the garbage collector: Python's own take a tenth of all time, a control plane's keep ended clusters."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name and mode 0700
 COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.scheduler.configuration")
-"""What the API server imports in a thread when it has served for a moment; here the first start waits for it."""
+"""Modules that the API server imports in a thread when it has served for a moment; here the first start waits for them."""
 
 
 def load() -> None:
