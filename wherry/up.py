@@ -36,6 +36,7 @@ async def up(wanted: Settings) -> Settings:
     with step("check the machine"):
         if units.uses_systemd(settings):
             await units.prepare_machine()
+        await check.prepare(settings)
         check.require(settings, running=running)
     if running and not _same(before, settings):
         with step("stop what runs with other options"):

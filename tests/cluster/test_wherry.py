@@ -144,6 +144,20 @@ def test_what_identifies_the_cluster_is_refused_while_everything_runs_on(shared:
     assert (shared.pid("control"), (shared.prefix / "etc/wherry/wherry.json").read_bytes()) == (pids, saved)
 
 
+def test_a_proxy_mode_that_the_machine_lacks_is_refused_while_everything_runs_on(
+    shared: Cluster, tmp_path: Path
+) -> None:
+    for folder in map(Path, reversed(os.get_exec_path())):
+        for program in folder.glob("*"):
+            if program.name != "nft":
+                (tmp_path / program.name).unlink(missing_ok=True)
+                (tmp_path / program.name).symlink_to(program)
+    pid = shared.pid("control")
+    done = shared.wherry("up", "--proxy-mode", "nftables", check=False, env={"PATH": str(tmp_path)})
+    assert done.returncode == 1 and "--proxy-mode nftables: the command nft is not installed" in done.stderr
+    assert shared.pid("control") == pid and "stop what runs" not in shared.wherry("up").stdout
+
+
 def test_an_upgrade_is_checked_before_anything_changes(shared: Cluster, ns: str) -> None:
     def rows(*options: str, code: int) -> dict[str, tuple[str, str, str]]:
         done = shared.wherry("upgrade", "--check", "-o", "json", *options, check=False)
