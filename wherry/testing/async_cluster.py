@@ -113,8 +113,13 @@ class AsyncCluster(AsyncObjects):
         except TimeoutError:
             raise ClusterError(f"the cluster has no service account default after {START_SECONDS:g} s") from None
 
-    async def __aexit__(self, *failure: Any) -> None:
-        await self._stack.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *failure: Any) -> None:
+        """End the cluster. Raise ClusterError if the block has not failed, but has an unused script."""
+        try:
+            if kind is None:
+                self.pods.check_scripts()
+        finally:
+            await self._stack.aclose()
 
     @property
     def url(self) -> str:
@@ -220,7 +225,10 @@ class AsyncCluster(AsyncObjects):
         (`status.phase=Running`), or a function of the object, which may be a coroutine function.
         """
         resource, name = await self._reference(reference)
-        check, path = conditions.compiled(condition), resource.path(namespace, name)
+        check, path = (
+            conditions.compiled(condition, resource.api_version, resource.kind),
+            resource.path(namespace, name),
+        )
         limit = self._limit(timeout)
         deadline = self._time.clock.monotonic() + limit
         while True:
@@ -232,5 +240,5 @@ class AsyncCluster(AsyncObjects):
                 return obj
             if not await self._time.changed(revision, deadline):
                 await self._time.rest()
-                wanted = condition if isinstance(condition, str) else getattr(condition, "__name__", "the condition")
-                raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {conditions.described(obj)}")
+                wanted, state = conditions.named(condition), conditions.seen(obj, condition)
+                raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {state}")

@@ -96,9 +96,9 @@ class Cluster:
         self._starting = asyncio.current_task()
         await self.running.__aenter__()
 
-    def __exit__(self, *failure: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *failure: Any) -> None:
         try:
-            self.run(self.running.__aexit__(*failure))
+            self.run(self.running.__aexit__(kind, *failure))
         finally:
             self._stop()
 
