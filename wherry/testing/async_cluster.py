@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kube.client import Client
 from kube.clock import Clock
+from kube.collecting import uncollected
 from wherry.testing import conditions
 from wherry.testing.async_objects import AsyncObjects
 from wherry.testing.async_pods import AsyncNode, AsyncPods
@@ -83,8 +84,10 @@ class AsyncCluster(AsyncObjects, AsyncStates):
         return cluster
 
     async def __aenter__(self) -> Self:
-        from wherry.testing.engine import engine
+        with uncollected():  # 1 300 modules, none of which is garbage
+            from wherry.testing.engine import engine, load
 
+            load()
         self._loop = asyncio.get_running_loop()
         start = self._start or datetime.now(UTC).replace(microsecond=0)
         self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from control.storage.memory import MemoryStore
 from kube import pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.collecting import seldom_collected
 from kube.files import write_file
 from wherry.testing.kubeconfig import ADMIN, kubeconfig_text
 from wherry.testing.kubelet.dialer import KubeletDialer
@@ -34,7 +36,17 @@ from wherry.testing.nodes.scripts import Scripts
 if TYPE_CHECKING:
     from wherry.testing.saving.cluster_state import ClusterState
 
+COLLECT = (5_000, 10, 10)
+"""Thresholds of the garbage collector: Python's own take a tenth of all time, a control plane's keep ended clusters."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name and mode 0700
 COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.scheduler.configuration")
+"""Modules that the API server imports in a thread when it has served for a moment; here the first start waits for them."""
+
+
+def load() -> None:
+    """Import the components, whose import by the server would be idle time in virtual time."""
+    for each in COMPONENTS:
+        importlib.import_module(each)
 
 
 @dataclass(slots=True)
@@ -76,9 +88,7 @@ async def engine(
 
     `state` is that of a file: the cluster begins with its objects, keys and nodes.
     """
-    if clock.steady:  # their import would be idle time
-        await asyncio.to_thread(lambda: [importlib.import_module(each) for each in COMPONENTS])
-    with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
+    with seldom_collected(*COLLECT), tempfile.TemporaryDirectory(prefix="wherry-testing-", dir=_memory()) as name:
         folder = Path(name)
         store = MemoryStore(clock)
         if state is not None:
@@ -114,6 +124,11 @@ async def engine(
 
 async def _opened(store: MemoryStore, clock: Clock) -> StoreEngine:
     return memory_engine(store, clock)
+
+
+def _memory() -> str | None:
+    """Return the folder of shared memory, if there is one: a disk takes long to store certificates that nobody needs later."""
+    return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
 
 
 def config_of(folder: Path, port: int) -> ControlConfig:
