@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.testing.test_plugin import ENV, HEAD
+from tests.contract.testing.test_plugin import ENV, HEAD, PLUGIN
 
 TESTS = """
 import time
@@ -65,7 +65,7 @@ class Run:
         (folder / "test_it.py").write_text(HEAD + code)
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / "conftest.py").write_text(CONFTEST)
-        plugins = ["-p", "wherry.testing.plugin", "-p", "no:cacheprovider"]
+        plugins = [*PLUGIN, "-p", "no:cacheprovider"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", *plugins],
             cwd=folder,
