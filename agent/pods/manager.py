@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.interfaces import PodView
 from agent.lifecycle import End
+from agent.pods import preemption
 from agent.pods.worker import PodWorker
 from agent.status.writer import StatusWriter
 from cri.errors import CRIError
@@ -59,6 +60,12 @@ class PodManager:
         if worker is not None and not worker.state.termination.finished:
             worker.reporter.event(WARNING, end.reason, end.message)
             worker.kill(end, grace=grace)
+
+    def exceeded_grace(self, uid: str) -> None:
+        """Record that a preempted pod has not released its resources in time."""
+        worker = self.workers.get(uid)
+        if worker is not None:
+            worker.reporter.event(WARNING, preemption.EXCEEDED, preemption.EXCEEDED_MESSAGE)
 
     async def remove_leftovers_of_ended(self) -> None:
         """Remove containers, sandboxes and logs of pods that have ended; those of one that fails are kept."""
@@ -109,5 +116,5 @@ class PodManager:
             event.set()
         for worker in self.workers.values():
             if uid in worker.state.preempted:
-                worker.state.preempted.discard(uid)
+                worker.state.preempted.pop(uid, None)
                 worker.request_sync()
