@@ -1,7 +1,7 @@
-"""Changing an object: compare-and-swap on the newest state, with everything a write goes through in between.
+"""Changing an object by a request: defaults, admission, allocations and validation between reading and storing it.
 
-Who lost a race tries again on the state that won, or gets the conflict if the request has a resourceVersion. An update
-that removes the last thing that held a marked object deletes it.
+An update that lost a race is retried on the state that won, or refused if the request has a resourceVersion
+(compare_and_swap.py).
 """
 
 from __future__ import annotations
@@ -15,27 +15,22 @@ from control.auth.user import UserInfo
 from control.event_loop import offload
 from control.event_loop.weight import weight
 from control.interfaces.admission import Attributes
-from control.registry import creation, deletion_plan, disabled_fields, encoded, metadata
+from control.registry import creation, disabled_fields, encoded, metadata
 from control.registry.changes import IMMUTABLE
+from control.registry.compare_and_swap import on_newest, read, store_changed
 from control.registry.context import Change, Context, Projection, Written
 from control.registry.creation import Allocation
-from control.registry.managed import keep_times, track
-from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
+from control.registry.managed import track
+from control.registry.outcome import OutcomeUnknown, carry_out
 from control.registry.ratcheting import problems_of_change
 from control.registry.registry import Registry
-from control.registry.storing import always_status, encode, merge_problems, storage_error, wait_until_cached
+from control.registry.storing import always_status, merge_problems
 from control.registry.strategy import Strategy
 from control.registry.strategy_context import Finish, Outcome
-from control.storage import codec
 from control.storage.entry import Entry
-from control.storage.store import KeyNotFound, RevisionConflict, StoreError, Unavailable
 from kube import errors
-from kube.errors import StatusError
-from kube.json_object import Object, identical
+from kube.json_object import Object
 from kube.resources import Resource
-
-_SILENT = frozenset({"status", "binding"})
-"""Subresources through which no generation rises and nothing is handed out."""
 
 
 async def update(
@@ -60,10 +55,8 @@ async def update(
     strategy, key = registry.strategy(resource), resource.key(namespace, name)
     if create_missing is None:
         create_missing = strategy.allow_create_on_update and not subresource and projection is None
-    entry, current = registry.cached(resource).get(key), False
-    while True:
-        if entry is None and not current:
-            entry, current = await newest(registry, resource, key), True
+
+    async def attempt(entry: Entry | None, *, current: bool) -> Written:
         if entry is None:
             if not create_missing:
                 raise errors.not_found(resource.group, resource.plural, name)
@@ -87,42 +80,13 @@ async def update(
             current=current,
             replaces=replaces,
         )
-        try:
-            return await (carry_out(registry, work) if strategy.allocates else work)
-        except RevisionConflict as conflict:
-            found = conflict.current
-            entry, current = registry.cached(resource).entry(key, found.value, found.revision), True
-        except KeyNotFound:
-            entry, current = None, True
-        except _Superseded as superseded:
-            entry, current = superseded.entry, True
-        except StatusError:
-            # What is refused may be refused for a state that is no more (origStateIsCurrent upstream).
-            if current:
-                raise
-            fresh = await newest(registry, resource, key)
-            if fresh is not None and fresh.revision == entry.revision:
-                raise
-            entry, current = fresh, True
+        return await (carry_out(registry, work) if strategy.allocates else work)
 
-
-async def _read(strategy: Strategy, entry: Entry, user: str) -> Object:
-    """Return a stored object to change; a large one is decoded outside the event loop."""
-    if len(entry.data) < offload.LARGE or not strategy.stored_as_served:
-        return await strategy.read(entry)
-    return await offload.apart(user, codec.decode, entry.data)
+    return await on_newest(registry, resource, key, attempt)
 
 
 def _projected(projection: Projection, obj: Object, old: Object) -> tuple[Object, Object]:
     return projection.read(obj), projection.read(old)
-
-
-class _Superseded(Exception):
-    """An update would write nothing, and its state is not the newest any more; `entry` is the newest."""
-
-    def __init__(self, entry: Entry | None) -> None:
-        super().__init__()
-        self.entry = entry
 
 
 async def _update_once(
@@ -142,8 +106,8 @@ async def _update_once(
     """Change a state of an object; `current` means that it was just read from the store."""
     resource, user = strategy.resource, context.user.name
     size = context.size = max(context.size, weight(entry.data))
-    old = await _read(strategy, entry, user)
-    obj = await change(old if replaces else await _read(strategy, entry, user))
+    old = await read(strategy, entry, user)
+    obj = await change(old if replaces else await read(strategy, entry, user))
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
     meta, old_meta = obj.setdefault("metadata", {}), old["metadata"]
     _check_revision(strategy, meta, entry, name)
@@ -189,7 +153,7 @@ async def _update_once(
             size = context.size
     await offload.run(user, size, _prepare, strategy, obj, old, subresource)
     finish: Finish | None = None
-    if subresource not in _SILENT:
+    if subresource != "status":
         finish = await strategy.allocate(obj, old, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
@@ -207,7 +171,7 @@ async def _update_once(
                 attributes.obj = await offload.run(user, size, projection.read, obj)
             await registry.admission.validate(attributes)
         meta["resourceVersion"] = old_meta["resourceVersion"]
-        written = await _store_changed(registry, context, strategy, entry, obj, old, current=current)
+        written = await store_changed(registry, context, strategy, entry, obj, old, current=current)
         if not context.dry_run:
             outcome = Outcome.STORED
         return written
@@ -221,8 +185,7 @@ async def _update_once(
 
 def _default(context: Context, strategy: Strategy, obj: Object, old: Object, subresource: str, now: datetime) -> None:
     strategy.default(obj)
-    if subresource != "binding":
-        track(strategy.resource, obj, old, context.field_manager, context.operation, subresource, now)
+    track(strategy.resource, obj, old, context.field_manager, context.operation, subresource, now)
 
 
 def _prepare(strategy: Strategy, obj: Object, old: Object, subresource: str) -> None:
@@ -233,7 +196,7 @@ def _prepare(strategy: Strategy, obj: Object, old: Object, subresource: str) -> 
     disabled_fields.drop(strategy, obj, old)
     always_status(strategy.resource, obj)
     strategy.default(obj)
-    if strategy.keeps_generation and subresource not in _SILENT and strategy.counts(obj, old):
+    if strategy.keeps_generation and subresource != "status" and strategy.counts(obj, old):
         obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 
@@ -256,49 +219,6 @@ def validate_encoded(strategy: Strategy, data: bytes, old: bytes, subresource: s
     return context.warnings
 
 
-async def _store_changed(
-    registry: Registry,
-    context: Context,
-    strategy: Strategy,
-    entry: Entry,
-    obj: Object,
-    old: Object,
-    *,
-    current: bool,
-) -> Written:
-    resource = strategy.resource
-    keep_times(obj, old)
-    unchanged = identical(obj, old) and not strategy.stale(entry)
-    if (unchanged or context.dry_run) and not current:  # nothing is written, so the store does not compare revisions
-        fresh = await newest(registry, resource, entry.key)
-        if fresh is None or fresh.revision != entry.revision:
-            raise _Superseded(fresh)
-    if unchanged:
-        return Written(entry.data if strategy.stored_as_served else codec.with_revision(encode(obj), entry.revision))
-    value = encode(obj)
-    if context.dry_run:
-        return Written(codec.with_revision(value, entry.revision))
-    if _gone(strategy, obj, old):
-        item = await wait_until_cached(registry, await delete_stored(registry, entry))
-        await strategy.release(obj, Allocation(registry, context))
-        return Written(codec.with_revision(value, item.revision))
-    stored = b""
-    try:
-        stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
-        item = await registry.store.update(entry.key, stored, entry.revision, strategy.ttl)
-    except (RevisionConflict, KeyNotFound):
-        raise
-    except Unavailable as error:
-        written = stored
-        settled = await settle(registry, entry.key, lambda found: found is not None and found.value == written, error)
-        assert settled is not None
-        item = settled
-    except StoreError as error:
-        raise storage_error(error) from error
-    await wait_until_cached(registry, item)
-    return Written(codec.with_revision(value, item.revision))
-
-
 def _check_revision(strategy: Strategy, meta: Object, entry: Entry, name: str) -> None:
     given, resource = meta.get("resourceVersion"), strategy.resource
     if not given or given == "0":
@@ -308,10 +228,3 @@ def _check_revision(strategy: Strategy, meta: Object, entry: Entry, name: str) -
             raise errors.invalid(resource.group, resource.kind, name, [problem])
     elif given != str(entry.revision):
         raise errors.conflict(resource.group, resource.plural, name, errors.MODIFIED)
-
-
-def _gone(strategy: Strategy, obj: Object, old: Object) -> bool:
-    """Return whether an update removed the last thing that held a marked object."""
-    if not deletion_plan.ready_to_go(obj["metadata"]) or strategy.blocks_deletion(obj):
-        return False
-    return bool(old["metadata"].get("deletionTimestamp"))

@@ -62,7 +62,7 @@ class Algorithm:
         states, checks = self._pre_filter(pod)
         single = not states and pod.named_nodes is None and not self._cluster.nominations.by_node
         if single and self._ranking is not None and self._ranking[0] == pod.signature:
-            node = self._ranking[1].next()
+            node = self._ranking[1].next(pod)
             if node is not None:
                 return node.name
         candidates = self._feasible(pod, states, checks)
@@ -138,8 +138,8 @@ class Algorithm:
         fixed, relative = self._scorers(pod)
         known = self._remembered(pod.signature)
 
-        def judge(node: NodeInfo) -> NodeResult:
-            result = known[node.name] = self._judge(pod, node, fixed, relative)
+        def judge(next_pod: PodInfo, node: NodeInfo) -> NodeResult:
+            result = known[node.name] = self._judge(next_pod, node, fixed, relative)
             return result
 
         return Ranking(self._cluster, candidates.nodes, candidates.results, judge)

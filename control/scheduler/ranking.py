@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heapreplace
 from control.scheduler.candidates import NodeResult
 from control.scheduler.cluster import Cluster
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
 
 SHARE = 8
 """Nodes for each pod that a ranking serves. Upstream filters a new sample of the nodes for each pod, which spreads pods."""
@@ -21,7 +22,7 @@ SHARE = 8
 class Ranking:
     """Nodes that are feasible for pods of one signature, if only scores of single nodes that are not normalized differ.
 
-    `judge` filters and scores a node for such a pod.
+    `judge` filters and scores a node for such a pod, which is not bound yet: the pods before it are by now.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Ranking:
         cluster: Cluster,
         nodes: Sequence[NodeInfo],
         results: Sequence[NodeResult],
-        judge: Callable[[NodeInfo], NodeResult],
+        judge: Callable[[PodInfo, NodeInfo], NodeResult],
     ) -> None:
         self._cluster, self._judge = cluster, judge
         self._heap = [
@@ -40,7 +41,7 @@ class Ranking:
         self._left = len(nodes) // SHARE
         self._last_change = cluster.changes + len(nodes)
 
-    def next(self) -> NodeInfo | None:
+    def next(self, pod: PodInfo) -> NodeInfo | None:
         """Return the best node for one more pod; None if the nodes must be filtered again."""
         cluster, heap = self._cluster, self._heap
         if self._left == 0 or cluster.changes > self._last_change:
@@ -53,7 +54,7 @@ class Ranking:
                 self._left -= 1
                 return node
             else:
-                result = self._judge(node)
+                result = self._judge(pod, node)
                 if result.rejection is not None:
                     heappop(heap)
                 elif any(result.relative):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -125,9 +125,13 @@ class MemoryStore:
         self._log.append(row)
         for watch in self._watches:
             watch.wake(key)
-        if ttl and self._expiry is None:
-            self._expiry = asyncio.create_task(self._expire(), name="expiry of keys")
+        if ttl:
+            self._expire_later()
         return item
+
+    def _expire_later(self) -> None:
+        if self._expiry is None:
+            self._expiry = asyncio.create_task(self._expire(), name="expiry of keys")
 
     async def _expire(self) -> None:
         """Delete keys whose time is over, until no key has a time."""
@@ -187,13 +191,28 @@ class MemoryStore:
     def _revision(self) -> int:
         return self._first + len(self._log) - 1
 
-    # -- files ----------------------------------------------------------------------------------------------------
-    async def snapshot(self, path: Path) -> None:
-        """Write the present state as an SQLite database, which `load` and the SQLite engine read."""
+    # -- the whole state -------------------------------------------------------------------------------------------
+    def state(self) -> tuple[Sequence[Item], int, dict[str, int]]:
+        """Return all keys in order, the revision, and how many seconds keys with a time to live have left."""
         rows = [row for key in self._keys if not (row := self._newest[key]).deleted]
         now = self._clock.monotonic()
         lifetimes = {row.item.key: max(1, round(row.expires - now)) for row in rows if row.expires is not None}
-        items, revision = [row.item for row in rows], self._revision()
+        return [row.item for row in rows], self._revision(), lifetimes
+
+    def load(self, items: Sequence[Item], revision: int, lifetimes: Mapping[str, int]) -> None:
+        """Give an empty store the state of a revision; earlier revisions count as compacted."""
+        now = self._clock.monotonic()
+        for item in items:
+            ttl = lifetimes.get(item.key)
+            self._newest[item.key] = Row(item, False, None, now + ttl if ttl is not None else None)
+        self._keys = sorted(self._newest)
+        self._first, self._compacted = revision + 1, revision
+        self._expire_later()
+
+    # -- files ----------------------------------------------------------------------------------------------------
+    async def snapshot(self, path: Path) -> None:
+        """Write the present state as an SQLite database, which the SQLite engine reads."""
+        items, revision, lifetimes = self.state()
         try:
             await asyncio.get_running_loop().run_in_executor(None, archive.write, path, items, revision, lifetimes)
         except OSError as error:

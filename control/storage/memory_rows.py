@@ -19,8 +19,9 @@ class Row:
 
     def event(self, *, previous: bool) -> Event:
         item, before = self.item, self.before
-        kind = "DELETED" if self.deleted else "MODIFIED" if before is not None else "ADDED"
-        known = before.item if previous and before is not None else None
+        living = before is not None and not before.deleted
+        kind = "DELETED" if self.deleted else "MODIFIED" if living else "ADDED"
+        known = before.item if previous and before is not None and living else None
         return Event(kind, item.key, item.value, item.revision, item.create_revision, known)  # type: ignore[arg-type]
 
 

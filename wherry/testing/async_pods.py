@@ -27,26 +27,26 @@ class AsyncPods:
 
     def set_ready(self, pod: str, *, ready: bool = True, container: str = "", namespace: str = "default") -> None:
         """Set the outcome of a running pod's readiness probes from now on."""
-        nodes = self._engine().nodes
-        nodes.pod(namespace, pod).set_ready(ready=ready, container=container)
-        nodes.woken(namespace, pod)
+        pods = self._engine().nodes.pods
+        pods.get(namespace, pod).set_ready(ready=ready, container=container)
+        pods.woken(namespace, pod)
 
     def kill(
         self, pod: str, container: str = "", *, code: int = 137, reason: str = "", namespace: str = "default"
     ) -> None:
         """End a container of a running pod, by default its first; `reason` as the runtime gives it (OOMKilled)."""
-        nodes = self._engine().nodes
-        found = nodes.pod(namespace, pod)
+        pods = self._engine().nodes.pods
+        found = pods.get(namespace, pod)
         name = container or found.pod.spec.containers[0].name
-        if not found.kill(name, code, reason):
+        if not found.instances.kill(name, code, reason):
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
-        nodes.woken(namespace, pod)
+        pods.woken(namespace, pod)
 
     def logs(self, pod: str, container: str = "", *, previous: bool = False, namespace: str = "default") -> str:
         """Return what a container has written."""
-        found = self._engine().nodes.pod(namespace, pod)
+        found = self._engine().nodes.pods.get(namespace, pod)
         name = container or found.pod.spec.containers[0].name
-        text = found.logs(name, previous=previous)
+        text = found.instances.logs(name, previous=previous)
         if text is None:
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} has not started")
         return text
@@ -55,11 +55,11 @@ class AsyncPods:
         self, pod: str, text: str, container: str = "", *, stream: StreamName = "stdout", namespace: str = "default"
     ) -> None:
         """Add lines to the log of a running container, by default the pod's first."""
-        found = self._engine().nodes.pod(namespace, pod)
+        found = self._engine().nodes.pods.get(namespace, pod)
         name = container or found.pod.spec.containers[0].name
         if stream not in ("stdout", "stderr"):
             raise ClusterError(f"no stream {stream!r}: there are stdout and stderr")
-        if not found.write_log(name, text, stream):
+        if not found.instances.write_log(name, text, stream):
             raise ClusterError(f"the container {name!r} of the pod {namespace}/{pod} does not run")
 
     def on_exec(self, pod: str, handler: ExecHandler, *, container: str = "*") -> None:

@@ -60,6 +60,24 @@ class Cluster:
         self._thread: threading.Thread | None = None
         self._starting: asyncio.Task[Any] | None = None
 
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        time: Literal["real", "virtual"] | None = None,
+        reaction: float = REACTION_SECONDS,
+        timeout: float | None = None,
+    ) -> Self:
+        """Return a cluster with the state that `save` wrote to a file. Raise ClusterError.
+
+        time: by default that of the saved cluster; virtual time begins when it was saved.
+        """
+        cluster = cls()
+        cluster.running = AsyncCluster.load(path, time=time, reaction=reaction, timeout=timeout)
+        cluster.pods = Pods(cluster.call, cluster.running.pods)
+        return cluster
+
     def __enter__(self) -> Self:
         if self._thread is not None:
             raise ClusterError("the cluster has been started already: make another one")
@@ -138,6 +156,13 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         """Return the present state, which its method `restore` returns to."""
         return Snapshot(self, self.run(self.running.snapshot()))
+
+    def save(self, path: str | Path) -> None:
+        """Write the cluster's state to a file, with mode 0600, which `load` reads in another process. Raise ClusterError.
+
+        It has all objects with Secrets, the cluster's keys, the nodes with their pods, and the scripts, but no functions.
+        """
+        self.run(self.running.save(path))
 
     def node(self, name: str) -> Node:
         """Return a node by its name: node-1, node-2 and so on."""

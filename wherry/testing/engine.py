@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -20,6 +21,9 @@ from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
 from control.dialing.node_dialer import NodeDialer
 from control.interfaces.local_nodes import LocalNodes
+from control.storage.engine import Engine as StoreEngine
+from control.storage.engine import memory_engine
+from control.storage.memory import MemoryStore
 from kube import pki, pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
@@ -28,7 +32,11 @@ from kube.files import write_file
 from wherry.testing.kubelet.dialer import KubeletDialer
 from wherry.testing.nodes.handlers import Handlers
 from wherry.testing.nodes.nodes import SimulatedNodes
+from wherry.testing.nodes.references import CachedReferences
 from wherry.testing.nodes.scripts import Scripts
+
+if TYPE_CHECKING:
+    from wherry.testing.saving.cluster_state import ClusterState
 
 CONTEXT = "wherry-testing"
 """Name of the context in kubeconfigs."""
@@ -40,7 +48,7 @@ COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.
 """What the API server imports in a thread when it has served for a moment; here the first start waits for it."""
 
 
-def load() -> None:
+def import_components() -> None:
     """Import the components, whose import by the server would be idle time in virtual time."""
     for each in COMPONENTS:
         importlib.import_module(each)
@@ -51,6 +59,7 @@ class Engine:
     """A running cluster."""
 
     api: ApiServer
+    store: MemoryStore
     keys: pki_layout.ClusterPKI
     folder: Path
     scripts: Scripts
@@ -93,15 +102,24 @@ def _base64(data: bytes) -> str:
 
 
 @contextlib.asynccontextmanager
-async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIterator[Engine]:
-    """Run a cluster with so many nodes, in a temporary folder, until the block is left. Port 0 is a free one."""
+async def engine(
+    nodes: int, clock: Clock = SYSTEM, *, port: int = 0, state: ClusterState | None = None
+) -> AsyncIterator[Engine]:
+    """Run a cluster with so many new nodes, in a temporary folder, until the block is left. Port 0 is a free one.
+
+    `state` is that of a file: the cluster begins with its objects, keys and nodes.
+    """
     with seldom_collected(*COLLECT), tempfile.TemporaryDirectory(prefix="wherry-testing-", dir=_memory()) as name:
         folder = Path(name)
+        store = MemoryStore(clock)
+        if state is not None:
+            state.write_keys(folder / "pki")
+            state.load_objects(store)
         # Not in a thread, which would write on into the folder when the start is interrupted.
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         config, handlers = _config(folder, port), Handlers()
         kubelets = KubeletDialer(NodeDialer(config), handlers, clock)
-        async with ApiServer.open(config, clock, dialer=kubelets) as api:
+        async with ApiServer.open(config, clock, _opened(store, clock), dialer=kubelets) as api:
             local = LocalNodes()
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components(local)]
             scripts = Scripts()
@@ -110,12 +128,14 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
                 return api.client(UserInfo(f"system:node:{node}", groups=("system:nodes",)), f"kubelet/{node}")
 
             client = api.client(ADMIN, "wherry.testing")
-            simulated = SimulatedNodes(client, client_of, clock, scripts, local)
+            simulated = SimulatedNodes(client, client_of, clock, scripts, CachedReferences(api.registry), local)
             kubelets.serve(simulated)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
+                if state is not None:
+                    await state.load_nodes(simulated, scripts)
                 await asyncio.gather(*(simulated.add() for _ in range(nodes)))
-                yield Engine(api, keys, folder, scripts, handlers, simulated, client)
+                yield Engine(api, store, keys, folder, scripts, handlers, simulated, client)
             finally:
                 await kubelets.close()
                 for task in components:
@@ -126,6 +146,10 @@ async def engine(nodes: int, clock: Clock = SYSTEM, *, port: int = 0) -> AsyncIt
 def _memory() -> str | None:
     """Return the folder of shared memory, if there is one: a disk takes long to store certificates that nobody needs later."""
     return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
+
+
+async def _opened(store: MemoryStore, clock: Clock) -> StoreEngine:
+    return memory_engine(store, clock)
 
 
 def _config(folder: Path, port: int) -> ControlConfig:
@@ -146,5 +170,4 @@ def _config(folder: Path, port: int) -> ControlConfig:
         port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
-        store="memory",
     )

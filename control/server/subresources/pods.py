@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from control.decoding.decode import Decoder, directive
-from control.event_loop.weight import weight
 from control.http.exchange import Answer, Request, typed_response
-from control.registry import deletion, deletion_plan, metadata, updating
+from control.registry import compare_and_swap, deletion, deletion_plan, metadata, updating
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
+from control.registry.strategy import Strategy
 from control.server.deleting import success
 from control.server.subresources import created
 from control.server.subresources.budgets import charge
@@ -72,9 +72,7 @@ async def assign(
         _check_preconditions(pod, name, meta)
         _check_assignable(pod, name)
         pod["spec"]["nodeName"] = target["name"]
-        for part in ("annotations", "labels"):
-            if added := meta.get(part):
-                pod["metadata"].setdefault(part, {}).update(added)
+        _add_metadata(server.registry.strategy(pods), pod, meta, name)
         pod.get("status", {}).pop("nominatedNodeName", None)
         conditions = pod.setdefault("status", {}).setdefault("conditions", [])
         condition: Object = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
@@ -84,8 +82,7 @@ async def assign(
         conditions.append(condition)
         return pod
 
-    context.admitted, context.size = True, weight(request.sent, request.header(b"content-type"))
-    await updating.update(server.registry, context, pods, namespace, name, change, subresource="binding")
+    await compare_and_swap.change_stored(server.registry, context, pods, namespace, name, change)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
@@ -109,6 +106,22 @@ def _check_assignable(pod: Object, name: str) -> None:
         why = f"pod {name} has non-empty .spec.schedulingGates"
     if why:
         raise errors.conflict("", "pods/binding", name, why)
+
+
+def _add_metadata(strategy: Strategy, pod: Object, binding: Object, name: str) -> None:
+    """Add a Binding's labels and annotations to its pod; raises 422 if they are wrong, which upstream does not check."""
+    old = pod["metadata"]
+    added = {
+        part: {**(old.get(part) or {}), **binding[part]} for part in ("labels", "annotations") if binding.get(part)
+    }
+    if not added:
+        return
+    pod["metadata"] = old | added
+    problems = metadata.validate_update(strategy.resource, pod["metadata"], old, strategy.name_errors)
+    if "annotations" in added:
+        problems += strategy.validate_subresource("binding", pod, {**pod, "metadata": old})
+    if problems:
+        raise errors.invalid("", "Pod", name, problems)
 
 
 async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:

@@ -18,18 +18,22 @@ class NodePods:
 
     def views(self) -> Sequence[PodView]:
         """Return all pods."""
-        return [pod.view() for pod in self._nodes.pods_on(self._node)]
+        return [pod.view() for pod in self._nodes.pods.on_node(self._node)]
 
     def view(self, namespace: str, name: str) -> PodView | None:
         """Return one pod."""
-        pod = self._nodes.find_pod(namespace, name)
+        pod = self._nodes.pods.find(namespace, name)
         return pod.view() if pod is not None and pod.pod.spec.node_name == self._node else None
 
     def container(self, container_id: str) -> SimulatedContainer | None:
         """Return an instance of a container by its ID."""
-        found = (pod.containers.get(container_id) for pod in self._nodes.pods_on(self._node) if _has(pod, container_id))
+        found = (
+            pod.instances.containers.get(container_id)
+            for pod in self._nodes.pods.on_node(self._node)
+            if _has(pod, container_id)
+        )
         return next(found, None)
 
 
 def _has(pod: SimulatedPod, container_id: str) -> bool:
-    return container_id in pod.containers
+    return container_id in pod.instances.containers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import Kind
@@ -11,6 +12,7 @@ from kube.api import core_v1
 from wherry.testing.nodes.log import ContainerLog
 from wherry.testing.nodes.scripts import Exit, Run
 
+AnyContainer: TypeAlias = core_v1.Container | core_v1.EphemeralContainer
 KILLED = 137
 """Exit code of a container that is killed."""
 
@@ -19,7 +21,7 @@ KILLED = 137
 class SimulatedContainer:
     """One instance of a container. Times are seconds since the epoch."""
 
-    spec: core_v1.Container | core_v1.EphemeralContainer
+    spec: AnyContainer
     kind: Kind
     outcome: Run | Exit
     record: ContainerRecord
@@ -76,7 +78,7 @@ class SimulatedContainer:
         return ends, self.outcome.exit_code, "", ""
 
 
-def new_record(container: core_v1.Container | core_v1.EphemeralContainer, **known: object) -> ContainerRecord:
+def new_record(container: AnyContainer, **known: object) -> ContainerRecord:
     """Return the record of a new instance that runs."""
     image = container.image or ""
     return ContainerRecord(

@@ -67,7 +67,7 @@ class PodStrategy(Strategy):
         elif subresource == "resize":
             obj["spec"] = drop_other_changes(obj.get("spec") or {}, old.get("spec") or {})
             keep(obj, old, "status")
-        elif subresource != "binding":
+        else:
             self.prepare_update(obj, old)
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -95,9 +95,7 @@ class PodStrategy(Strategy):
         if subresource == "resize":
             return validate_resize(obj, old)
         if subresource == "binding":
-            # Only labels and annotations come from the client, and few bindings have any.
-            given = any(obj["metadata"].get(part) != old["metadata"].get(part) for part in ("labels", "annotations"))
-            return self.validate_update({**obj, "spec": old["spec"]}, old) if given else []
+            return update.validate_annotation_update(obj, old)
         return self.validate_update(obj, old)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:

@@ -54,6 +54,12 @@ def validate_whole(obj: Object) -> Errors:
     return validate_annotations(annotations, spec, "metadata.annotations") + validate_pod_spec(spec)
 
 
+def validate_annotation_update(obj: Object, old: Object) -> Errors:
+    """Check a change of a pod's annotations alone, by a Binding."""
+    spec = obj.get("spec") or {}
+    return validate_annotations(_annotations_of(obj), spec, "metadata.annotations") + _annotations(obj, old)
+
+
 def _annotations_of(obj: Object) -> Object:
     found: Object = (obj.get("metadata") or {}).get("annotations") or {}
     return found

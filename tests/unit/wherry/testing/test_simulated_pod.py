@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from kube.api import core_v1
-from wherry.testing.nodes.pod import SimulatedPod, Stepped
+from kube.client import Client
+from wherry.testing.nodes.mounts import Mounts
+from wherry.testing.nodes.pod import SimulatedPod
 from wherry.testing.nodes.scripts import Exit, Pull, PullError, Run, Scripts, Start
+from wherry.testing.nodes.stepped import Stepped
 
 IP = "10.244.0.7"
 
@@ -39,6 +42,20 @@ class SteppedClock:
         await self.sleep(seconds)
 
 
+class References:
+    """ConfigMaps and Secrets by name."""
+
+    def __init__(self) -> None:
+        self.config_maps: dict[str, dict[str, str]] = {}
+
+    def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None:
+        found = self.config_maps.get(name)
+        return core_v1.ConfigMap(data=found) if found is not None else None
+
+    def secret(self, namespace: str, name: str) -> core_v1.Secret | None:
+        return None
+
+
 class Site:
     """A pod on a node, with a script for its containers."""
 
@@ -48,10 +65,13 @@ class Site:
             scripts.add("web", steps, container)
         spec = {"restartPolicy": "Always", "containers": [{"name": "main", "image": "nginx"}], **spec}
         body = {"metadata": {"name": "web", "namespace": "default", "uid": "u1"}, "spec": spec}
+        self.references = References()
         self.pod = SimulatedPod(
             msgspec.convert(body, core_v1.Pod),
             scripts,
             self.clock,
+            mounts=Mounts(self.references, Client(cast(Any, None))),
+            references=self.references,
             addresses=lambda: (IP,),
             host_addresses=("10.0.0.1",),
         )
@@ -59,6 +79,8 @@ class Site:
         self.stepped: Stepped = self.step()
 
     def step(self) -> Stepped:
+        with pytest.raises(StopIteration):
+            self.pod.mount().send(None)  # it does not wait: nothing is read from the API
         self.stepped = self.pod.step()
         self.pod.reported(self.stepped.status)
         self.events += [f"{event.reason}: {event.message}" for event in self.stepped.events]
@@ -236,9 +258,9 @@ def test_a_pod_past_its_deadline_fails_and_its_containers_are_stopped() -> None:
 
 def test_a_killed_container_shows_the_reason_and_is_restarted() -> None:
     site = Site()
-    assert site.pod.kill("main", 137, "OOMKilled")
+    assert site.pod.instances.kill("main", 137, "OOMKilled")
     site.step()
     status = site.stepped.status.container_statuses[0]
     assert status.restart_count == 1 and status.last_state is not None and status.last_state.terminated is not None
     assert status.last_state.terminated.reason == "OOMKilled"
-    assert not site.pod.kill("other")
+    assert not site.pod.instances.kill("other")

@@ -1,0 +1,27 @@
+"""Result of one step of a simulated pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube.api import core_v1
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event of the pod to record."""
+
+    type: str
+    reason: str
+    message: str
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """Result of a step: the status, whether the pod is to be deleted in the API, and when the next step is due."""
+
+    status: core_v1.PodStatus
+    delete: bool
+    wake_at: float | None
+    events: tuple[Happened, ...]
