@@ -52,12 +52,14 @@ def median(measure: Callable[[], Measured], times: int) -> Measured:
     return {name: statistics.median(each[name] for each in found) for name in found[0]}
 
 
-def rss() -> float:
-    """Return the resident memory in MB."""
+def resident(name: str) -> Measured:
+    """Return the resident memory in MB, and what of it no other process can share: without the pages of files."""
     if sys.platform != "linux":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        return {name: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+        _, all_pages, shared = map(int, file.read().split()[:3])
+    page = resource.getpagesize() / 1e6
+    return {name: all_pages * page, f"{name}_private": (all_pages - shared) * page}
 
 
 def cluster(nodes: int = 1, **options: Any) -> Cluster:
@@ -166,14 +168,12 @@ def memory() -> Measured:
     """Resident memory of the process after the import, with a cluster, and with 100 pods in it."""
     from wherry.testing import Cluster  # noqa: F401
 
-    found: Measured = {"imported": rss()}
+    found = resident("imported")
     with cluster(NODES) as running:
-        found["fresh"] = rss()
-        running.snapshot()
-        found["all_controllers"] = rss()
+        found |= resident("fresh")
         running.apply(deployment(PODS))
         running.wait("deployment/web", f"status.availableReplicas={PODS}")
-        found["with_pods"] = rss()
+        found |= resident("with_pods")
     return found
 
 
