@@ -85,6 +85,7 @@ class AsyncCluster(AsyncObjects):
 
     async def __aenter__(self) -> Self:
         with uncollected():  # a thousand modules, none of which is garbage
+            from wherry.testing import default_objects
             from wherry.testing.engine import engine, import_components
 
             import_components()
@@ -99,6 +100,8 @@ class AsyncCluster(AsyncObjects):
                 self._time.observe(self.engine.api)
                 self._resources = Resources(self.engine.client)
                 await self._started()
+                if self._state is None:
+                    default_objects.keep(self.engine.store)
             self._stack = stack.pop_all()
         return self
 

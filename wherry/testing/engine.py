@@ -29,6 +29,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.collecting import seldom_collected
 from kube.files import write_file
+from wherry.testing import default_objects
 from wherry.testing.kubelet.dialer import KubeletDialer
 from wherry.testing.nodes.handlers import Handlers
 from wherry.testing.nodes.nodes import SimulatedNodes
@@ -115,6 +116,8 @@ async def engine(
         if state is not None:
             state.write_keys(folder / "pki")
             state.load_objects(store)
+        else:
+            default_objects.load(store, clock.now())
         # Not in a thread, which would write on into the folder when the start is interrupted.
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         config, handlers = _config(folder, port), Handlers()
