@@ -24,6 +24,8 @@ from wherry.testing.timing.real import LOOK_SECONDS, RealTime
 from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime
 
 if TYPE_CHECKING:
+    from wherry.testing.history.history import History
+    from wherry.testing.history.recorder import Recorder
     from wherry.testing.saving.cluster_state import ClusterState
     from wherry.testing.snapshots import AsyncSnapshot
 
@@ -57,6 +59,7 @@ class AsyncCluster(AsyncObjects):
         self._number, self._timeout, self._port = nodes, timeout, port
         self._virtual, self._start, self._reaction = time == "virtual", start, reaction
         self._state: ClusterState | None = None
+        self._recorder: Recorder | None = None
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(lambda: self.engine)
 
@@ -145,17 +148,33 @@ class AsyncCluster(AsyncObjects):
 
         return await AsyncSnapshot.take(self.engine)
 
+    def record(self) -> None:
+        """Record all changes of objects from now on, for `history`; forget those that were recorded before."""
+        from wherry.testing.history.recorder import Recorder
+
+        if self._recorder is None:
+            self._recorder = Recorder.of(self.engine.api, self.engine.store)
+        else:
+            self._recorder.begin()
+
+    def history(self, test: str = "") -> History:
+        """Return the changes since `record`, of a test with a name. Raise ClusterError if nothing is recorded."""
+        if self._recorder is None:
+            raise ClusterError("the cluster records no history: call record() first")
+        return self._recorder.history(test)
+
     async def save(self, path: str | Path) -> None:
         """Write the cluster's state to a file, with mode 0600, which `load` reads in another process. Raise ClusterError.
 
         It has all objects with Secrets, the cluster's keys, the nodes with their pods, and the scripts, but no functions.
         """
+        from wherry.testing.present_state import present_state
         from wherry.testing.saving import cluster_state
         from wherry.testing.snapshots import objects_at_rest
 
         await self._time.rest()
         await (await objects_at_rest(self.engine.api.store)).close()
-        state = cluster_state.of_engine(self.engine, "virtual" if self._virtual else "real")
+        state = present_state(self.engine, "virtual" if self._virtual else "real")
         await asyncio.to_thread(cluster_state.write, Path(path), state)
 
     def node(self, name: str) -> AsyncNode:

@@ -20,6 +20,7 @@ from wherry.testing.pods import Node, Pods
 from wherry.testing.timing.virtual import REACTION_SECONDS
 
 if TYPE_CHECKING:
+    from wherry.testing.history.history import History
     from wherry.testing.snapshots import AsyncSnapshot
 
 T = TypeVar("T")
@@ -156,6 +157,14 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         """Return the present state, which its method `restore` returns to."""
         return Snapshot(self, self.run(self.running.snapshot()))
+
+    def record(self) -> None:
+        """Record all changes of objects from now on, for `history`; forget those that were recorded before."""
+        self.call(self.running.record)
+
+    def history(self, test: str = "") -> History:
+        """Return the changes since `record`, of a test with a name. Raise ClusterError if nothing is recorded."""
+        return self.call(lambda: self.running.history(test))
 
     def save(self, path: str | Path) -> None:
         """Write the cluster's state to a file, with mode 0600, which `load` reads in another process. Raise ClusterError.
