@@ -153,4 +153,5 @@ def config_of(folder: Path, port: int) -> ControlConfig:
         port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
+        store="memory",
     )

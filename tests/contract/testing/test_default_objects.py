@@ -45,7 +45,9 @@ def test_a_later_cluster_has_the_objects_of_the_first_one_with_uids_and_times_of
         role = second.get("clusterrole/view")["metadata"]
     uids = {uid for found in (before, after) for names in found.values() for uid in names.values()}
     assert len(uids) == 2 * sum(map(len, before.values()))
-    assert role["creationTimestamp"].startswith("2031-05-05T23:59")  # the start is over at the beginning of virtual time
+    assert role["creationTimestamp"].startswith(
+        "2031-05-05T23:59"
+    )  # the start is over at the beginning of virtual time
     assert all(each["time"].startswith("2031-05-0") for each in role["managedFields"])
 
 
