@@ -36,12 +36,15 @@ _kept: list[Item] = []
 def keep(store: MemoryStore) -> None:
     """Keep the objects of a cluster that nobody has used yet, unless those of another one are."""
     if not _kept:
-        _kept.extend(item for item in store.state()[0] if item.key.startswith(FOLDERS))
+        _kept[:] = [
+            item for item in store.state()[0] if item.key.startswith(FOLDERS)
+        ]  # clusters run in several threads
 
 
 def load(store: MemoryStore, now: datetime) -> None:
     """Give an empty store the kept objects, as if they were created now."""
-    store.load(_created(_kept, format_time(now).encode()), len(_kept), {})
+    if items := list(_kept):
+        store.load(_created(items, format_time(now).encode()), len(items), {})
 
 
 def _created(items: Sequence[Item], now: bytes) -> list[Item]:
