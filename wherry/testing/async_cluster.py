@@ -87,10 +87,11 @@ class AsyncCluster(AsyncObjects):
         return cluster
 
     async def __aenter__(self) -> Self:
-        with uncollected():  # 1 300 modules, none of which is garbage
-            from wherry.testing.engine import engine, load
+        with uncollected():  # a thousand modules, none of which is garbage
+            from wherry.testing import default_objects
+            from wherry.testing.engine import engine, import_components
 
-            load()
+            import_components()
         start = self._start or datetime.now(UTC).replace(microsecond=0)
         self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()
         async with contextlib.AsyncExitStack() as stack:
@@ -102,6 +103,8 @@ class AsyncCluster(AsyncObjects):
                 self._time.observe(self.engine.api)
                 self._resources = Resources(self.engine.client)
                 await self._started()
+                if self._state is None:
+                    default_objects.keep(self.engine.store)
             self._stack = stack.pop_all()
         return self
 
