@@ -71,7 +71,7 @@ def test_after(kubernetes):
 
 async def test_async(async_kubernetes):
     await async_kubernetes.apply(deployment("web"))
-    async_kubernetes.pods.script("other", Exit(1))
+    async_kubernetes.pods.script("other", Exit(1), optional=True)
     found = await async_kubernetes.wait("deployment/web", "Available")
     assert found["status"]["readyReplicas"] == 1
 
