@@ -1,4 +1,4 @@
-"""`Connection` headers with many names, of clients and of backends: they cost, and what they remove."""
+"""Headers `Connection` with many names, of clients and of backends: their cost, and the headers that they remove."""
 
 from __future__ import annotations
 
