@@ -84,10 +84,11 @@ class AsyncCluster(AsyncObjects, AsyncStates):
         return cluster
 
     async def __aenter__(self) -> Self:
-        with uncollected():  # 1 300 modules, none of which is garbage
-            from wherry.testing.engine import engine, load
+        with uncollected():  # a thousand modules, none of which is garbage
+            from wherry.testing import default_objects
+            from wherry.testing.engine import engine, import_components
 
-            load()
+            import_components()
         self._loop = asyncio.get_running_loop()
         start = self._start or datetime.now(UTC).replace(microsecond=0)
         self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()
@@ -100,6 +101,8 @@ class AsyncCluster(AsyncObjects, AsyncStates):
                 self._time.observe(self.engine.api)
                 self._resources = Resources(self.engine.client)
                 await self._started()
+                if self._state is None:
+                    default_objects.keep(self.engine.store)
             self._stack = stack.pop_all()
         return self
 
