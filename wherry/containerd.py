@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ from wherry.units import uses_systemd
 
 CAP_SYS_RESOURCE = 24
 LOAD_SECONDS = 600.0
+CONNECT_SECONDS = 2.0
 NAMESPACE = "k8s.io"
 BIN_DIRS = (2, 1)
 """First version of containerd that searches several folders of CNI plugins."""
@@ -156,6 +158,19 @@ async def ensure_sandbox_image(settings: Settings, seconds: float = 30.0) -> Non
         await load_archive(settings, archive)
 
 
+def require_running(settings: Settings) -> None:
+    """Raise WherryError at once if the container runtime does not answer, for which `ctr` waits ten seconds."""
+    path = settings.runtime.removeprefix("unix://")
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CONNECT_SECONDS)
+            probe.connect(path)
+    except OSError as error:
+        if settings.own_containerd:
+            raise WherryError("containerd does not run: `wherry up` starts it") from error
+        raise WherryError(f"the container runtime at {path} does not answer: {error.strerror or error}") from error
+
+
 def require_archive(archive: Path) -> None:
     """Raise WherryError if there is no such file."""
     if not archive.is_file():
@@ -221,4 +236,5 @@ async def load_from_docker(settings: Settings, image: str, progress: Progress) -
 
 
 def ctr(settings: Settings) -> list[str]:
+    """Return the beginning of the command lines of `ctr` for this machine's runtime."""
     return ["ctr", "--address", settings.runtime.removeprefix("unix://"), "--namespace", NAMESPACE]

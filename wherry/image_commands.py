@@ -13,12 +13,23 @@ from wherry import options, output
 from wherry.errors import WherryError
 from wherry.membership import installed, root
 from wherry.progress import step
+from wherry.settings import Settings
 from wherry.terminal import console, errors
 
 image_app = typer.Typer(no_args_is_help=True, help="Manage images in this machine's containerd.")
 _ARCHIVE = re.compile(r".\.(?:tar(?:\.(?:gz|xz|zst|bz2))?|t(?:gz|xz|zst|bz2?))\Z", re.IGNORECASE)
 """Name of an archive, compressed or not; an image's name rarely ends so."""
 Images = Annotated[list[str], typer.Argument(help="Names of images.", show_default=False)]
+
+
+def _machine(prefix: str) -> Settings:
+    """Return this machine's settings; WherryError without root, a cluster or a container runtime that answers."""
+    from wherry import containerd
+
+    root()
+    settings = installed(prefix)
+    containerd.require_running(settings)
+    return settings
 
 
 @image_app.command("load")
@@ -37,14 +48,15 @@ def image_load(
     from wherry import containerd
 
     root()
-    settings = installed(prefix)
     if not what:
         raise WherryError("name an archive or an image")
     if what.startswith(("/", "./", "../")) or _ARCHIVE.search(what):
         containerd.require_archive(Path(what))
+        settings = _machine(prefix)
         with step(f"load {what}", to=errors) as progress:
             names = asyncio.run(containerd.load_archive(settings, Path(what), progress))
     else:
+        settings = _machine(prefix)
         # Never a file: others may have put one of an image's name into the current folder.
         try:
             with step(f"load {what} from the Docker engine", to=errors) as progress:
@@ -62,8 +74,7 @@ def image_list(prefix: options.Prefix = "/", format: options.Output = "table") -
     from wherry import images
 
     output.check(format)
-    root()
-    output.show(asyncio.run(images.listed(installed(prefix))), images.COLUMNS, format, images.as_data)
+    output.show(asyncio.run(images.listed(_machine(prefix))), images.COLUMNS, format, images.as_data)
 
 
 @image_app.command("save")
@@ -75,9 +86,9 @@ def image_save(
     """Save images in an archive."""
     from wherry import images
 
-    root()
+    settings = _machine(prefix)
     with step(f"save {path}", to=errors) as progress:
-        asyncio.run(images.save(installed(prefix), path, names, progress))
+        asyncio.run(images.save(settings, path, names, progress))
 
 
 @image_app.command("rm")
@@ -85,8 +96,7 @@ def image_remove(names: Images, prefix: options.Prefix = "/") -> None:
     """Remove images. Containers that use them keep running."""
     from wherry import images
 
-    root()
-    for name in asyncio.run(images.remove(installed(prefix), names)):
+    for name in asyncio.run(images.remove(_machine(prefix), names)):
         console.print(f"removed {name}", soft_wrap=True)
 
 
@@ -95,8 +105,7 @@ def image_prune(prefix: options.Prefix = "/", *, yes: options.Yes = False) -> No
     """Remove all images that no container uses."""
     from wherry import images
 
-    root()
-    settings = installed(prefix)
+    settings = _machine(prefix)
     unused = asyncio.run(images.unused(settings))
     if not unused:
         console.print("every image is used")

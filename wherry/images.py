@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from wherry.progress import Progress, position_in
 from wherry.settings import Settings
 
 SECONDS = 600.0
+UNITS: dict[str, int] = {unit: 1 << 10 * power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))}
 ID = "sha256:"
 """Prefix of a name that is an image's ID."""
 
@@ -44,9 +46,18 @@ def as_data(image: Image) -> dict[str, object]:
     return {
         "name": image.name,
         "digest": image.digest,
-        "size": image.size,
+        "size": bytes_of(image.size),
         "platforms": [each for each in image.platforms.split(",") if each != "-"],
     }
+
+
+def bytes_of(size: str) -> int:
+    """Return a size such as `1.5 MiB` in bytes, as exactly as `ctr` prints it; 0 for one in another form."""
+    amount, _, unit = size.partition(" ")
+    try:
+        return round(float(amount) * UNITS[unit])
+    except (KeyError, ValueError):
+        return 0
 
 
 async def listed(settings: Settings) -> list[Image]:
@@ -91,18 +102,32 @@ def with_last_names(found: Sequence[Image], names: Sequence[str]) -> list[str]:
     return list(wanted)
 
 
-def _check_present(found: Sequence[Image], names: Sequence[str]) -> None:
+def _full_names(found: Sequence[Image], names: Sequence[str]) -> list[str]:
+    """Return the names as the runtime has them, of which people leave out parts: `app` is docker.io/library/app:latest there.
+
+    Raise WherryError if there is no such image.
+    """
     present = {image.name for image in found}
-    if missing := [name for name in names if name not in present]:
+    full = [name if name in present else _completed(name) for name in names]
+    if missing := [name for name, complete in zip(names, full, strict=True) if complete not in present]:
         raise WherryError(f"there is no image {missing[0]}: `wherry image list` shows the names")
+    return full
+
+
+def _completed(name: str) -> str:
+    from agent.images import names
+
+    with contextlib.suppress(names.InvalidImageName):
+        return names.with_registry(names.with_default_tag(name))
+    return name
 
 
 async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
     """Remove images by name and return the names; raises WherryError before anything is removed if one is not there."""
     found = await _all(settings)
-    _check_present(found, names)
-    await run([*ctr(settings), "images", "rm", "--sync", *with_last_names(found, names)], timeout=SECONDS)
-    return list(names)
+    full = _full_names(found, names)
+    await run([*ctr(settings), "images", "rm", "--sync", *with_last_names(found, full)], timeout=SECONDS)
+    return full
 
 
 async def save(settings: Settings, path: Path, names: Sequence[str], progress: Progress | None = None) -> None:
@@ -113,6 +138,6 @@ async def save(settings: Settings, path: Path, names: Sequence[str], progress: P
 
 async def export(settings: Settings, file: IO[bytes], names: Sequence[str], progress: Progress | None = None) -> None:
     """Write images to an open file as an archive; raises WherryError if one is not there."""
-    _check_present(await listed(settings), names)
+    full = _full_names(await listed(settings), names)
     with position_in(file.fileno(), progress or Progress("")):
-        await run([*ctr(settings), "images", "export", "-", *names], timeout=SECONDS, stdout=file.fileno())
+        await run([*ctr(settings), "images", "export", "-", *full], timeout=SECONDS, stdout=file.fileno())

@@ -169,7 +169,10 @@ def reset(
     if settings is None:
         console.print("there is no cluster on this machine")
         return
-    if not yes and not typer.confirm("Remove the cluster with all that it holds?"):
+    question = (
+        "Remove this machine from the cluster?" if settings.joined else "Remove the cluster with all that it holds?"
+    )
+    if not yes and not typer.confirm(question):
         raise typer.Exit(1)
     asyncio.run(take_away(settings, keep_data=keep_data))
     if settings.joined:

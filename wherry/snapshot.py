@@ -19,7 +19,7 @@ from control.storage import archive
 from control.storage import snapshot as sqlite_snapshot
 from control.storage.archive import Summary
 from control.storage.store import StoreError
-from wherry import daemons, disk_space, snapshot_names
+from wherry import cluster, daemons, disk_space, snapshot_names, starting
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.progress import Progress, size_of, step
@@ -138,15 +138,25 @@ async def restore(settings: Settings, what: str) -> int:
                     return await asyncio.to_thread(sqlite_snapshot.restore, copy, control_config(settings).database)
 
 
+def local_file(settings: Settings, what: str) -> Path | None:
+    """Return the path of a snapshot on this machine, None if it can only be in S3; raises WherryError if there is none."""
+    options, is_name = settings.snapshot_options, "/" not in what
+    path = options.folder / what if is_name else Path(what)
+    if what.startswith(S3_URL) or (is_name and options.bucket and not path.exists()):
+        return None
+    if path.exists() or path.is_symlink():
+        return path
+    if not is_name:
+        raise WherryError(f"there is no snapshot {what}")
+    hint = f". For the file of this name: ./{what}" if Path(what).is_file() else ""
+    raise WherryError(f"there is no snapshot {what} in {options.folder}{hint}")
+
+
 async def _fetched(settings: Settings, what: str, private: Path) -> Path:
     """Copy a snapshot from where it is into the working folder."""
     options = settings.snapshot_options
-    is_name = "/" not in what
-    path = options.folder / what if is_name else Path(what)
-    if not what.startswith(S3_URL) and (path.exists() or not is_name or not options.bucket):
-        if is_name and not path.exists():
-            hint = f". For the file of this name: ./{what}" if Path(what).is_file() else ""
-            raise WherryError(f"there is no snapshot {what} in {options.folder}{hint}")
+    is_name, path = "/" not in what, local_file(settings, what)
+    if path is not None:
         disk_space.require_room(private, path.stat().st_size if path.is_file() else 0)
         with step("read the snapshot", to=errors) as progress:
             return await asyncio.to_thread(copy_in, path, private, progress.add, follow=not is_name)
@@ -210,7 +220,7 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
 
 @contextlib.asynccontextmanager
 async def _stopped(settings: Settings) -> AsyncIterator[None]:
-    """Stop the daemons, if they run, and start them again with the settings that are saved then."""
+    """Stop the daemons, if they run; start them again with the settings that are saved then, and wait for the API server."""
     running = any((await daemons.running(settings)).values())
     if running:
         with step("stop the daemons", to=errors):
@@ -221,3 +231,7 @@ async def _stopped(settings: Settings) -> AsyncIterator[None]:
         if running:
             with step("start the daemons", to=errors):
                 await daemons.start(settings)
+    if running:
+        with step("wait for the API server", to=errors):
+            async with cluster.admin(settings) as client:
+                await cluster.wait_ready(client, settings, starting.ready_seconds(settings))

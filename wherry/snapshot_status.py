@@ -1,7 +1,8 @@
-"""The line of `wherry status` about the scheduled snapshots of this machine."""
+"""The part of `wherry status` about the scheduled snapshots of this machine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kube.clock import format_time
@@ -12,21 +13,49 @@ from wherry.settings import Settings
 from wherry.snapshot_options import machine_zone
 
 
-def line(settings: Settings, now: datetime) -> str:
-    """Return the line: the last snapshot, and the failure or the next one. Empty if there is no schedule."""
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """The last and the next scheduled snapshot; times in RFC 3339, empty for none, and size in bytes."""
+
+    last: str
+    path: str
+    size: int
+    next: str
+    attempted: str
+    """Time of the last attempt."""
+    problem: str
+    """Reason of the failure of the last attempt; empty if it succeeded."""
+
+
+def read(settings: Settings, now: datetime) -> Snapshots | None:
+    """Return the state of the schedule; None if there is none."""
     try:
         schedule = settings.snapshot_options.scheduled
     except ValueError:
-        return ""
+        return None
     if schedule is None or settings.is_worker:
-        return ""
-    state = snapshot_state.load(settings)
-    last = "none yet"
-    if state.succeeded:
-        age = duration(max(0.0, now.timestamp() - state.succeeded))
-        last = f"the last one {age} ago ({state.path}, {size(state.size)})"
-    if state.problem:
-        when = format_time(datetime.fromtimestamp(state.attempted, UTC))
-        return f"snapshots: {last}; FAILED at {when}: {state.problem}"
-    coming = schedule.after(now, machine_zone())
-    return f"snapshots: {last}" + (f", the next one at {format_time(coming)}" if coming else "")
+        return None
+    state, coming = snapshot_state.load(settings), schedule.after(now, machine_zone())
+    return Snapshots(
+        last=_time(state.succeeded),
+        path=state.path,
+        size=state.size,
+        next=format_time(coming) if coming else "",
+        attempted=_time(state.attempted),
+        problem=state.problem,
+    )
+
+
+def line(found: Snapshots, now: datetime) -> str:
+    """Return the line: the last scheduled snapshot, and the failure or the next one."""
+    last = "no scheduled one yet"
+    if found.last:
+        age = duration(max(0.0, (now - datetime.fromisoformat(found.last)).total_seconds()))
+        last = f"the last scheduled one {age} ago ({found.path}, {size(found.size)})"
+    if found.problem:
+        return f"snapshots: {last}; FAILED at {found.attempted}: {found.problem}"
+    return f"snapshots: {last}" + (f", the next one at {found.next}" if found.next else "")
+
+
+def _time(seconds: float) -> str:
+    return format_time(datetime.fromtimestamp(seconds, UTC)) if seconds else ""

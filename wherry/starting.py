@@ -36,7 +36,7 @@ async def start_member(settings: Settings, client: Client) -> None:
     with step(f"start {_named(settings)}"):
         await _start(settings)
     with step("wait for the API server"):
-        await _watching(settings, "control", cluster.wait_ready(client, settings, _seconds(settings)))
+        await _watching(settings, "control", cluster.wait_ready(client, settings, ready_seconds(settings)))
     with step(f"wait for node {settings.node_name}"):
         await (dns_service.ensure(client, settings) if settings.serves_dns else dns_service.remove(client))
         node = await _wait_node(client, settings, began)
@@ -54,7 +54,8 @@ def _named(settings: Settings) -> str:
     return f"{', '.join(['containerd', *most])} and {last}"
 
 
-def _seconds(settings: Settings) -> float:
+def ready_seconds(settings: Settings) -> float:
+    """Return the seconds in which the daemons have to be ready."""
     return UNIT_SECONDS if units.uses_systemd(settings) else READY_SECONDS
 
 
@@ -63,7 +64,7 @@ async def _wait_node(client: Client, settings: Settings, began: datetime) -> cor
 
     The node's own status alone would not do: it may be what an agent before this one left.
     """
-    seconds = _seconds(settings)
+    seconds = ready_seconds(settings)
 
     async def node() -> core_v1.Node:
         await health.wait(settings, "agent", seconds)
@@ -94,4 +95,4 @@ async def _start(settings: Settings) -> None:
     await daemons.start(settings)
     if settings.own_containerd:
         await daemons.restart_containerd(settings)
-        await containerd.ensure_sandbox_image(settings, seconds=_seconds(settings) / 3)
+        await containerd.ensure_sandbox_image(settings, seconds=ready_seconds(settings) / 3)

@@ -15,13 +15,12 @@ from pathlib import Path
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.errors import StatusError
-from wherry import VERSION, cluster, daemons, expiry, health, snapshot_status
+from wherry import VERSION, cluster, daemons, expiry, health, installation, snapshot_status
 from wherry.discovery import duration
 from wherry.output import size, table
 from wherry.pod_problems import NotReady, not_ready
 from wherry.settings import Settings
-
-TICKS = os.sysconf("SC_CLK_TCK")
+from wherry.snapshot_status import Snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,13 @@ class Disk:
     path: str
     size: int
     free: int
+    """Bytes that accounts other than root may use: file systems reserve some for root."""
+    used: int
+
+    @property
+    def used_percent(self) -> int:
+        """The part that is in use of what can be used, as `df` shows it."""
+        return -(-100 * self.used // max(1, self.used + self.free))
 
 
 @dataclass(slots=True)
@@ -71,9 +77,11 @@ class Status:
     disk: Disk
     certificates: list[str]
     """Certificates that end soon, each with its fix."""
-    snapshots: str = ""
-    """The line about scheduled snapshots; empty if there is no schedule."""
-    version: str = f"{VERSION} (Kubernetes {GIT_VERSION})"
+    now: datetime
+    snapshots: Snapshots | None = None
+    """Scheduled snapshots; None if there is no schedule."""
+    outdated: list[str] = field(default_factory=list)
+    """Daemons that were started before the program was replaced."""
     others: list[str] = field(default_factory=list)
     """Parts of the network that other programs have."""
     server_problem: str = ""
@@ -97,12 +105,11 @@ async def collect(settings: Settings, now: datetime) -> Status:
     for name, pid in (await daemons.running(settings)).items():
         problem = await health.problem(settings, name) if pid else None
         log = daemons.where_logged(settings, name)
-        found.append(Daemon(name, pid, _resident(pid), _uptime(pid), problem or "", log))
+        found.append(Daemon(name, pid, _resident(pid), round(installation.uptime(pid), 2), problem or "", log))
     certificates = [f"{one.what}: {one.fix}" for one in expiry.ending(settings, now)]
-    snapshots, others = snapshot_status.line(settings, now), _others(settings)
-    status = Status(
-        settings.server, found, _disk(settings.layout.state), certificates, snapshots=snapshots, others=others
-    )
+    status = Status(settings.server, found, _disk(settings.layout.state), certificates, now)
+    status.snapshots, status.others = snapshot_status.read(settings, now), _others(settings)
+    status.outdated = installation.outdated({daemon.name: daemon.pid for daemon in found})
     try:
         async with cluster.connect(settings) as client:
             await client.call("GET", "/readyz")
@@ -127,7 +134,9 @@ async def collect(settings: Settings, now: datetime) -> Status:
 
 def as_data(status: Status) -> dict[str, object]:
     """Return a status as JSON data; sizes in bytes, times in seconds."""
-    return {"healthy": status.healthy, **asdict(status)}
+    data = asdict(status)
+    del data["now"]
+    return {"healthy": status.healthy, "version": VERSION, "kubernetes": GIT_VERSION, **data}
 
 
 def lines(status: Status) -> Iterable[str]:
@@ -142,11 +151,15 @@ def lines(status: Status) -> Iterable[str]:
         ]
         for daemon in status.daemons
     ]
-    yield f"wherry {status.version}"
+    yield f"wherry {VERSION} (Kubernetes {GIT_VERSION})"
     yield from table(("DAEMON", "PID", "MEMORY", "UPTIME", "STATE"), rows)
+    if not any(daemon.pid for daemon in status.daemons):
+        yield "nothing runs here: `wherry up` starts it"
     for daemon in status.daemons:
-        if daemon.state != "running":
+        if daemon.state != "running" and (daemon.problem or any(each.pid for each in status.daemons)):
             yield f"{daemon.name} is {daemon.state}{': ' if daemon.problem else ''}{daemon.problem}; see {daemon.log}"
+    if status.outdated:
+        yield f"{', '.join(status.outdated)}: started before this version was installed; `wherry up` starts them again"
     yield f"API server {status.server}: {status.server_problem or 'ready'}"
     for node in status.nodes:
         state = "Ready" if node.ready else f"not Ready{': ' if node.problem else ''}{node.problem}"
@@ -157,10 +170,9 @@ def lines(status: Status) -> Iterable[str]:
         yield f"pods: {counts or 'none'}"
     for reason in status.not_ready:
         yield f"  {reason.count} not Ready, {reason.reason}: {reason.example}{' and others' if reason.count > 1 else ''}"
-    used = 100 - 100 * status.disk.free // max(1, status.disk.size)
-    yield f"disk {status.disk.path}: {used} % used, {size(status.disk.free)} free"
-    if status.snapshots:
-        yield status.snapshots
+    yield f"disk {status.disk.path}: {status.disk.used_percent} % used, {size(status.disk.free)} free"
+    if status.snapshots is not None:
+        yield snapshot_status.line(status.snapshots, status.now)
     yield from status.certificates
 
 
@@ -189,7 +201,8 @@ def _disk(folder: Path) -> Disk:
     while not folder.exists():
         folder = folder.parent
     found = os.statvfs(folder)
-    return Disk(str(folder), found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    blocks = (found.f_blocks, found.f_bavail, found.f_blocks - found.f_bfree)
+    return Disk(str(folder), *(number * found.f_frsize for number in blocks))
 
 
 def _resident(pid: int) -> int:
@@ -201,12 +214,3 @@ def _resident(pid: int) -> int:
     except OSError:
         pass
     return 0
-
-
-def _uptime(pid: int) -> float:
-    """Return the seconds since a process was started, 0 if it does not run."""
-    try:
-        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-        return max(0.0, float(Path("/proc/uptime").read_text().split()[0]) - started / TICKS)
-    except (OSError, ValueError, IndexError):
-        return 0.0

@@ -67,6 +67,7 @@ def snapshot_restore(
 
     root()
     settings = control_plane(prefix)
+    snapshot.local_file(settings, what)
     if not yes and not typer.confirm("Replace all that the cluster has stored since?"):
         raise typer.Exit(1)
     revision = asyncio.run(snapshot.restore(settings, what))

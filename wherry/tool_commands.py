@@ -51,7 +51,9 @@ def ctr(context: typer.Context, prefix: options.Prefix = "/") -> None:
     from wherry import containerd
 
     root()
-    program, *arguments = containerd.ctr(installed(prefix))
+    settings = installed(prefix)
+    containerd.require_running(settings)
+    program, *arguments = containerd.ctr(settings)
     _become(program, [*arguments, *context.args])
 
 
@@ -136,7 +138,13 @@ def _become(program: str, arguments: list[str]) -> None:
     try:
         os.execvp(program, [program, *arguments])  # noqa: S606 - there is no shell
     except FileNotFoundError as error:
-        raise WherryError(f"{program} is not installed: it is part of Debian's package {PACKAGES[program]}") from error
+        raise WherryError(f"{program} is not installed: {SOURCES[program]}") from error
 
 
-PACKAGES = {"crictl": "cri-tools", "ctr": "containerd", "journalctl": "systemd", "tail": "coreutils"}
+SOURCES = {
+    "crictl": "Debian 12 has no package of it, install a release of kubernetes-sigs/cri-tools; `wherry ctr containers list` "
+    "shows the containers without it",
+    "ctr": "it is part of Debian's package containerd",
+    "journalctl": "it is part of Debian's package systemd",
+    "tail": "it is part of Debian's package coreutils",
+}

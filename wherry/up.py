@@ -13,6 +13,7 @@ from wherry import (
     daemons,
     file_modes,
     identity,
+    installation,
     other_network,
     other_proxy,
     starting,
@@ -32,7 +33,8 @@ async def up(wanted: Settings) -> Settings:
     before = load(settings.prefix)
     if before is not None:
         await identity.require(before, settings)
-    running = any((await daemons.running(before or settings)).values())
+    pids = await daemons.running(before or settings)
+    running = any(pids.values())
     with step("check the machine"):
         if units.uses_systemd(settings):
             await units.prepare_machine()
@@ -41,6 +43,9 @@ async def up(wanted: Settings) -> Settings:
     if running and not _same(before, settings):
         with step("stop what runs with other options"):
             await daemons.stop(before or settings)
+    elif outdated := installation.outdated(pids):
+        with step(f"stop what runs with another version: {', '.join(outdated)}"):
+            await daemons.stop(settings)
     if before is not None:
         await _leave(before, settings)
     if settings.is_worker:

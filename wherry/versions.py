@@ -14,6 +14,8 @@ from wherry.errors import WherryError
 from wherry.settings import Settings
 
 UNKNOWN = "not available"
+UNKNOWN_COMMIT = "unknown"
+"""In an installation without git."""
 
 
 def line() -> str:
@@ -34,7 +36,7 @@ def without_cluster(why: str) -> dict[str, str]:
 def _own() -> dict[str, str]:
     return {
         "wherry": VERSION,
-        "commit": build().commit,
+        "commit": UNKNOWN_COMMIT if build().tree_state == "archive" else build().commit,
         "kubernetes": GIT_VERSION,
         "python": platform.python_version(),
     }
@@ -51,7 +53,8 @@ async def _server(settings: Settings) -> str:
 
 async def _runtime(settings: Settings) -> str:
     try:
+        containerd.require_running(settings)
         lines = (await run([*containerd.ctr(settings), "version"])).stdout.partition("Server:")[2].split()
         return f"containerd {lines[lines.index('Version:') + 1]}"
-    except (CommandError, OSError, ValueError, IndexError) as error:
+    except (WherryError, CommandError, OSError, ValueError, IndexError) as error:
         return f"{UNKNOWN}: {error}"

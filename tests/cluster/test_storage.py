@@ -18,11 +18,6 @@ def node_ready(made: Cluster) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def serving(made: Cluster) -> None:
-    """Wait until the API server answers again."""
-    eventually(lambda: made.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok", "readyz", 60)
-
-
 def wait_etcd(made: Cluster, store: Etcd) -> None:
     url = f"{store.servers[0]}/health"
     eventually(lambda: '"true"' in made.host.run("curl", "-s", url, check=False).stdout, "etcd is healthy")
@@ -41,7 +36,7 @@ def test_a_cluster_is_saved_restored_and_moved_to_etcd_while_its_containers_run_
             wait_etcd(made, store)
             moved = made.wherry("store", "migrate", "--etcd-servers", store.servers[0])
             assert "to etcd" in moved.stdout
-            serving(made)
+            assert made.kubectl("get", "--raw", "/readyz").stdout == "ok"
             assert made.http(address)
             deployment = made.get("deployment", "web")
             assert int(deployment["metadata"]["resourceVersion"]) > revision
@@ -58,7 +53,6 @@ def test_a_cluster_is_saved_restored_and_moved_to_etcd_while_its_containers_run_
             made.kubectl("delete", "configmap", "kept")
             made.kubectl("create", "configmap", "later")
             made.wherry("snapshot", "restore", saved, "--yes")
-            serving(made)
             assert made.get("configmap", "kept")["data"] == {"a": "1"}
             assert made.kubectl("get", "configmap", "later", check=False).returncode == 1
             eventually(lambda: node_ready(made), "the node is Ready", 60)

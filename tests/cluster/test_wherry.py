@@ -72,7 +72,7 @@ def test_images_are_listed_and_a_missing_archive_is_an_error(shared: Cluster) ->
     images = {found["name"]: found for found in json.loads(shared.wherry("image", "list", "-o", "json").stdout)}
     assert images.keys() >= {WEB_IMAGE, BUSYBOX}
     assert not [name for name in images if name.startswith("sha256:")]
-    assert images[BUSYBOX]["digest"].startswith("sha256:") and images[BUSYBOX]["size"].endswith("iB")
+    assert images[BUSYBOX]["digest"].startswith("sha256:") and images[BUSYBOX]["size"] > 100_000
     heading, *lines = shared.wherry("image", "list").stdout.splitlines()
     assert heading.split() == ["NAME", "SIZE", "DIGEST"] and len(lines) == len(images)
     missing = shared.wherry("image", "load", "/nowhere.tar", check=False)

@@ -85,8 +85,9 @@ async def test_a_file_that_is_no_snapshot_is_named_as_such(installed: Settings, 
     (tmp_path / "x.db").write_bytes(b"not a database at all, " * 100)
     refused = await wherry(installed, "snapshot", "restore", str(tmp_path / "x.db"), "--yes", code=1)
     assert "is no snapshot" in str(refused.exception)
-    refused = await wherry(installed, "snapshot", "restore", str(tmp_path / "none.db"), "--yes", code=1)
-    assert "there is no snapshot" in str(refused.exception)
+    for missing in (str(tmp_path / "none.db"), "none.db"):
+        refused = await wherry(installed, "snapshot", "restore", missing, code=1)  # without confirmation
+        assert f"there is no snapshot {missing}" in str(refused.exception) and "Replace all" not in refused.output
 
 
 def hot_journal(database: Path) -> bytes:

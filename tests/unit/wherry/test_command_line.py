@@ -14,7 +14,8 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from wherry import VERSION, images, output, tokens
+from kube.build import Build
+from wherry import VERSION, images, output, tokens, versions
 from wherry.daemon_logs import command
 from wherry.errors import WherryError
 from wherry.images import COLUMNS as IMAGE_COLUMNS
@@ -86,6 +87,12 @@ def test_versions_are_shown_also_without_a_cluster(format: str, tmp_path: Path) 
     shown = json.loads(found.output) if format == "json" else yaml.safe_load(found.output)
     assert shown["wherry"] == VERSION and shown["commit"]
     assert shown["server"] == "not available: there is no cluster on this machine: `wherry up` makes one"
+
+
+def test_the_commit_of_an_installation_without_git_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(versions, "build", lambda: Build("0.2.0", "2026-01-01T00:00:00Z", "archive"))
+    found = CliRunner().invoke(app, ["version", "-o", "json", "--prefix", str(tmp_path)])
+    assert json.loads(found.output)["commit"] == "unknown"
 
 
 # -- output ---------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from kube.process import CommandError, Result
 from wherry import containerd, image_commands, images
 from wherry.errors import WherryError
 from wherry.progress import Progress
+from wherry.settings import Settings
 
+REQUIRE_RUNNING = containerd.require_running
 NAME = "docker.io/library/app:1"
 LIST = f"REF TYPE DIGEST SIZE PLATFORMS LABELS\n{NAME} type sha256:aa 1.0 MiB linux/amd64 -\n"
 
@@ -23,6 +26,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_commands, "root", lambda: None)
     monkeypatch.setattr(image_commands, "installed", lambda prefix: None)
     monkeypatch.setattr(images, "ctr", lambda settings: ["ctr"])
+    monkeypatch.setattr(containerd, "require_running", lambda settings: None)
 
 
 def write_to(output: str, stdout: int) -> None:
@@ -118,3 +122,45 @@ def test_only_what_is_named_as_an_archive_is_loaded_as_one(
 def test_an_empty_name_is_refused() -> None:
     with pytest.raises(WherryError, match="name an archive or an image"):
         image_commands.image_load("")
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("busybox", "docker.io/library/busybox:latest"),
+        ("busybox:latest", "docker.io/library/busybox:latest"),
+        ("team/app:1", "docker.io/team/app:1"),
+        ("localhost:5000/app", "localhost:5000/app:latest"),
+        ("docker.io/library/busybox:latest", "docker.io/library/busybox:latest"),
+    ],
+)
+async def test_parts_of_a_name_may_be_left_out(monkeypatch: pytest.MonkeyPatch, short: str, full: str) -> None:
+    commands: list[list[str]] = []
+
+    async def run(argv: list[str], **_: Any) -> Result:
+        commands.append(argv)
+        return Result(0, f"REF TYPE DIGEST SIZE PLATFORMS LABELS\n{full} type sha256:aa 1.0 MiB linux/amd64 -\n", "")
+
+    monkeypatch.setattr(images, "run", run)
+    assert await images.remove(None, [short]) == [full]  # type: ignore[arg-type]
+    assert commands[-1] == ["ctr", "images", "rm", "--sync", full]
+    with pytest.raises(WherryError, match="there is no image other"):
+        await images.remove(None, ["other"])  # type: ignore[arg-type]
+
+
+def test_sizes_are_data_in_bytes() -> None:
+    (image,) = filter(None, [images.parsed(LIST.splitlines()[1])])
+    assert images.as_data(image)["size"] == 1 << 20
+    assert [images.bytes_of(text) for text in ("776.0 B", "1.5 KiB", "-", "x MiB")] == [776, 1536, 0, 0]
+
+
+def test_a_runtime_that_does_not_run_is_an_error_with_the_command_that_starts_it(tmp_path: Path) -> None:
+    with pytest.raises(WherryError, match=r"^containerd does not run: `wherry up` starts it$"):
+        REQUIRE_RUNNING(Settings(prefix=str(tmp_path)))
+    other = Settings(runtime_endpoint=f"unix://{tmp_path}/other.sock")
+    with pytest.raises(WherryError, match=r"other\.sock does not answer: No such file or directory$"):
+        REQUIRE_RUNNING(other)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "other.sock"))
+        listener.listen()
+        REQUIRE_RUNNING(other)

@@ -17,6 +17,7 @@ from wherry import snapshot_schedule, snapshot_state, snapshot_status
 from wherry.settings import Settings
 from wherry.snapshot_schedule import SnapshotSchedule, Taken, due
 from wherry.snapshot_state import State
+from wherry.snapshot_status import Snapshots
 
 HOUR = 3600
 
@@ -174,14 +175,22 @@ def test_the_status_names_the_last_snapshot_the_next_and_a_failure(
     monkeypatch.setattr(snapshot_status, "machine_zone", lambda: UTC)
     now = datetime(2026, 1, 2, 4, tzinfo=UTC)
     settings = machine.settings
-    assert snapshot_status.line(settings, now) == "snapshots: none yet, the next one at 2026-01-03T03:00:00Z"
+
+    def shown() -> str:
+        found = snapshot_status.read(settings, now)
+        assert found is not None
+        return snapshot_status.line(found, now)
+
+    assert shown() == "snapshots: no scheduled one yet, the next one at 2026-01-03T03:00:00Z"
     state = State(attempted=at("02T03:00"), succeeded=at("02T03:00"), path="/s/a.db", size=2048)
     snapshot_state.save(settings, state)
-    assert snapshot_status.line(settings, now).startswith(
-        "snapshots: the last one 1 h ago (/s/a.db, 2.0 KiB), the next"
+    assert shown().startswith("snapshots: the last scheduled one 1 h ago (/s/a.db, 2.0 KiB), the next")
+    found = snapshot_status.read(settings, now)
+    assert found == Snapshots(
+        "2026-01-02T03:00:00Z", "/s/a.db", 2048, "2026-01-03T03:00:00Z", "2026-01-02T03:00:00Z", ""
     )
     snapshot_state.save(settings, msgspec.structs.replace(state, problem="no room", failures=1))
-    assert snapshot_status.line(settings, now).endswith("; FAILED at 2026-01-02T03:00:00Z: no room")
+    assert shown().endswith("; FAILED at 2026-01-02T03:00:00Z: no room")
     snapshot_state.path_of(settings).write_text("{")
     assert snapshot_state.load(settings) == State()
-    assert snapshot_status.line(msgspec.structs.replace(settings, snapshot_schedule="off"), now) == ""
+    assert snapshot_status.read(msgspec.structs.replace(settings, snapshot_schedule="off"), now) is None

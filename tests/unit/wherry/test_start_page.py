@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.support import messages
@@ -34,7 +35,8 @@ def test_the_status_has_the_form_of_the_code() -> None:
         Daemon(name, pid, size << 20, uptime, "", "")
         for name, pid, size, uptime in zip(names, pids, sizes, uptimes, strict=True)
     ]
-    status = Status("https://192.168.1.10:6443", daemons, Disk("/var/lib/wherry", 100 << 30, 88 << 30), [])
+    disk = Disk("/var/lib/wherry", 100 << 30, free=88 << 30, used=12 << 30)
+    status = Status("https://192.168.1.10:6443", daemons, disk, [], datetime(2026, 1, 2, tzinfo=UTC))
     status.nodes = [Node("node1", True, "", "v1.36.2+wherry")]
     printed = "\n".join(lines(status)).replace("88 GiB", "34 GiB")
     assert Step("", shown("sudo wherry status")).agrees(printed)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +18,12 @@ from typer.testing import CliRunner
 
 from kube import errors
 from kube.api import core_v1, meta_v1
-from wherry import VERSION, cluster, daemons, health, main, output
+from wherry import VERSION, cluster, daemons, health, installation, main, output
 from wherry.pod_problems import NotReady
 from wherry.settings import Settings
-from wherry.status import Daemon, Disk, Node, Status, _others, _resident, _uptime, as_data, lines
+from wherry.status import Daemon, Disk, Node, Status, _others, _resident, as_data, lines
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 class Server:
@@ -74,7 +79,8 @@ def test_the_exit_status_is_0_only_where_all_is_well(
 def status(**changes: object) -> Status:
     """A machine that is healthy but for these changes."""
     daemon = Daemon("agent", 7, 60 << 20, 3725.0, "", "/var/log/wherry/agent.log")
-    found = Status("https://192.0.2.1:6443", [daemon], Disk("/var/lib/wherry", 100 << 30, 25 << 30), [])
+    disk = Disk("/var/lib/wherry", 100 << 30, free=25 << 30, used=70 << 30)
+    found = Status("https://192.0.2.1:6443", [daemon], disk, [], NOW)
     found.nodes = [Node("n1", True, "", "v1.36.2")]
     found.phases = {"Running": 3, "Pending": 2}
     found.not_ready = [NotReady("ImagePullBackOff", 2, "default/a")]
@@ -93,7 +99,7 @@ def test_the_text_has_a_line_for_each_part() -> None:
         "node n1: Ready, v1.36.2",
         "pods: 2 Pending, 3 Running",
         "  2 not Ready, ImagePullBackOff: default/a and others",
-        "disk /var/lib/wherry: 75 % used, 25 GiB free",
+        "disk /var/lib/wherry: 74 % used, 25 GiB free",
         "the certificate in /x ends in 3 days: `wherry certs renew` renews it",
     ]
 
@@ -136,9 +142,31 @@ def test_the_status_is_data_with_sizes_in_bytes(format: str) -> None:
     text = output.dumped(as_data(status()), format)
     data = json.loads(text) if format == "json" else yaml.safe_load(text)
     assert data["healthy"] is True and data["daemons"][0]["memory"] == 60 << 20
+    assert (data["version"], data["snapshots"], data["outdated"]) == (VERSION, None, [])
     assert data["not_ready"] == [{"reason": "ImagePullBackOff", "count": 2, "example": "default/a"}]
 
 
 def test_this_process_has_memory_and_an_uptime() -> None:
-    assert _resident(os.getpid()) > 1 << 20 and _uptime(os.getpid()) > 0
-    assert _resident(0) == 0 and _uptime(1 << 30) == 0
+    assert _resident(os.getpid()) > 1 << 20 and installation.uptime(os.getpid()) > 0
+    assert _resident(0) == 0 and installation.uptime(1 << 30) == 0
+
+
+def test_a_machine_on_which_nothing_runs_names_the_command_that_starts_it() -> None:
+    stopped = [Daemon(name, 0, 0, 0.0, "", f"/var/log/wherry/{name}.log") for name in ("control", "agent")]
+    shown = list(lines(status(daemons=stopped, server_problem="connection refused")))
+    assert "nothing runs here: `wherry up` starts it" in shown
+    assert not any("see /var/log" in line for line in shown)
+
+
+def test_daemons_that_were_started_before_the_installation_are_outdated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = {"containerd": os.getpid(), "agent": os.getpid(), "control": 0}
+    monkeypatch.setattr(installation, "FILE", tmp_path / "build.py")
+    (tmp_path / "build.py").touch()
+    monkeypatch.setattr(installation, "uptime", lambda pid: 3600.0)
+    assert installation.outdated(pids) == ["agent"]
+    monkeypatch.setattr(installation, "uptime", lambda pid: time.time() - (tmp_path / "build.py").stat().st_ctime - 5)
+    assert installation.outdated(pids) == []
+    line = "agent: started before this version was installed; `wherry up` starts them again"
+    assert line in list(lines(status(outdated=["agent"])))
