@@ -1,4 +1,4 @@
-"""The check of containerd's restart monitor: what ctr prints, and which releases are fixed."""
+"""The check of containerd's restart monitor: output of ctr, and fixed releases."""
 
 from __future__ import annotations
 
