@@ -435,7 +435,7 @@ async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(l
     if lets_go:
         pods.let_go.set()  # and the next look is at once
     else:
-        await clock.advance(1)  # the signals are read once more
+        await clock.advance(1)  # the next round
     async with asyncio.timeout(30):
         while len(looks) < 2:
             await settle()

@@ -1,4 +1,4 @@
-"""The check of containerd's restart monitor: output of ctr, and fixed releases."""
+"""Check of containerd's restart monitor: output of ctr, and releases with the fix."""
 
 from __future__ import annotations
 
