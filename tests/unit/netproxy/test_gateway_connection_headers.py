@@ -1,4 +1,4 @@
-"""`Connection` headers with many names, of clients and of backends: what they cost, and what they remove."""
+"""Connection headers with many names, of clients and of backends: cost, and headers that they remove."""
 
 from __future__ import annotations
 
