@@ -1,4 +1,4 @@
-"""Connection headers with many names, of clients and of backends: cost, and headers that they remove."""
+"""Headers `Connection` with many names, of clients and of backends: their cost, and the headers that they remove."""
 
 from __future__ import annotations
 
