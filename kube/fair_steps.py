@@ -58,7 +58,7 @@ class StepsOfLoop:
         """Time that does not end with the iteration: most iterations take less, and cost nothing more."""
         self._spent = self._longest = 0.0
         self._free = seconds > 0
-        """Whether a step may run now: not all time has been taken, and none waits."""
+        """True if a step may run now: not all time has been taken, and none waits."""
         self._waiting = Waiters(newest=False)
 
     def wait(self, owner: str) -> asyncio.Future[None] | None:

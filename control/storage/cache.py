@@ -1,7 +1,7 @@
 """The watch cache: the objects of all resources in memory, kept current by one watch of the store.
 
 One watch of /registry/ serves all resources, so there is one order of events and one revision for the whole cache. The event
-loop may continue between two events of a batch from the store, never within one. Consistent reads request the store's revision
+loop may continue between two revisions of a batch from the store. Consistent reads request the store's revision
 and wait until the cache has reached it (`wait_current`, `wait_fresh`).
 """
 
@@ -163,7 +163,10 @@ class WatchCache:
             async for batch in watch:
                 server_slice.begin()
                 for event in batch.events:
-                    await server_slice.step(len(event.value))
+                    # The changes of one revision are one change to whoever lists or begins to watch.
+                    if server_slice.over(len(event.value)) and event.revision > self.revision:
+                        self._advance_to(self.revision)
+                        await server_slice.turn(len(event.value))
                     prefix = self._prefix_of(event.key)
                     # The revision increases with each event, so that bookmarks and lists between events are correct.
                     self.revision = event.revision

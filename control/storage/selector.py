@@ -1,4 +1,4 @@
-"""What a watch selects, in a form that watches share: equal selectors are evaluated once for a change.
+"""Selectors of watches, in a form that watches share: equal ones are evaluated once for a change.
 
 A selector that requires certain values of one label or field is looked up by the values that a changed object has, so that a
 thousand nodes that each watch their own pods cost a look-up instead of a thousand comparisons.
@@ -70,4 +70,4 @@ _UNCHANGED: dict[tuple[Part, ...] | None, Callable[[Change], bool]] = {
     ("fields",): Change.same_fields,
     ("labels", "fields"): _both,
 }
-"""Whether a change left what is compared as it was, by the parts of an object that a selector reads."""
+"""Functions that compare what a selector reads before and after a change, by the parts of an object that it reads."""

@@ -24,7 +24,7 @@ class Account:
         self.spent = 0.0
         """Seconds that have not been charged yet."""
         self.late = False
-        """Whether the owner has used its share: nothing is evaluated at once."""
+        """True if the owner has used its share: nothing is evaluated at once."""
         self.queue = deque[Group]()
         """Groups with changes that wait for evaluation by `task`."""
         self.task: asyncio.Task[None] | None = None
@@ -42,7 +42,7 @@ class Group:
         """Changes that have not been evaluated yet, and the bookmarks after them, in order."""
         self._size = 0
         self.queued = False
-        """Whether the account's queue has the group."""
+        """True if the account's queue has the group."""
 
     def evaluate(self, change: Change) -> WatchEvent | None:
         """Return the event for the watchers; close them and return None if the selector fails for the object."""

@@ -1,4 +1,4 @@
-"""What follows roles, bindings and pods for the authorizers leaves the event loop to others between changes."""
+"""The followers of roles, bindings and pods for the authorizers yield to the event loop between changes."""
 
 from __future__ import annotations
 

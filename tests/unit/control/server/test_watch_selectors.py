@@ -1,4 +1,4 @@
-"""Selectors of watches: what they are looked up by, when they are equal, and that they select what a list does."""
+"""Selectors of watches: their look-up by values, their equality, and the same matches as a comparison with each change."""
 
 from __future__ import annotations
 
