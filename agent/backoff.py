@@ -6,6 +6,7 @@ that was not updated for twice the longest delay (10 minutes by default) counts 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -50,6 +51,14 @@ class BackOff:
             entry.delay = min(entry.delay * 2, self._last)
             entry.updated = at
         return entry.delay
+
+    def saved(self, now: float) -> dict[str, tuple[float, float]]:
+        """Return the delay of each key and the seconds since its last failure, for `restore`."""
+        return {key: (entry.delay, now - entry.updated) for key, entry in self._entries.items()}
+
+    def restore(self, saved: Mapping[str, tuple[float, float]], now: float) -> None:
+        """Make the delays those that `saved` returned, by a clock that may have another beginning."""
+        self._entries = {key: _Entry(delay, now - age) for key, (delay, age) in saved.items()}
 
     def reset(self, key: str) -> None:
         self._entries.pop(key, None)

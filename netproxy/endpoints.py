@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from kube.api import discovery_v1
@@ -70,13 +70,24 @@ def by_port(slices: Iterable[discovery_v1.EndpointSlice]) -> SlicePorts:
     """Index the ports of slices, so that a Service of thousands of ports does not read all of them for each."""
     index: SlicePorts = {}
     for slice_ in slices:
-        own: dict[tuple[str, str], list[int]] = {}
-        for port in slice_.ports:
-            if port.port:
-                own.setdefault((port.name or "", port.protocol or "TCP"), []).append(port.port)
-        for key, numbers in own.items():
-            index.setdefault(key, []).append((slice_, numbers))
+        for _ in add_ports(index, slice_, max(1, len(slice_.ports))):
+            pass
     return index
+
+
+def add_ports(index: SlicePorts, slice_: discovery_v1.EndpointSlice, most: int) -> Generator[None]:
+    """Add the ports of a slice to an index; yield after each `most` of them."""
+    own: dict[tuple[str, str], list[int]] = {}
+    for position, port in enumerate(slice_.ports, 1):
+        if port.port:
+            key = port.name or "", port.protocol or "TCP"
+            numbers = own.get(key)
+            if numbers is None:
+                numbers = own[key] = []
+                index.setdefault(key, []).append((slice_, numbers))
+            numbers.append(port.port)
+        if position % most == 0:
+            yield
 
 
 def collect(

@@ -1,35 +1,185 @@
-"""Removal of passwords behind options of usual commands whose names do not say so, as in `mysql -pX` and `redis-cli -a X`."""
+"""Removal of passwords in command lines of usual programs whose options do not say so, as in `mysql -pX` and `redis-cli -a X`.
+
+The same rules read texts and lists of arguments: a text word by word from the name of a program to the end of the command, a
+list from its first argument to its last. Each word is read once, so the time is in proportion to the text.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from wherry.named_secrets import REMOVED
+from wherry.named_secrets import NAMES, REMOVED
 
-_OPTIONS = {
-    "redis-cli": frozenset({"-a"}),
-    "sshpass": frozenset({"-p"}),
-    "curl": frozenset({"-u", "--user", "-U", "--proxy-user"}),
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The places of passwords in a program's arguments."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options with a password, and what is before it in the value: ":" in NAME:PASSWORD, "" if it is the whole value."""
+    switches: str = ""
+    """Letters of options without a value, which may come before another's in one word: `-sSu NAME:PASSWORD`."""
+    joined: bool = True
+    """True if the value may follow an option's letter in the same word."""
+    separate: bool = True
+    """True if the value may be the next word; otherwise the option alone prompts for it."""
+    after: frozenset[str] = frozenset()
+    """Words of which one comes before any password."""
+    operands: frozenset[int] = frozenset()
+    """Numbers of operands that are passwords, from 1, behind the word of `after`."""
+
+
+_LOGIN = Program({"-p": ""}, after=frozenset({"login"}))
+_TOKEN = Program(after=frozenset({"login"}), operands=frozenset({1}))
+_LDAP = Program({"-w": ""}, switches="xZvnHLAcC")
+_SAMBA = Program({"-U": "%", "--user": "%"})
+_CURL = {"-u": ":", "--user": ":", "-U": ":", "--proxy-user": ":", "--oauth2-bearer": ""}
+_MYSQL = Program({"-p": ""}, separate=False)
+_PROGRAMS = {
+    "redis-cli": Program({"-a": ""}, joined=False),
+    "sshpass": Program({"-p": ""}, switches="ve"),
+    "curl": Program(_CURL, switches="sSfkLiIvgGjNnOJRq#01246"),
+    "etcdctl": Program({"--user": ":"}),
+    "openssl": Program({"-k": "", "-K": ""}, joined=False),
+    "htpasswd": Program(operands=frozenset({2, 3})),
+    "mc": Program(after=frozenset({"set", "add"}), operands=frozenset({4})),
+    "slappasswd": Program({"-s": ""}),
+    "ldappasswd": Program({"-w": "", "-a": "", "-s": ""}, switches="xZvn"),
+    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldapwhoami", "ldapcompare"), _LDAP),
+    **dict.fromkeys(("smbclient", "smbget", "rpcclient"), _SAMBA),
+    **dict.fromkeys(("vault", "bao"), _TOKEN),
+    **dict.fromkeys(("docker", "podman", "nerdctl", "buildah", "skopeo", "oras", "crane", "helm", "az", "oc"), _LOGIN),
 }
-"""Options by command, with the password as the next argument."""
-_ATTACHED = re.compile(r"(?:mysql|mariadb)\w{0,16}")
-"""Commands with `-pX`; `-p` alone prompts for it."""
-_TEXT = re.compile(
-    r"(\bcurl\b[^\n]{0,256}?\s(?:-u|-U|--user|--proxy-user)[\s=]{0,4}[\"']?[^\s:\"']{1,64}:"
-    r"|\b(?:mysql|mariadb)\w{0,16}\b[^\n]{0,256}?\s-p"
-    r"|\bsshpass\s{1,4}-p\s{0,4}"
-    r"|\bredis-cli\b[^\n]{0,256}?\s-a\s{1,4})[\"']?[^\s\"']+"
+_MYSQL_NAME = re.compile(r"(?:mysql|mariadb)[\w-]{0,16}")
+_NAME = re.compile(
+    rf"(?<![\w.-])(?P<name>{_MYSQL_NAME.pattern}|{'|'.join(map(re.escape, _PROGRAMS))})(?![\w.-])(?:\\{{0,15}}[\"'`])?"
 )
+"""A program's name, with the quote behind it if it is in quotes."""
+_LINE_END = re.compile(r"(?<!\\)\n")
+_LONGEST = 1024
+"""Characters of a text behind a program's name that may be its command line."""
+_WORD = re.compile(
+    r"[\s,\[\]]*(?P<option>--?\w[\w-]{0,63}=?)?"
+    r"(?:(?P<quote>\\{0,15}[\"'`])(?P<quoted>.{0,512}?)(?P=quote)|(?P<plain>[^\s\"'`]*))",
+    re.DOTALL,
+)
+_ENDS = frozenset({"|", "||", "&", "&&", ";"})
+_NAMED = re.compile(rf"[\w.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}", re.IGNORECASE)
+_FLAG = re.compile(rf"--?[\w-]*{NAMES}[\w-]*", re.IGNORECASE)
+_SIGNS = (":", "=", "=>")
 
 
 def without_command_secrets(text: str) -> str:
     """Return a text without passwords in command lines."""
-    return _TEXT.sub(rf"\1{REMOVED}", text)
+    kept: list[str] = []
+    done = at = 0
+    while name := _NAME.search(text, at):
+        line_end = _LINE_END.search(text, name.end(), name.end() + _LONGEST)
+        limit = line_end.start() if line_end else min(len(text), name.end() + _LONGEST)
+        at, reader = name.end(), _Reader()
+        reader.start(name["name"])
+        while at < limit and reader.reads and (word := _WORD.match(text, at, limit)):
+            at = max(word.end(), at + 1)
+            if span := reader.span(word):
+                kept += (text[done : span[0]], REMOVED)
+                done = span[1]
+    return "".join((*kept, text[done:]))
 
 
-def is_password(command: str, before: str, argument: str) -> bool:
-    """Return whether an argument of a command, which follows another, is or contains a password."""
-    name = command.rpartition("/")[2][:64]
-    if before in _OPTIONS.get(name, ()):
-        return True
-    return argument[:2] == "-p" and len(argument) > 2 and _ATTACHED.fullmatch(name) is not None
+def secret_arguments(arguments: Sequence[object]) -> Iterator[int]:
+    """Yield the indices of arguments that are or contain passwords, behind flags and names that say so or of known programs."""
+    reader, before, named = _Reader(), "", False
+    for index, argument in enumerate(arguments):
+        if not isinstance(argument, str):
+            reader, before, named = _Reader(), "", False
+            continue
+        is_sign = argument in _SIGNS
+        if reader.secret(argument) is not None or (not is_sign and (named or _FLAG.fullmatch(before))):
+            yield index
+        named = _NAMED.fullmatch(before) is not None if is_sign else _names_next(argument)
+        before = argument[:256]
+
+
+def _names_next(argument: str) -> bool:
+    """Return whether an argument is a name such as `Cookie:` or `password=`, whose value is the next."""
+    return argument[-1:] in _SIGNS and len(argument) <= 256 and _NAMED.fullmatch(argument.rstrip(":= ")) is not None
+
+
+class _Reader:
+    """Reads the words of a command line one after the other."""
+
+    def __init__(self) -> None:
+        self._program: Program | None = None
+        self._before: str | None = None
+        """The sign before the password in the next word, "" for none; None if that has no password."""
+        self._ready = False
+        self._operands = 0
+
+    @property
+    def reads(self) -> bool:
+        return self._program is not None
+
+    def start(self, name: str) -> bool:
+        """Return whether a word is a program's name, whose arguments follow."""
+        name = name[-256:].rpartition("/")[2]
+        program = _PROGRAMS.get(name) or (_MYSQL if _MYSQL_NAME.fullmatch(name) else None)
+        if program is not None:
+            self._program, self._ready, self._operands = program, not program.after, 0
+        return program is not None
+
+    def span(self, word: re.Match[str]) -> tuple[int, int] | None:
+        """Return where the password in a word of a text begins and ends."""
+        option, group = word["option"] or "", "plain" if word["quote"] is None else "quoted"
+        if not (option + word[group]).strip("\\,[]"):
+            return None
+        at = self.secret(option + word[group])
+        if at is None:
+            return None
+        return (word.start("option") + at if at < len(option) else word.start(group) + at - len(option)), word.end(
+            group
+        )
+
+    def secret(self, word: str) -> int | None:
+        """Return where the password in the next word begins; None if it has none."""
+        before, self._before = self._before, None
+        if before is not None:
+            return _start(word, before)
+        if self.start(word) or self._program is None:
+            return None
+        if word in _ENDS:
+            self._program = None
+            return None
+        if word[:1] == "-" and len(word) > 1:
+            return self._option(self._program, word) if self._ready else None
+        return self._operand(self._program, word)
+
+    def _option(self, program: Program, word: str) -> int | None:
+        head, sign, value = word.partition("=")
+        if sign and head in program.options:
+            return _start(value, program.options[head], len(head) + 1)
+        end = len(word) if word in program.options else 0
+        if not end and word[1] != "-" and program.joined:
+            letter = len(word) - len(word[1:].lstrip(program.switches))
+            end = letter + 1 if f"-{word[letter : letter + 1]}" in program.options else 0
+            head = f"-{word[letter : letter + 1]}"
+        if not end:
+            return None
+        if end < len(word):
+            return _start(word[end:], program.options[head], end)
+        self._before = program.options[head] if program.separate else None
+        return None
+
+    def _operand(self, program: Program, word: str) -> int | None:
+        if not self._ready:
+            self._ready = word in program.after
+            return None
+        self._operands += 1
+        return 0 if self._operands in program.operands else None
+
+
+def _start(value: str, before: str, offset: int = 0) -> int | None:
+    """Return where the password in a value begins, or None."""
+    at = value.find(before)
+    return None if at < 0 else offset + at + len(before)

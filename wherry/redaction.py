@@ -11,12 +11,11 @@ import json
 import re
 from typing import Any
 
-from wherry.command_secrets import is_password, without_command_secrets
+from wherry.command_secrets import secret_arguments, without_command_secrets
 from wherry.named_secrets import NAMES, REMOVED, without_named_secrets
 
 _NAME = re.compile(rf"{NAMES}|^auth$", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
-_FLAG = re.compile(rf"--?[\w-]*{NAMES}[\w-]*", re.IGNORECASE)
 _PATTERNS = (
     (
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
@@ -64,10 +63,20 @@ def redacted(text: str) -> str:
 def without_values(obj: Any) -> Any:
     """Return an object, or a list of objects, without what may be secret in it and without managed fields."""
     if isinstance(obj, list):
-        return [REMOVED if _is_secret(obj, index) else without_values(item) for index, item in enumerate(obj)]
+        secrets = frozenset(secret_arguments(obj))
+        return [REMOVED if index in secrets else without_values(item) for index, item in enumerate(obj)]
     if not isinstance(obj, dict):
         return _text(obj) if isinstance(obj, str) else obj
-    return {key: _field(key, value) for key, value in obj.items() if key not in _LEFT_OUT}
+    return {key: _field(key, value) for key, value in obj.items() if key not in _LEFT_OUT} | _command_line(obj)
+
+
+def _command_line(obj: dict[Any, Any]) -> dict[str, Any]:
+    """Return a container's command and arguments without secrets: arguments are those of the program that the command names."""
+    command, arguments = obj.get("command"), obj.get("args")
+    if not isinstance(command, list) or not isinstance(arguments, list):
+        return {}
+    line = without_values([*command, *arguments])
+    return {"command": line[: len(command)], "args": line[len(command) :]}
 
 
 def _text(text: str) -> str:
@@ -79,15 +88,6 @@ def _text(text: str) -> str:
         except (ValueError, RecursionError):
             pass
     return redacted(text)
-
-
-def _is_secret(items: list[Any], index: int) -> bool:
-    """Return whether an argument follows a flag such as --password, or is one of a command's that is known."""
-    before = items[index - 1] if index else None
-    if not isinstance(before, str) or not isinstance(items[index], str):
-        return False
-    command = items[0] if isinstance(items[0], str) else ""
-    return _FLAG.fullmatch(before[:256]) is not None or is_password(command, before, items[index])
 
 
 def _field(key: str, value: Any) -> Any:

@@ -8,6 +8,8 @@ count starts over for a container that ended more than twice the longest delay a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from agent.backoff import BackOff
 from agent.lifecycle import container_hash, find_container
 from agent.runtime_records import ContainerRecord
@@ -52,6 +54,14 @@ class CrashLoopBackOff:
     def forget_restarts(self, pod: core_v1.Pod, name: str) -> None:
         """Reset the count of a container whose restarts were not caused by its own exits."""
         self._back_off.reset(_key(pod, name))
+
+    def saved(self) -> dict[str, tuple[float, float]]:
+        """Return the delays of the containers, for `restore`."""
+        return self._back_off.saved(self._clock.monotonic())
+
+    def restore(self, saved: Mapping[str, tuple[float, float]]) -> None:
+        """Make the delays those that `saved` returned."""
+        self._back_off.restore(saved, self._clock.monotonic())
 
     def waiting(self, pod: core_v1.Pod, name: str) -> Waiting:
         """Return the waiting reason of a container in back-off."""

@@ -1,7 +1,8 @@
 """Encryption at rest, configured by a file that is reloaded: new keys write at once, stored values are encrypted again.
 
 A changed file that cannot be used, or whose plugin does not answer, changes nothing until a later attempt succeeds. Keys that
-are taken out continue reading for as long as the server runs: watches may still replay what was written with them.
+are taken out continue reading until nothing is stored with them: until all values are encrypted again, and FORMER_SECONDS more,
+for watches and paged lists may still read what was there before. Upstream drops them at once, with what is stored with them.
 
 Values are encrypted again by a loop of its own, which is repeated until none is stale: the store or a plugin may be away. A
 changed configuration starts it at once.
@@ -12,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from control.assembly.reloading import Reloaded
 from control.storage import encryption_configuration
+from control.storage.compactor import INTERVAL_SECONDS
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, EncryptionError
 from control.storage.store import Store, StoreError
@@ -26,6 +29,9 @@ from kube.resources import RESOURCES
 log = logging.getLogger(__name__)
 FIRST_RETRY, LAST_RETRY = 1.0, 300.0
 """Seconds between attempts to encrypt the rest of the stale values."""
+FORMER_SECONDS = 2 * INTERVAL_SECONDS
+"""Seconds that a former configuration still reads after all values were encrypted again: the age at which the compactor has
+removed what was there before. It is not measured by the compactions: who writes to the store could keep them from happening."""
 PREFIXES = {r.target: r.storage_prefix for r in RESOURCES}
 
 
@@ -40,6 +46,9 @@ class EncryptionAtRest:
         self.store = EncryptedStore(store, self._read(text))
         self._stale = asyncio.Event()
         """Set if there may be values to encrypt again."""
+        self._rewritten = asyncio.Event()
+        """Set if all values were encrypted again with the present configuration."""
+        self._following: dict[Encryption, list[asyncio.Task[None]]] = {}
 
     def _read(self, text: bytes) -> Encryption:
         try:
@@ -80,11 +89,14 @@ class EncryptionAtRest:
                 self._stale.set()
 
             def follow(encryption: Encryption) -> None:
-                for provider in encryption.remote:
-                    cancellation.start(group, functools.partial(provider.poll_status, clock), "follows a KMS plugin")
+                self._following[encryption] = [
+                    cancellation.start(group, functools.partial(each.poll_status, clock), "follows a KMS plugin")
+                    for each in encryption.remote
+                ]
 
             follow(self.store.encryption)
             cancellation.start(group, functools.partial(self._rewrite, clock), "encrypts stored values again")
+            cancellation.start(group, functools.partial(self._drop_former, clock), "drops former encryption keys")
             await self._file.follow(take, clock, every)
 
     async def _rewrite(self, clock: Clock) -> None:
@@ -105,6 +117,8 @@ class EncryptionAtRest:
                 if failed:
                     log.info("all values are encrypted with the current key")
                 delay, failed = FIRST_RETRY, False
+                if not self._stale.is_set():  # there is no newer configuration
+                    self._rewritten.set()
                 continue
             failed = True
             log.error("not all values are encrypted with the current key, keep the former one: %s", why)
@@ -113,6 +127,39 @@ class EncryptionAtRest:
             else:
                 self._stale.set()
                 delay = min(delay * 2, LAST_RETRY)
+
+    async def _drop_former(self, clock: Clock) -> None:
+        """Drop former configurations a while after all values were encrypted again, until cancelled."""
+        while True:
+            await self._rewritten.wait()
+            self._rewritten.clear()
+            try:
+                if former := self.store.former:
+                    await clock.sleep(FORMER_SECONDS)
+                    await self._drop_if_unused(former)
+            except BaseException:
+                self._rewritten.set()  # the loop is started again
+                raise
+
+    async def _drop_if_unused(self, former: Sequence[Encryption]) -> None:
+        try:
+            # Requests that had encrypted their values already, and other servers, may have written after the first time.
+            complete = not (await self.store.rewrite()).unreadable
+        except StoreError as error:
+            complete = False
+            log.warning("former encryption keys cannot be dropped yet: %s", error)
+        if not complete:
+            self._stale.set()
+            return
+        for each in former:
+            await self._drop(each)
+        log.info("values of former encryption configurations are not accepted any more")
+
+    async def _drop(self, former: Encryption) -> None:
+        self.store.drop(former)
+        for task in self._following.pop(former, ()):
+            task.cancel()
+        await former.close()
 
     async def _changes_within(self, clock: Clock, seconds: float) -> bool:
         """Wait for another configuration for a time at most, and return whether there is one."""
@@ -125,4 +172,5 @@ class EncryptionAtRest:
         return self._stale.is_set()
 
     async def close(self) -> None:
-        await self.store.encryption.close()
+        for each in (self.store.encryption, *self.store.former):
+            await each.close()

@@ -1,7 +1,8 @@
 """A store that encrypts values before they reach another store, and decrypts them afterwards.
 
 Neither the engine's files nor its snapshots contain the plain text. `rewrite` encrypts values again that are stored under an
-older key or in plain text. When it has finished, the old key can be removed from the configuration.
+older key or in plain text. When it has finished, the old key can be removed from the configuration. Former configurations read
+what is in the store until they are dropped.
 
 A value that cannot be decrypted affects only its readers: lists and watches contain it as an item or event with a `failure`,
 and only reading that key raises. A watch waits a second at most for a key that a plugin has to supply: the watch cache has one
@@ -47,15 +48,20 @@ class EncryptedStore:
 
     def __init__(self, store: Store, encryption: Encryption) -> None:
         self._store, self.encryption = store, encryption
-        self._former: list[Encryption] = []
+        self.former: tuple[Encryption, ...] = ()
+        """Configurations of before that still decrypt, the last one first."""
         # Methods without values are the engine's.
         self.compact, self.compacted_revision = store.compact, store.compacted_revision
         self.snapshot, self.current_revision, self.close = store.snapshot, store.current_revision, store.close
 
     def replace(self, encryption: Encryption) -> None:
         """Use another configuration from now on. Values encrypted before can still be read; `rewrite` encrypts them again."""
-        self._former.insert(0, self.encryption)
+        self.former = (self.encryption, *self.former)
         self.encryption = encryption
+
+    def drop(self, former: Encryption) -> None:
+        """Read nothing more with a former configuration."""
+        self.former = tuple(each for each in self.former if each is not former)
 
     async def decrypt(self, key: str, stored: bytes, deadline: float | None = None) -> bytes:
         """Return the decrypted value; fetches its key from a plugin if it is not cached, until a deadline if there is one."""
@@ -63,7 +69,7 @@ class EncryptedStore:
             return await _decrypted(self.encryption, key, stored, deadline)
         except EncryptionError:
             # A former configuration must not accept plain text that the current one rejects.
-            for former in self._former if stored.startswith(b"k8s:enc:") else ():
+            for former in self.former if stored.startswith(b"k8s:enc:") else ():
                 with contextlib.suppress(EncryptionError):
                     return await _decrypted(former, key, stored, deadline)
             raise

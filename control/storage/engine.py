@@ -45,8 +45,7 @@ async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
         store = await SqliteStore.open(config.database, clock)
         return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk, busy=store.busy)
     if config.store == "memory":
-        memory = MemoryStore(clock)
-        return Engine(memory, Compactor(memory, clock).run)
+        return memory_engine(MemoryStore(clock), clock)
     if config.store != "etcd":
         raise UnknownEngine(f"store {config.store!r}: it is sqlite, etcd or memory")
     from control.storage.etcd.cluster import Tls
@@ -56,3 +55,8 @@ async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
     tls = Tls(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file)
     shared = await EtcdStore.open(config.etcd_servers, tls, config.etcd_prefix, clock)
     return Engine(shared, EtcdCompactor(shared, clock).run, True, shared.check)
+
+
+def memory_engine(store: MemoryStore, clock: Clock) -> Engine:
+    """Return the engine of a store in memory, which may have objects already."""
+    return Engine(store, Compactor(store, clock).run)

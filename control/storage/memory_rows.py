@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from control.storage.store import Event, Item
 
@@ -19,9 +20,13 @@ class Row:
 
     def event(self, *, previous: bool) -> Event:
         item, before = self.item, self.before
-        kind = "DELETED" if self.deleted else "MODIFIED" if before is not None else "ADDED"
-        known = before.item if previous and before is not None else None
+        living = before is not None and not before.deleted
+        kind = "DELETED" if self.deleted else "MODIFIED" if living else "ADDED"
+        known = before.item if previous and before is not None and living else None
         return Event(kind, item.key, item.value, item.revision, item.create_revision, known)  # type: ignore[arg-type]
+
+
+Rows: TypeAlias = list[Row]
 
 
 def since(row: Row, revision: int) -> Row | None:

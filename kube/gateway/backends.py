@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
-from kube.api import core_v1
 from kube.gateway import filters
 from kube.gateway.model import Backend
 from kube.gateway.objects import BackendReference
+from kube.gateway.service_ports import ServicePorts
 from kube.gateway.verdict import RESOLVED, Verdict, failed
 from kube.gateway.view import View
 
@@ -23,10 +24,10 @@ class Resolved:
     verdict: Verdict
 
 
-def resolve(reference: BackendReference, namespace: str, view: View) -> Resolved:
-    """Resolve a reference of an HTTPRoute in a namespace; raises filters.Unsupported."""
+def resolve(reference: BackendReference, namespace: str, view: View) -> Generator[int, None, Resolved]:
+    """Resolve a reference of an HTTPRoute in a namespace, the generator's value; raises filters.Unsupported."""
     converted = filters.convert(reference.filters)
-    verdict = _check(reference, namespace, view)
+    verdict = yield from _check(reference, namespace, view)
     weight = max(reference.weight, 0)
     if not verdict.ok:
         return Resolved(Backend(weight), verdict)
@@ -34,7 +35,7 @@ def resolve(reference: BackendReference, namespace: str, view: View) -> Resolved
     return Resolved(Backend(weight, target, reference.name, reference.port or 0, converted), verdict)
 
 
-def _check(reference: BackendReference, namespace: str, view: View) -> Verdict:
+def _check(reference: BackendReference, namespace: str, view: View) -> Generator[int, None, Verdict]:
     kind, target = reference.kind or "Service", reference.namespace or namespace
     if reference.group or kind != "Service":
         named = f"{kind}.{reference.group}" if reference.group else kind
@@ -44,24 +45,20 @@ def _check(reference: BackendReference, namespace: str, view: View) -> Verdict:
             "RefNotPermitted",
             f"No ReferenceGrant permits the reference to Service {reference.name} in namespace {target}",
         )
-    service = view.service(target, reference.name)
-    if service is None:
+    ports = yield from view.ports(target, reference.name)
+    if ports is None:
         return failed("BackendNotFound", f"There is no Service {target}/{reference.name}")
-    return check_service(service, target, reference.port)
+    return check_port(ports, target, reference.name, reference.port)
 
 
-def check_service(service: core_v1.Service, namespace: str, port: int | None) -> Verdict:
+def check_port(ports: ServicePorts, namespace: str, name: str, port: int | None) -> Verdict:
     """Return whether a gateway can send requests to a port of a Service."""
-    named = f"Service {namespace}/{service.metadata.name}"
-    if service.spec.type == "ExternalName":
+    named = f"Service {namespace}/{name}"
+    if ports.external:
         return failed("BackendNotFound", f"{named} of type ExternalName cannot be a backend")
-    found = next((each for each in service.spec.ports if each.port == port and _is_tcp(each)), None)
-    if found is None:
+    if port is None or port not in ports.protocols:
         return failed("BackendNotFound", f"{named} has no TCP port {port}")
-    if found.app_protocol in UNSUPPORTED_PROTOCOLS:
-        return failed("UnsupportedProtocol", f"Port {port} of {named} has appProtocol {found.app_protocol}")
+    protocol = ports.protocols[port]
+    if protocol in UNSUPPORTED_PROTOCOLS:
+        return failed("UnsupportedProtocol", f"Port {port} of {named} has appProtocol {protocol}")
     return RESOLVED
-
-
-def _is_tcp(port: core_v1.ServicePort) -> bool:
-    return (port.protocol or "TCP") == "TCP"

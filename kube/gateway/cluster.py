@@ -1,19 +1,21 @@
 """The cluster's Gateways and Ingresses as informers know them: computes each, and reports which are affected by a change.
 
 Rules of routes are converted once and kept until the route, or what it refers to, changes. Computations yield to the event
-loop: users decide how many routes there are.
+loop: users decide how many routes there are. Each object is converted at the expense of its namespace (Conversions).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kube.api import core_v1, networking_v1
 from kube.gateway import computation, indexes, ingress_gateway, ingresses, rules
 from kube.gateway.computation import Result
+from kube.gateway.conversions import Conversions
 from kube.gateway.grants import Grants
 from kube.gateway.indexes import (
     BACKEND,
@@ -25,14 +27,27 @@ from kube.gateway.indexes import (
     PARENT,
 )
 from kube.gateway.ingress_gateway import IngressResult
+from kube.gateway.ingress_hosts import HostOwnership
+from kube.gateway.ingresses import IngressRules
 from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.rules import RouteRules
+from kube.gateway.service_ports import PortIndexes, ServicePorts
 from kube.gateway.steps import completed
 from kube.gateway.view import Certificate
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer
 from kube.object_names import key_of, namespace_of
+
+ROUTES_PER_ITERATION = 64
+"""Routes whose rules are looked up between two iterations of the event loop."""
+MOST_CONVERTED = 2 * ingress_gateway.MOST_MATCHES
+"""Paths of Ingresses of one namespace, the oldest first, that are converted to find out which of them are served."""
+STOPPED_INGRESS = ingresses.not_served("the Ingress takes too long to convert")
+TOO_MANY_PATHS = ingresses.not_served(
+    f"the Ingresses of a namespace have more than {ingress_gateway.MOST_MATCHES} paths"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +67,26 @@ class Informers:
 class Cluster:
     """Computes gateways. `certificate` returns the state of a Secret by namespace and name (View.certificate).
 
+    `ownership` tells who owns the hosts of Ingresses.
     `affected` is called with the key of each Gateway, or INGRESS, that has to be computed again.
     """
 
     def __init__(
-        self, informers: Informers, certificate: Callable[[str, str], Certificate], affected: Callable[[str], None]
+        self,
+        informers: Informers,
+        certificate: Callable[[str, str], Certificate],
+        ownership: HostOwnership,
+        affected: Callable[[str], None],
     ) -> None:
-        self._informers, self._affected = informers, affected
+        self._informers, self._ownership, self._affected = informers, ownership, affected
         self.certificate = certificate
         self._grants = Grants(lambda namespace: informers.grants.by_index(NAMESPACE, namespace))
         self._limit = MatchLimit(affected)
-        self._rules: dict[str, rules.RouteRules] = {}
-        self._ingress_rules: dict[str, ingresses.IngressRules] = {}
+        self._ports = PortIndexes()
+        self._rules = Conversions(rules.STOPPED, self._convert_again)
+        self._ingress_rules = Conversions(STOPPED_INGRESS, lambda key: affected(INGRESS))
+        self._paths: dict[str, int] = {}
+        """Numbers of paths of the Ingresses by key."""
         self._add_indexes()
         self._subscribe()
 
@@ -96,8 +119,9 @@ class Cluster:
         found = self._informers.namespaces.get(namespace)
         return found.metadata.labels if found is not None else None
 
-    def service(self, namespace: str, name: str) -> core_v1.Service | None:
-        return self._informers.services.get(f"{namespace}/{name}")
+    def ports(self, namespace: str, name: str) -> Generator[int, None, ServicePorts | None]:
+        service = self._informers.services.get(f"{namespace}/{name}")
+        return None if service is None else (yield from self._ports.of(namespace, name, service))
 
     def permitted(self, kind: str, namespace: str, target_kind: str, target_namespace: str, target: str) -> bool:
         return self._grants.permitted(kind, namespace, target_kind, target_namespace, target)
@@ -118,12 +142,14 @@ class Cluster:
     async def compute(self, gateway: Gateway) -> Result:
         """Compute a Gateway with its routes."""
         routes = []
-        for key in [key_of(each) for each in self._informers.routes.by_index(PARENT, key_of(gateway))]:
-            if key not in self._rules:
+        for number, key in enumerate(
+            [key_of(each) for each in self._informers.routes.by_index(PARENT, key_of(gateway))]
+        ):
+            if number % ROUTES_PER_ITERATION == ROUTES_PER_ITERATION - 1:
                 await asyncio.sleep(0)
             route = self._informers.routes.get(key)
             if route is not None:
-                routes.append((route, self.rules_of(key, route)))
+                routes.append((route, await self.rules_of(key, route)))
         age = _age(gateway)
         before = self._limit.used_before(age, (namespace_of(route) for route, _ in routes))
         result = await completed(computation.compute_in_steps(gateway, routes, self, before))
@@ -148,26 +174,31 @@ class Cluster:
     async def compute_ingresses(self) -> IngressResult:
         """Compute the gateway for Ingresses."""
         found = []
-        for key in [key_of(each) for each in self.served_ingresses()]:
-            if key not in self._ingress_rules:
+        converted = Counter[str]()
+        for number, key in enumerate(map(key_of, sorted(self.served_ingresses(), key=ingresses.age))):
+            if number % ROUTES_PER_ITERATION == ROUTES_PER_ITERATION - 1:
                 await asyncio.sleep(0)
             ingress = self._informers.ingresses.get(key)
             if ingress is not None:
-                found.append((ingress, self._ingress_rules_of(key, ingress)))
-        return await completed(ingress_gateway.compute_in_steps(found, self))
+                found.append((ingress, await self._ingress_rules_of(key, ingress, converted)))
+        return await completed(ingress_gateway.compute_in_steps(found, self, self._ownership))
 
-    def rules_of(self, key: str, route: HTTPRoute) -> rules.RouteRules:
+    async def rules_of(self, key: str, route: HTTPRoute) -> RouteRules:
         """Return the converted rules of a route, the newest one of its key."""
-        found = self._rules.get(key)
-        if found is None:
-            found = self._rules[key] = rules.convert(route, self)
-        return found
+        return await self._rules.get(key, lambda: rules.convert_in_steps(route, self))
 
-    def _ingress_rules_of(self, key: str, ingress: networking_v1.Ingress) -> ingresses.IngressRules:
-        found = self._ingress_rules.get(key)
-        if found is None:
-            found = self._ingress_rules[key] = ingresses.convert(ingress, self)
-        return found
+    async def _ingress_rules_of(
+        self, key: str, ingress: networking_v1.Ingress, converted: Counter[str]
+    ) -> IngressRules:
+        """Return the converted rules of an Ingress, the newest one of its key, unless older ones have too many paths."""
+        paths = self._paths.get(key)
+        if paths is None:
+            paths = self._paths[key] = ingresses.paths(ingress)
+        if paths <= ingresses.MOST_PATHS:
+            converted[namespace_of(ingress)] += paths
+            if converted[namespace_of(ingress)] > MOST_CONVERTED:
+                return TOO_MANY_PATHS
+        return await self._ingress_rules.get(key, lambda: ingresses.convert_in_steps(ingress, self))
 
     # -- changes --------------------------------------------------------------------------------------------------
     def certificate_changed(self, namespace: str, name: str) -> None:
@@ -194,14 +225,18 @@ class Cluster:
     def _route_changed(self, change: Change[HTTPRoute]) -> None:
         if _only_status(change):
             return
-        self._rules.pop(change.key, None)
+        self._rules.forget(change.key)
         for key in _both(change, indexes.parents):
             self._affected(key)
+
+    def _convert_again(self, key: str) -> None:
+        if (route := self._informers.routes.get(key)) is not None:
+            self._forget((route,))
 
     def _forget(self, routes: Iterable[HTTPRoute]) -> None:
         """Convert routes again, because what they refer to has changed."""
         for route in routes:
-            self._rules.pop(key_of(route), None)
+            self._rules.forget(key_of(route))
             for key in indexes.parents(route):
                 self._affected(key)
 
@@ -223,16 +258,18 @@ class Cluster:
             self._affected(key)
 
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
+        self._ports.forget(namespace_of(change.new), change.key.rpartition("/")[2])
         if change.type == "MODIFIED" and change.old is not None and _used(change.old) == _used(change.new):
             return
         self._forget(self._informers.routes.by_index(BACKEND, change.key))
         for ingress in self._informers.ingresses.by_index(BACKEND, change.key):
-            self._ingress_rules.pop(key_of(ingress), None)
+            self._ingress_rules.forget(key_of(ingress))
             self._affected(INGRESS)
 
     def _ingress_changed(self, change: Change[networking_v1.Ingress]) -> None:
         if not _only_status(change):
-            self._ingress_rules.pop(change.key, None)
+            self._ingress_rules.forget(change.key)
+            self._paths.pop(change.key, None)
             self._affected(INGRESS)
 
 

@@ -8,13 +8,14 @@ hosts that belong to nobody.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kube.api import networking_v1
-from kube.gateway.backends import check_service
+from kube.gateway.backends import check_port
 from kube.gateway.model import Backend, Match, PathMatch, Route, Rule
 from kube.gateway.names import CONTROLLER
+from kube.gateway.steps import result
 from kube.gateway.view import View
 from kube.object_names import key_of, name_of, namespace_of
 
@@ -50,23 +51,38 @@ def is_ours(ingress: networking_v1.Ingress, classes: Mapping[str, networking_v1.
     )
 
 
+def not_served(problem: str) -> IngressRules:
+    """Return the result for an Ingress of which nothing is served."""
+    return IngressRules((), (), (problem,))
+
+
+def paths(ingress: networking_v1.Ingress) -> int:
+    """Return the number of paths of an Ingress; a rule without paths counts as one."""
+    return sum(max(1, len(rule.http.paths) if rule.http is not None else 0) for rule in ingress.spec.rules)
+
+
 def convert(ingress: networking_v1.Ingress, view: View) -> IngressRules:
     """Convert one Ingress; of one with too many paths nothing is served."""
-    if sum(max(1, len(rule.http.paths) if rule.http is not None else 0) for rule in ingress.spec.rules) > MOST_PATHS:
-        return IngressRules((), (), (f"the Ingress has more than {MOST_PATHS} paths",))
+    return result(convert_in_steps(ingress, view))
+
+
+def convert_in_steps(ingress: networking_v1.Ingress, view: View) -> Generator[int, None, IngressRules]:
+    """Convert one Ingress, the generator's value; yield after each path."""
+    if paths(ingress) > MOST_PATHS:
+        return not_served(f"the Ingress has more than {MOST_PATHS} paths")
     problems: list[str] = []
     namespace = namespace_of(ingress)
     by_host: dict[str, list[Rule]] = {}
     default = ingress.spec.default_backend
     for rule in ingress.spec.rules:
-        paths = rule.http.paths if rule.http is not None else []
         rules = by_host.setdefault(rule.host or "", [])
-        for path in paths:
-            backend = _backend(path.backend, namespace, view, problems)
+        for path in rule.http.paths if rule.http is not None else []:
+            backend = yield from _backend(path.backend, namespace, view, problems)
             kind = "Exact" if path.path_type == "Exact" else "PathPrefix"
             rules.append(Rule((Match(PathMatch(kind, path.path or "/")),), backends=(backend,)))  # type: ignore[arg-type]
+            yield 1
     if default is not None:
-        last = Rule(backends=(_backend(default, namespace, view, problems),))
+        last = Rule(backends=((yield from _backend(default, namespace, view, problems)),))
         by_host.setdefault("", [])
         for rules in by_host.values():
             rules.append(last)
@@ -82,22 +98,24 @@ def _route(ingress: networking_v1.Ingress, host: str, rules: Sequence[Rule]) -> 
     )
 
 
-def _backend(backend: networking_v1.IngressBackend | None, namespace: str, view: View, problems: list[str]) -> Backend:
+def _backend(
+    backend: networking_v1.IngressBackend | None, namespace: str, view: View, problems: list[str]
+) -> Generator[int, None, Backend]:
     if backend is None or backend.service is None:
         problems.append("a backend is not a Service; its requests are answered 500")
         return Backend(1)
     name, port = backend.service.name, backend.service.port
-    service = view.service(namespace, name)
-    if service is None:
+    ports = yield from view.ports(namespace, name)
+    if ports is None:
         problems.append(f"there is no Service {name}; its requests are answered 500")
         return Backend(1)
     number = port.number if port is not None else None
     if port is not None and port.name:
-        number = next((each.port for each in service.spec.ports if each.name == port.name), None)
+        number = ports.numbers.get(port.name)
         if number is None:
             problems.append(f"Service {name} has no port {port.name}; its requests are answered 500")
             return Backend(1)
-    verdict = check_service(service, namespace, number)
+    verdict = check_port(ports, namespace, name, number)
     if not verdict.ok:
         problems.append(f"{verdict.message}; its requests are answered 500")
         return Backend(1)

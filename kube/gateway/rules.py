@@ -6,6 +6,7 @@ expressions, which cannot be evaluated, are left out with their rule.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from kube import duration
@@ -13,6 +14,7 @@ from kube.gateway import backends, filters
 from kube.gateway.filters import Unsupported
 from kube.gateway.model import Match, Pair, PathMatch, Rule
 from kube.gateway.objects import HTTPRoute, RouteMatch, RouteRule, ValueMatch
+from kube.gateway.steps import result
 from kube.gateway.verdict import ACCEPTED, RESOLVED, Verdict, failed
 from kube.gateway.view import View
 
@@ -34,8 +36,17 @@ class RouteRules:
         return sum(len(rule.matches) for rule in self.rules)
 
 
+STOPPED = RouteRules((), failed("UnsupportedValue", "The rules take too long to convert"), "", RESOLVED)
+"""Result for a route whose conversion was stopped."""
+
+
 def convert(route: HTTPRoute, view: View) -> RouteRules:
     """Convert the rules of a route, and resolve its references."""
+    return result(convert_in_steps(route, view))
+
+
+def convert_in_steps(route: HTTPRoute, view: View) -> Generator[int, None, RouteRules]:
+    """Convert the rules of a route, the generator's value; yield after each reference."""
     namespace = route.metadata.namespace or ""
     rules: list[Rule] = []
     problems: list[str] = []
@@ -47,7 +58,7 @@ def convert(route: HTTPRoute, view: View) -> RouteRules:
             problems.append(f"rule {position}: {error}")
             continue
         try:
-            found, verdict = _rule(rule, matches, namespace, view)
+            found, verdict = yield from _rule(rule, matches, namespace, view)
         except Unsupported as error:
             problems.append(f"rule {position}: {error}; its requests are answered 500")
             found, verdict = Rule(matches), RESOLVED
@@ -59,11 +70,17 @@ def convert(route: HTTPRoute, view: View) -> RouteRules:
     return RouteRules(tuple(rules), ACCEPTED, f"Dropped Rule: {text}" if problems else "", resolved)
 
 
-def _rule(rule: RouteRule, matches: tuple[Match, ...], namespace: str, view: View) -> tuple[Rule, Verdict]:
+def _rule(
+    rule: RouteRule, matches: tuple[Match, ...], namespace: str, view: View
+) -> Generator[int, None, tuple[Rule, Verdict]]:
     if rule.retry is not None or rule.session_persistence is not None:
         raise Unsupported("retry and sessionPersistence are not supported")
     converted = filters.convert(rule.filters)
-    resolved = [backends.resolve(each, namespace, view) for each in rule.backend_refs]
+    resolved = []
+    for each in rule.backend_refs:
+        resolved.append((yield from backends.resolve(each, namespace, view)))
+        yield 1
+    yield 1 + len(matches)
     verdict = next((each.verdict for each in resolved if not each.verdict.ok), RESOLVED)
     if any(each.backend.filters.redirect is not None for each in resolved):
         raise Unsupported("a redirect in backendRefs is not supported")

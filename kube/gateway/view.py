@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Literal, Protocol
 
-from kube.api import core_v1
+from kube.gateway.service_ports import ServicePorts
 
 Certificate = Literal["", "missing", "invalid"]
 """The state of a Secret as a certificate; "" if it can be served. Nodes know copies: one that exists can be served."""
@@ -18,7 +18,9 @@ class View(Protocol):
         """Return the labels of a namespace, None if there is none."""
         ...
 
-    def service(self, namespace: str, name: str) -> core_v1.Service | None: ...
+    def ports(self, namespace: str, name: str) -> Generator[int, None, ServicePorts | None]:
+        """Return the index of a Service's ports, the generator's value; None if there is no Service."""
+        ...
 
     def certificate(self, namespace: str, name: str) -> Certificate:
         """Return the state of a Secret that a listener or an Ingress names, in the Secret's own namespace."""

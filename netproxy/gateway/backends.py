@@ -3,21 +3,33 @@
 They are selected as the Service proxy does (netproxy/endpoints.py): ready ones, else those that are serving and terminating;
 no loopback and no link-local addresses. Addresses of this node are no endpoints either: whoever may write EndpointSlices
 could otherwise reach, from the node itself, what its own programs serve. Pods in the node's network are reached on other nodes.
+
+The ports of a Service and of its slices, of which there may be many thousands, are indexed once for all, in steps that its
+namespace is charged with.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable
 from typing import Protocol
 
 from kube.api import core_v1, discovery_v1
+from kube.gateway import service_ports
+from kube.gateway.steps import SHARES, completed
+from kube.step_limit import Limit, StepTooLong, limited
 from netproxy import endpoints
 from netproxy.gateway.errors import Refused
 
-MOST = 4096
-"""Ports of Services whose endpoints are cached."""
+MOST_PORTS = 1 << 16
+"""Ports of Services and slices of one namespace that are indexed; one more drops what was not used for longest."""
+PER_STEP = 512
+"""Ports of slices that are indexed in a step."""
+LARGE, LONGEST = 1024, 5.0
+"""Ports from which an index waits until its namespace may compute something, and the seconds that it waits at most."""
 
 
 class Directory(Protocol):
@@ -61,50 +73,104 @@ class PortEndpoints:
         self._avoided[endpoint] = time.monotonic() + seconds
 
 
+class _Service:
+    """The index of a Service and its slices, and the endpoints of its ports that were asked for."""
+
+    __slots__ = ("external", "found", "index", "lock", "names", "size")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.size = 0
+        """Ports that are indexed; 0 until they are."""
+        self.external = False
+        self.names: dict[int, str] | None = None
+        """Names of the TCP ports by number; None if there is no Service."""
+        self.index: endpoints.SlicePorts = {}
+        self.found: dict[int, PortEndpoints] = {}
+
+    def build(
+        self, service: core_v1.Service | None, slices: Iterable[discovery_v1.EndpointSlice]
+    ) -> Generator[int, None, None]:
+        """Index the ports in steps."""
+        size, self.index = 1, {}
+        if service is not None:
+            ports = yield from service_ports.index(service)
+            self.external, self.names = ports.external, ports.names
+            size += len(service.spec.ports)
+            for each in slices:
+                for _ in endpoints.add_ports(self.index, each, PER_STEP):
+                    yield PER_STEP // 8
+                size += len(each.ports)
+        self.size = size
+
+
 class Backends:
-    """Cache of endpoints, by namespace, Service and port."""
+    """Cache of endpoints, by namespace and Service."""
 
     def __init__(
         self, directory: Directory, own_addresses: Callable[[], frozenset[str]], node: endpoints.NodeView
     ) -> None:
         self._directory, self._own_addresses, self._node = directory, own_addresses, node
-        self._cache: dict[tuple[str, str, int], PortEndpoints] = {}
+        self._namespaces: dict[str, OrderedDict[str, _Service]] = {}
 
     def forget(self, namespace: str, name: str) -> None:
         """Drop what is cached of a Service that has changed."""
-        for key in [key for key in self._cache if key[0] == namespace and key[1] == name]:
-            del self._cache[key]
+        if (known := self._namespaces.get(namespace)) is not None and known.pop(name, None) is not None and not known:
+            del self._namespaces[namespace]
 
     def forget_all(self) -> None:
         """Drop everything, if the node's addresses have changed."""
-        self._cache.clear()
+        self._namespaces.clear()
 
-    def find(self, namespace: str, name: str, port: int) -> PortEndpoints:
+    async def find(self, namespace: str, name: str, port: int) -> PortEndpoints:
         """Return the endpoints of a Service's port; Refused if there is no such port, or no endpoint."""
-        key = (namespace, name, port)
-        found = self._cache.get(key)
+        known = self._namespaces.get(namespace)
+        service = known.get(name) if known is not None else None
+        if service is None or not service.size:
+            service = await self._indexed(namespace, name)
+        elif known is not None:
+            known.move_to_end(name)
+        found = service.found.get(port)
         if found is None:
-            found = PortEndpoints(self._endpoints(namespace, name, port))
-            if len(self._cache) >= MOST:
-                self._cache.clear()
-            self._cache[key] = found
+            found = service.found[port] = PortEndpoints(self._endpoints(service, port))
         if not found:
             raise Refused(503, "no endpoint of the backend is ready")
         return found
 
-    def _endpoints(self, namespace: str, name: str, number: int) -> list[tuple[str, int]]:
-        service = self._directory.service(namespace, name)
-        spec = None if service is None else service.spec
-        if spec is None or spec.type == "ExternalName":
+    async def _indexed(self, namespace: str, name: str) -> _Service:
+        """Return the index of a Service, which is built for the first of several requests."""
+        known = self._namespaces.setdefault(namespace, OrderedDict())
+        service = known.setdefault(name, _Service())
+        async with service.lock:
+            if not service.size:
+                await self._build(namespace, name, service)
+                self._drop_oldest(namespace)
+        return service
+
+    async def _build(self, namespace: str, name: str, service: _Service) -> None:
+        found, slices = self._directory.service(namespace, name), list(self._directory.endpoint_slices(namespace, name))
+        if sum(len(each.ports) for each in slices) + (0 if found is None else len(found.spec.ports)) > LARGE:
+            await asyncio.sleep(min(SHARES.delay(namespace), LONGEST))
+        try:
+            await limited(completed(service.build(found, slices)), Limit(SHARES, namespace))
+        except StepTooLong:
+            raise Refused(503, "the ports of the backend take too long to index") from None
+
+    def _drop_oldest(self, namespace: str) -> None:
+        known = self._namespaces.get(namespace, OrderedDict())
+        total = sum(each.size for each in known.values())
+        while total > MOST_PORTS and len(known) > 1:
+            total -= known.popitem(last=False)[1].size
+
+    def _endpoints(self, service: _Service, number: int) -> list[tuple[str, int]]:
+        if service.names is None or service.external:
             raise Refused(500, "the backend does not exist")
-        port = next((each for each in spec.ports if each.port == number and (each.protocol or "TCP") == "TCP"), None)
-        if port is None:
+        if number not in service.names:
             raise Refused(500, "the backend has no such port")
-        by_port = endpoints.by_port(self._directory.endpoint_slices(namespace, name))
         own = self._own_addresses()
         found: list[tuple[str, int]] = []
         for family in (4, 6):
-            collected = endpoints.collect(by_port, family, port.name or "", "TCP", self._node)
+            collected = endpoints.collect(service.index, family, service.names[number], "TCP", self._node)
             usable = endpoints.cluster_endpoints([each for each in collected if each.ip not in own], self._node)
             found += [(each.ip, each.port) for each in usable if (each.ip, each.port) not in found]
             if found:

@@ -85,7 +85,7 @@ class Forwarder:
             upgrade=request.upgrade,
         )
         backend, limits = request.backend, self._pool.limits
-        endpoints = self._backends.find(backend.namespace, backend.service, backend.port)
+        endpoints = await self._backends.find(backend.namespace, backend.service, backend.port)
         found = endpoints.pick(set())
         protocol = request.protocol
         with self._pool.places.hold(backend.namespace, protocol.connection.peer, protocol.abort):

@@ -16,6 +16,10 @@ BEFORE_RAW = -310
 """The priority of chains that judge packets as they came in: before connection tracking, and before raw (-300), where other
 programs exclude packets from it."""
 
+AFTER_IPVS = 101
+"""The priority of chains that judge packets as the node's sockets get them. The kernel's ip_vs translates at hook `input` (99),
+after most filters, and what it sends to the node itself goes on from there."""
+
 
 def keep_destination(family: int) -> str:
     """Return the statement that translates to the address that a packet has, so that no later chain translates it."""

@@ -3,10 +3,15 @@
 VXLAN carries no proof of its sender: whoever reaches the port could have any packet, from any pod's address, delivered to
 pods, past their network policies. So what comes to the port is dropped unless it is from a node's address to a node's.
 A pod with the port as its host port (the plugin portmap) gets none of it: nothing may translate it.
+Who sends to a node port, or to another address of a Service whose endpoint is the tunnel of the node that gets the packet, has
+it translated here: after a node has masqueraded it, it looks like a node's. So what comes in must have been addressed to a
+node's tunnel port from the start; what IPVS translates is seen after that.
 What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too,
 and what it forwards to the port for others (containers of another engine, virtual machines), which it may masquerade.
 Sockets of the node have its address as well. So packets get a mark when they enter the tunnel, which the kernel keeps on the
 packet that carries them, and others to a node's port are dropped: to set a mark needs CAP_NET_ADMIN or CAP_NET_RAW.
+Who sends from the tunnel's port by a masquerade that keeps it, or by chance gets it, would be given what other nodes send
+to the tunnel from the ports that he sends to: connection tracking takes these for answers. No such packet leaves the node.
 In mode vxlan the pods of other nodes are behind the tunnel alone. Packets with their addresses as the source that come by
 another device are dropped, for any machine of the network could send these.
 The table of nf_tables is there wherever the mode allows a tunnel. It is written whole, in one transaction, when it changes.
@@ -17,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from netproxy.nft import static_table
-from netproxy.nft.hooks import BEFORE_DNAT, BEFORE_RAW, keep_destination
+from netproxy.nft.hooks import AFTER_IPVS, BEFORE_DNAT, BEFORE_RAW, keep_destination
 from netproxy.nft.static_table import StaticTable
 from netproxy.podnet.node_routes import DEVICE
 from netproxy.podnet.outside_guard import foreign
@@ -27,7 +32,8 @@ TABLE = "inet wherry-tunnel"
 _MARK_BITS = 12, 11
 """The bit of the mark, and the one if the proxy masquerades by the first. portmap has 13, upstream's proxy and ours 14."""
 _AFTER_ALL = 310
-"""The priority of the chain that marks: the proxy and other programs use marks until then (srcnat: 100)."""
+"""The priority of the chains at hook `postrouting`: the proxy and other programs use marks and translate until then (srcnat:
+100). The kernel stores a connection after that, and none whose first packet is dropped."""
 _FAMILIES = ((4, "ip"), (6, "ip6"))
 
 
@@ -65,6 +71,12 @@ def body(
         + static_table.chain(
             "input",
             *(f"udp dport {port} {ip} {end} != @nodes{f} drop" for f, ip in _FAMILIES for end in ("saddr", "daddr")),
+            *(
+                f"udp dport {port} {ip} daddr @nodes{f} {what} drop"
+                for f, ip in _FAMILIES
+                for what in _translated(f, ip, port)
+            ),
+            priority=AFTER_IPVS,
         )
         + static_table.chain(
             "forward",
@@ -73,8 +85,18 @@ def body(
         )
         # A packet that IPVS forwards leaves by this hook, from an address that is not the node's.
         + static_table.chain("output", *(f"ct status dnat {to}" for to in to_tunnels), *strangers)
+        + static_table.chain(
+            "postrouting",
+            *(f"udp sport {port} {ip} saddr @nodes{f} ct status snat drop" for f, ip in _FAMILIES),
+            priority=_AFTER_ALL,
+        )
         + (_marks(port, f"0x{mark:08x}") if mark else "")
     )
+
+
+def _translated(family: int, ip: str, port: int) -> tuple[str, str, str]:
+    """Return matches of packets that were addressed to another port or address; ip_vs sets no status of the connection."""
+    return "ct status dnat", f"ct original proto-dst != {port}", f"ct original {ip} daddr != @nodes{family}"
 
 
 def _marks(port: int, mark: str) -> str:

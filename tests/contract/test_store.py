@@ -224,6 +224,15 @@ async def test_a_watch_yields_every_later_change_once_and_in_order(store: Store)
     assert [e.create_revision for e in events] == [b.revision, a.revision, b.revision]
 
 
+async def test_an_object_that_is_created_again_is_added(store: Store) -> None:
+    await store.create("/a", b"1")
+    gone = await store.delete("/a")
+    again = await store.create("/a", b"2")
+    async with aclosing(store.watch("/", gone.revision, previous=True)) as watch:
+        event = (await take(watch, 1))[0]
+    assert (event.type, event.create_revision, event.previous) == ("ADDED", again.revision, None)
+
+
 async def test_a_watch_from_the_past_replays_it_and_goes_on_live(store: Store) -> None:
     revisions = [(await store.create(f"/k{i}", b"")).revision for i in range(20)]
     async with aclosing(store.watch("/", revisions[4])) as watch:

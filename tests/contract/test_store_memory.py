@@ -60,3 +60,22 @@ async def test_a_watch_that_compaction_overtakes_fails_and_others_go_on() -> Non
     await store.close()
     with pytest.raises(StopAsyncIteration):
         await anext(new)
+
+
+async def test_a_state_is_loaded_with_its_revisions_and_lifetimes() -> None:
+    store, clock = MemoryStore(), FakeClock()
+    first = await store.create("/a", b"1")
+    await store.update("/a", b"2", first.revision)
+    await store.create("/short", b"3", ttl=10)
+    await store.delete((await store.create("/gone", b"")).key)
+    loaded = MemoryStore(clock)
+    loaded.load(*store.state())
+    assert await loaded.list("/") == await store.list("/")
+    assert await loaded.compacted_revision() == await store.current_revision() == await loaded.current_revision()
+    later = await loaded.create("/later", b"")
+    assert later.revision == await store.current_revision() + 1
+    watch = loaded.watch("/", later.revision)
+    await clock.advance(11)
+    assert [(event.type, event.key) for event in (await anext(watch)).events] == [("DELETED", "/short")]
+    await loaded.close()
+    await store.close()

@@ -95,7 +95,7 @@ class Directory:
     def __init__(self, services: dict[str, Sequence[int]]) -> None:
         self._found = {name: PortEndpoints([("127.0.0.1", each) for each in ports]) for name, ports in services.items()}
 
-    def find(self, namespace: str, name: str, port: int) -> PortEndpoints:
+    async def find(self, namespace: str, name: str, port: int) -> PortEndpoints:
         found = self._found.get(name)
         if not found:
             raise Refused(503, "no endpoint of the backend is ready")

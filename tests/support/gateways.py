@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeVar
 
 from kube.api import core_v1, networking_v1
 from kube.gateway.grants import Grants
+from kube.gateway.ingress_hosts import Named, Owners, by_age
 from kube.gateway.objects import GROUP, Gateway, HTTPRoute, ReferenceGrant
+from kube.gateway.service_ports import PortIndexes, ServicePorts
 from kube.gateway.view import Certificate
 from kube.serialize import convert
 
@@ -106,6 +108,13 @@ def ingress_rule(host: str = "", *paths: str, service: str = "app", kind: str = 
     return {"http": {"paths": found}} | ({"host": host} if host else {})
 
 
+class ByAge:
+    """Owners of hosts where there are no records."""
+
+    def owners(self, named: Named) -> Generator[int, None, Owners]:
+        return by_age(named, {})
+
+
 class FakeView:
     """A cluster with namespaces, Services, grants and certificates (with their states)."""
 
@@ -126,15 +135,17 @@ class FakeView:
             lambda namespace: [each for each in grants if each.metadata.namespace == namespace]
         ).permitted
         self.certificates = {"infra/cert": "", **(certificates or {})}
+        self._indexes = PortIndexes()
 
     def labels(self, namespace: str) -> Mapping[str, str] | None:
         return self.namespaces.get(namespace)
 
-    def service(self, namespace: str, name: str) -> core_v1.Service | None:
-        return self.services.get(f"{namespace}/{name}")
+    def ports(self, namespace: str, name: str) -> Generator[int, None, ServicePorts | None]:
+        found = self.services.get(f"{namespace}/{name}")
+        return None if found is None else (yield from self._indexes.of(namespace, name, found))
 
     def certificate(self, namespace: str, name: str) -> Certificate:
-        return self.certificates.get(f"{namespace}/{name}", "missing")  # type: ignore[return-value]
+        return self.certificates.get(f"{namespace}/{name}", "missing")
 
 
 class Counting(FakeView):

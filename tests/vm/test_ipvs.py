@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 STATE = Path(os.environ.get("WHERRY_VM_STATE", "/var/lib/wherry-vm"))
 CHECKS = ("ways", "refusals", "local", "affinity", "nobody", "repair", "gone", "dual_stack", "policies", "graceful_end")
-CHECKS += ("settings", "schedulers", "cleanup", "packets")
+CHECKS += ("settings", "schedulers", "tunnel", "cleanup", "packets")
 
 
 @pytest.mark.timeout(2700)

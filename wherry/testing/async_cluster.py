@@ -5,35 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import msgspec
-
-from kube.client import APPLY, JSON, MERGE, Client
+from kube.client import Client
 from kube.clock import Clock
-from kube.errors import StatusError
+from kube.collecting import uncollected
 from wherry.testing import conditions
+from wherry.testing.async_objects import AsyncObjects
 from wherry.testing.async_pods import AsyncNode, AsyncPods
+from wherry.testing.async_states import AsyncStates
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError, WaitError
-from wherry.testing.manifests import Object, Source, objects
-from wherry.testing.resources import Resource, Resources
+from wherry.testing.manifests import Object
+from wherry.testing.resources import Resources
 from wherry.testing.timing.real import LOOK_SECONDS, RealTime
 from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime
 
 if TYPE_CHECKING:
-    from wherry.testing.snapshots import AsyncSnapshot
+    from wherry.testing.saving.cluster_state import ClusterState
 
-MANAGER = "wherry-testing"
 START_SECONDS = 60.0
-SERVED_SECONDS = 10.0
-"""Time that the kind of an object may take to be served after its definition was applied."""
 
 
-class AsyncCluster:
+class AsyncCluster(AsyncObjects, AsyncStates):
     """A cluster that exists while the block runs.
 
     time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
@@ -59,21 +56,53 @@ class AsyncCluster:
             raise ClusterError(f"nodes is {nodes}: it is the number of simulated nodes")
         self._number, self._timeout, self._port = nodes, timeout, port
         self._virtual, self._start, self._reaction = time == "virtual", start, reaction
+        self._state: ClusterState | None = None
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(lambda: self.engine)
 
-    async def __aenter__(self) -> Self:
-        from wherry.testing.engine import engine
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        time: Literal["real", "virtual"] | None = None,
+        reaction: float = REACTION_SECONDS,
+        timeout: float | None = None,
+        port: int = 0,
+    ) -> Self:
+        """Return a cluster with the state that `save` wrote to a file. Raise ClusterError.
 
+        time: by default that of the saved cluster; virtual time begins when it was saved.
+        """
+        from wherry.testing.saving import cluster_state
+
+        state = cluster_state.read(Path(path))
+        time = time or state.time
+        start = state.now if time == "virtual" else None
+        cluster = cls(0, time=time, start=start, reaction=reaction, timeout=timeout, port=port)
+        cluster._state = state
+        return cluster
+
+    async def __aenter__(self) -> Self:
+        with uncollected():  # a thousand modules, none of which is garbage
+            from wherry.testing import default_objects
+            from wherry.testing.engine import engine, import_components
+
+            import_components()
+        self._loop = asyncio.get_running_loop()
         start = self._start or datetime.now(UTC).replace(microsecond=0)
         self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self._time.installed())
             async with self._time.flowing():
-                self.engine = await stack.enter_async_context(engine(self._number, self._time.clock, port=self._port))
+                self.engine = await stack.enter_async_context(
+                    engine(self._number, self._time.clock, port=self._port, state=self._state)
+                )
                 self._time.observe(self.engine.api)
                 self._resources = Resources(self.engine.client)
                 await self._started()
+                if self._state is None:
+                    default_objects.keep(self.engine.store)
             self._stack = stack.pop_all()
         return self
 
@@ -88,8 +117,13 @@ class AsyncCluster:
         except TimeoutError:
             raise ClusterError(f"the cluster has no service account default after {START_SECONDS:g} s") from None
 
-    async def __aexit__(self, *failure: Any) -> None:
-        await self._stack.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *failure: Any) -> None:
+        """End the cluster. Raise ClusterError if the block has not failed, but has an unused script."""
+        try:
+            if kind is None:
+                self.pods.check_scripts()
+        finally:
+            await self._stack.aclose()
 
     @property
     def url(self) -> str:
@@ -106,16 +140,19 @@ class AsyncCluster:
         """Wherry's typed client (kube.client), in this process."""
         return self.engine.client
 
+    def transport(self, user: str = "kubernetes-admin", groups: Sequence[str] | None = None) -> Any:
+        """Return a transport into this process for clients of httpx and httpx2, blocking ones and those for asyncio.
+
+        Requests act as a user in groups, by default as the administrator; those with a bearer token as its owner.
+        """
+        from wherry.testing.transport import Transport
+
+        return Transport(self.engine.api, self._loop, user, groups)
+
     @property
     def nodes(self) -> Sequence[str]:
         """Names of the simulated nodes."""
         return self.engine.nodes.names()
-
-    async def snapshot(self) -> AsyncSnapshot:
-        """Return the present state, which its method `restore` returns to."""
-        from wherry.testing.snapshots import AsyncSnapshot
-
-        return await AsyncSnapshot.take(self.engine)
 
     def node(self, name: str) -> AsyncNode:
         """Return a node by its name: node-1, node-2 and so on."""
@@ -127,96 +164,6 @@ class AsyncCluster:
         """Add a node."""
         node = await self.engine.nodes.add(name, labels=labels, capacity=capacity)
         return AsyncNode(self.engine.nodes, node.name)
-
-    # -- objects --------------------------------------------------------------------------------------------------
-    async def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
-        """Apply objects by server-side apply, in order; return them as the server has them. Raise ClusterError."""
-        return [await self._apply(obj, namespace) for obj in objects(source)]
-
-    async def _apply(self, obj: Object, namespace: str) -> Object:
-        resource = await self._served(obj["apiVersion"], obj["kind"])
-        metadata = obj["metadata"]
-        where = (metadata.get("namespace") or namespace) if resource.namespaced else ""
-        query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"}
-        body = msgspec.json.encode(obj)
-        try:
-            if metadata.get("name"):
-                path = resource.path(where, metadata["name"])
-                answer = await self.client.call("PATCH", path, query=query, body=body, content_type=APPLY)
-            else:
-                query.pop("force")
-                answer = await self.client.call("POST", resource.path(where), query=query, body=body)
-        except StatusError as error:
-            name = metadata.get("name") or metadata.get("generateName")
-            raise ClusterError(f"{obj['kind']} {name}: {error.message}") from error
-        return _decoded(answer)
-
-    async def create(self, obj: Mapping[str, Any], *, namespace: str = "default") -> Object:
-        """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
-        resource = await self._served(str(obj.get("apiVersion")), str(obj.get("kind")))
-        where = ((obj.get("metadata") or {}).get("namespace") or namespace) if resource.namespaced else ""
-        return _decoded(await self._call("POST", resource.path(where), body=msgspec.json.encode(obj)))
-
-    async def _served(self, api_version: str, kind: str) -> Resource:
-        """Return the resource of a kind whose definition may have been applied just now."""
-        deadline = self._time.clock.monotonic() + SERVED_SECONDS
-        resource = await self._resources.of_kind(api_version, kind)
-        while True:
-            revision = self._time.revision()
-            try:
-                await self.client.call("GET", resource.path(), query={"limit": "1"})
-                return resource
-            except StatusError as error:
-                if error.code == 405:
-                    return resource  # it cannot be listed
-                if not error.not_found or not await self._time.changed(revision, deadline):
-                    raise ClusterError(f"{kind} in {api_version} is not served: {error.message}") from error
-
-    async def get(self, reference: str, *, namespace: str = "default") -> Object:
-        """Return an object by its reference (`deployment/web`). Raise ClusterError if there is none."""
-        resource, name = await self._reference(reference)
-        return _decoded(await self._call("GET", resource.path(namespace, name)))
-
-    async def list(self, resource: str, *, namespace: str = "default", selector: str = "") -> list[Object]:
-        """Return the objects of a resource in a namespace ("" is all of them)."""
-        found = await self._resources.named(resource)
-        query = {"labelSelector": selector} if selector else {}
-        answer = _decoded(await self._call("GET", found.path(namespace), query=query))
-        return list(answer["items"])
-
-    async def patch(
-        self, reference: str, patch: Object, *, namespace: str = "default", subresource: str = ""
-    ) -> Object:
-        """Change an object by a merge patch; return it."""
-        resource, name = await self._reference(reference)
-        path = resource.path(namespace, name, subresource)
-        return _decoded(await self._call("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE))
-
-    async def delete(self, reference: str, *, namespace: str = "default") -> None:
-        """Delete an object, as kubectl does (in the background)."""
-        resource, name = await self._reference(reference)
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        await self._call("DELETE", resource.path(namespace, name), body=msgspec.json.encode(options))
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: bytes = b"",
-        content_type: str = JSON,
-    ) -> bytes:
-        try:
-            return await self.client.call(method, path, query=query, body=body, content_type=content_type)
-        except StatusError as error:
-            raise ClusterError(error.message) from error
-
-    async def _reference(self, reference: str) -> tuple[Resource, str]:
-        kind, slash, name = reference.partition("/")
-        if not kind or not slash or not name:
-            raise ClusterError(f"{reference!r} names no object: write resource/name, for example deployment/web")
-        return await self._resources.named(kind), name
 
     # -- waiting --------------------------------------------------------------------------------------------------
     @property
@@ -256,7 +203,10 @@ class AsyncCluster:
         (`status.phase=Running`), or a function of the object, which may be a coroutine function.
         """
         resource, name = await self._reference(reference)
-        check, path = conditions.compiled(condition), resource.path(namespace, name)
+        check, path = (
+            conditions.compiled(condition, resource.api_version, resource.kind),
+            resource.path(namespace, name),
+        )
         limit = self._limit(timeout)
         deadline = self._time.clock.monotonic() + limit
         while True:
@@ -268,18 +218,5 @@ class AsyncCluster:
                 return obj
             if not await self._time.changed(revision, deadline):
                 await self._time.rest()
-                wanted = condition if isinstance(condition, str) else getattr(condition, "__name__", "the condition")
-                raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {conditions.described(obj)}")
-
-    async def _find(self, path: str) -> Object:
-        try:
-            return _decoded(await self.client.call("GET", path))
-        except StatusError as error:
-            if error.not_found:
-                return {}
-            raise ClusterError(error.message) from error
-
-
-def _decoded(data: bytes) -> Object:
-    found: Object = msgspec.json.decode(data)
-    return found
+                wanted, state = conditions.named(condition), conditions.seen(obj, condition)
+                raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {state}")

@@ -37,11 +37,7 @@ class AsyncSnapshot:
 
         Raise ClusterError if something changes for a minute.
         """
-        try:
-            async with asyncio.timeout(MOST_SECONDS):
-                objects = await _objects_at_rest(engine.api.store)
-        except TimeoutError:
-            raise ClusterError(f"no snapshot: objects of the cluster change for {MOST_SECONDS:g} s") from None
+        objects = await objects_at_rest(engine.api.store)
         return cls(engine, objects, engine.nodes.names(), engine.scripts.saved(), engine.handlers.saved())
 
     async def restore(self) -> None:
@@ -56,8 +52,19 @@ class AsyncSnapshot:
         await self._objects.close()
 
 
-async def _objects_at_rest(store: Store) -> StoreSnapshot:
-    """Return a snapshot of the store when the controllers' accounts exist and nothing has changed for a moment."""
+async def objects_at_rest(store: Store) -> StoreSnapshot:
+    """Return a snapshot of the store when the controllers' accounts exist and nothing has changed for a moment.
+
+    Raise ClusterError if something changes for a minute.
+    """
+    try:
+        async with asyncio.timeout(MOST_SECONDS):
+            return await _at_rest(store)
+    except TimeoutError:
+        raise ClusterError(f"no snapshot: objects of the cluster change for {MOST_SECONDS:g} s") from None
+
+
+async def _at_rest(store: Store) -> StoreSnapshot:
     for account in sorted(set(ACCOUNTS.values())):
         while await store.get(f"/registry/serviceaccounts/kube-system/{account}") is None:
             await asyncio.sleep(LOOK_SECONDS)

@@ -47,7 +47,7 @@ class Routes:
             else:
                 attachments[position] = result.attachments[position]
         now = format_time(self._clock.now())
-        rules = self._cluster.rules_of(key, route)
+        rules = await self._cluster.rules_of(key, route)
         parents = statuses.route_parents(route, rules, attachments, unknown, now)
         if parents is not None:
             await self._patch(HTTPRoute, route.metadata, {"parents": parents})

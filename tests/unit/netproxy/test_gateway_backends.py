@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -37,54 +38,54 @@ def endpoint(address: str, *, ready: bool = True, terminating: bool = False) -> 
     return Endpoint(addresses=[address], conditions=conditions)
 
 
-def picked(objects: Objects, own: frozenset[str] = frozenset()) -> list[str]:
+async def picked(objects: Objects, own: frozenset[str] = frozenset()) -> list[str]:
     """Return the addresses that requests go to, or the status that refuses them."""
     backends = Backends(objects, lambda: own, NodeView("node"))
     try:
-        found = backends.find("n", "s", 80)
+        found = await backends.find("n", "s", 80)
     except Refused as refused:
         return [str(refused.status)]
     return sorted({address for address, _ in (found.pick(set()) or ("none", 0) for _ in range(20))})
 
 
-def test_ready_endpoints_are_used_and_terminating_ones_only_without_them() -> None:
+async def test_ready_endpoints_are_used_and_terminating_ones_only_without_them() -> None:
     objects = Objects()
     objects.endpoints = [endpoint("10.0.0.1"), endpoint("10.0.0.2", ready=False, terminating=True)]
-    assert picked(objects) == ["10.0.0.1"]
+    assert await picked(objects) == ["10.0.0.1"]
     objects.endpoints = [endpoint("10.0.0.1", ready=False), endpoint("10.0.0.2", ready=False, terminating=True)]
-    assert picked(objects) == ["10.0.0.2"]
+    assert await picked(objects) == ["10.0.0.2"]
     objects.endpoints = []
-    assert picked(objects) == ["503"]
+    assert await picked(objects) == ["503"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "192.0.2.1", "nonsense"])
-def test_addresses_of_the_node_and_special_ones_are_no_endpoints(address: str) -> None:
+async def test_addresses_of_the_node_and_special_ones_are_no_endpoints(address: str) -> None:
     objects = Objects()
     objects.endpoints = [endpoint(address)]
 
-    assert picked(objects, frozenset({"192.0.2.1"})) == ["503"]
+    assert await picked(objects, frozenset({"192.0.2.1"})) == ["503"]
 
 
-def test_services_without_the_port_or_with_an_external_name_are_errors_of_the_route() -> None:
+async def test_services_without_the_port_or_with_an_external_name_are_errors_of_the_route() -> None:
     objects = Objects()
     objects.endpoints = [endpoint("10.0.0.1")]
     backends = Backends(objects, frozenset, NodeView("node"))
     for name, port in (("s", 81), ("s", 53), ("other", 80)):
         with pytest.raises(Refused) as refused:
-            backends.find("n", name, port)
+            await backends.find("n", name, port)
         assert refused.value.status == 500
     objects.found.spec.type = "ExternalName"
-    assert picked(objects) == ["500"]
+    assert await picked(objects) == ["500"]
 
 
-def test_a_change_is_seen_once_the_service_is_forgotten() -> None:
+async def test_a_change_is_seen_once_the_service_is_forgotten() -> None:
     objects = Objects()
     objects.endpoints = [endpoint("10.0.0.1")]
     backends = Backends(objects, frozenset, NodeView("node"))
-    assert backends.find("n", "s", 80).pick(set()) == ("10.0.0.1", 8080)
+    assert (await backends.find("n", "s", 80)).pick(set()) == ("10.0.0.1", 8080)
     objects.endpoints = [endpoint("10.0.0.2")]
     backends.forget("n", "s")
-    assert backends.find("n", "s", 80).pick(set()) == ("10.0.0.2", 8080)
+    assert (await backends.find("n", "s", 80)).pick(set()) == ("10.0.0.2", 8080)
 
 
 def test_an_endpoint_that_failed_is_tried_last() -> None:
@@ -93,3 +94,52 @@ def test_an_endpoint_that_failed_is_tried_last() -> None:
 
     assert [found.pick(set()) for _ in range(3)] == [("b", 1)] * 3
     assert found.pick({("b", 1)}) == ("a", 1) and found.pick({("a", 1), ("b", 1)}) is None
+
+
+class Large(Objects):
+    """A Service and a slice with thousands of ports."""
+
+    COUNT = 18_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+        self.found.spec.ports = [core_v1.ServicePort(name=f"p{each}", port=each) for each in range(1, self.COUNT + 1)]
+        self._slice = discovery_v1.EndpointSlice(
+            address_type="IPv4",
+            endpoints=[endpoint("10.0.0.1")],
+            ports=[discovery_v1.EndpointPort(name=f"p{each}", port=each) for each in range(1, self.COUNT + 1)],
+        )
+
+    def service(self, namespace: str, name: str) -> core_v1.Service | None:
+        return self.found
+
+    def endpoint_slices(self, namespace: str, name: str) -> Iterable[discovery_v1.EndpointSlice]:
+        self.read += 1
+        return [self._slice]
+
+
+async def test_the_ports_of_a_service_are_indexed_once_for_all_in_iterations_that_others_share() -> None:
+    objects = Large()
+    backends = Backends(objects, frozenset, NodeView("node"))
+    requests = [asyncio.ensure_future(backends.find("n", "s", port)) for port in range(1, 5001)]
+    iterations = 0
+    while not all(each.done() for each in requests):
+        await asyncio.sleep(0)
+        iterations += 1
+    assert [each.result().pick(set()) for each in requests] == [("10.0.0.1", port) for port in range(1, 5001)]
+    assert objects.read == 1 and iterations > 5
+
+
+async def test_the_indexes_of_one_namespace_drop_none_of_another() -> None:
+    objects = Large()
+    backends = Backends(objects, frozenset, NodeView("node"))
+    other = await backends.find("other", "s", 1)
+    for name in ("a", "b", "c"):
+        await backends.find("n", name, 1)
+    before = objects.read
+    assert await backends.find("other", "s", 1) is other
+    await backends.find("n", "c", 1)
+    assert objects.read == before
+    await backends.find("n", "a", 1)
+    assert objects.read == before + 1

@@ -23,6 +23,26 @@ def test_pods_are_kept_from_the_port_in_both_families() -> None:
         assert f"ct status dnat udp dport 8472 {address} drop" in forward
 
 
+def test_what_the_node_translates_to_its_own_tunnel_is_dropped_in_both_families_after_ipvs() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7")
+    chain = text[text.index("chain input") : text.index("chain forward")]
+    assert "type filter hook input priority 101;" in chain  # ip_vs: 99
+    for ip, nodes in (("ip", "nodes4"), ("ip6", "nodes6")):
+        to = f"udp dport 8472 {ip} daddr @{nodes}"
+        for match in ("ct status dnat", "ct original proto-dst != 8472", f"ct original {ip} daddr != @{nodes}"):
+            assert f"    {to} {match} drop\n" in chain
+        for end in ("saddr", "daddr"):
+            assert f"    udp dport 8472 {ip} {end} != @{nodes} drop\n" in chain
+
+
+def test_what_is_masqueraded_to_the_tunnels_port_does_not_leave() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7")
+    chain = text[text.index("chain postrouting") : text.index("chain marked")]
+    assert "type filter hook postrouting priority 310;" in chain  # srcnat: 100
+    for ip, nodes in (("ip", "nodes4"), ("ip6", "nodes6")):
+        assert f"udp sport 8472 {ip} saddr @{nodes} ct status snat drop" in chain
+
+
 def test_only_what_enters_the_tunnel_has_the_mark_to_be_sent_to_the_port() -> None:
     text = tunnel_guard.body(NODES, 8472, "cni7")
     marked = text[text.index("chain marked") : text.index("chain unmarked")]

@@ -128,6 +128,26 @@ def test_what_has_the_form_of_a_secret_is_removed(secret: str, word: str) -> Non
         "mysqladmin ping -phunter2",
         "sshpass -p hunter2 ssh x",
         "redis-cli -h x -a hunter2 ping",
+        "docker login -u u -p hunter2 registry.example",
+        "docker login -p=hunter2",
+        "podman login \\\n  -phunter2",
+        "az login -u u -p 'hunter2'",
+        "etcdctl --user root:hunter2 get x",
+        "etcdctl --user=root:hunter2 get x",
+        "ldapsearch -x -D cn=x -w hunter2 -b dc=x",
+        "ldapsearch -xwhunter2",
+        "openssl enc -aes-256-cbc -k hunter2 -in x",
+        "htpasswd -bc file user hunter2",
+        "htpasswd -nb user hunter2",
+        "smbclient -U user%hunter2 //host/share",
+        "mc alias set minio https://x KEY hunter2",
+        "vault login hunter2",
+        "curl -sSu admin:hunter2 https://x",
+        "curl -uadmin:hunter2 https://x",
+        "curl -u 'admin:hunter 2 hunter2' https://x",
+        'exec: ["redis-cli", "-a", "hunter2", "ping"]',
+        'exec: ["redis-cli","-a","hunter2"]',
+        r'{"msg":"sh -c \"redis-cli -a hunter2 ping\""}',
         "ASIA2HUNTERXXXXXXX hunter".replace("2HUNTER", "hunter2"),
         "hvs.hunter2CAESIJ",
         "ya29.hunter2abcdef",
@@ -192,6 +212,10 @@ def test_usual_forms_are_known(text: str) -> None:
         "curl -u",
         "curl ",
         "mysql -",
+        "docker login -p",
+        "vault login ",
+        "curl '",
+        "curl -s\\\n",
         "sig=",
         "sk-a",
         "SG.aaaaaaaa",
@@ -296,12 +320,45 @@ def test_arguments_headers_and_options_are_removed() -> None:
         (["mysqladmin", "-u", "root", "-px", "ping"], ["mysqladmin", "-u", "root", REMOVED, "ping"]),
         (["sshpass", "-p", "x", "ssh", "-p", "22"], ["sshpass", "-p", REMOVED, "ssh", "-p", REMOVED]),
         (["curl", "-u", "a:x", "--user", "a:x"], ["curl", "-u", REMOVED, "--user", REMOVED]),
+        (["curl", "-ua:x", "-sSu", "a:x", "--user=a:x"], ["curl", REMOVED, "-sSu", REMOVED, REMOVED]),
+        (["timeout", "5", "docker", "login", "-p", "x"], ["timeout", "5", "docker", "login", "-p", REMOVED]),
+        (["docker", "run", "-p", "80:80", "x"], ["docker", "run", "-p", "80:80", "x"]),
+        (["openssl", "enc", "-kfile", "x"], ["openssl", "enc", "-kfile", "x"]),
+        (["vault", "login", "x"], ["vault", "login", REMOVED]),
+        (["mc", "alias", "set", "m", "https://x", "k", "x"], ["mc", "alias", "set", "m", "https://x", "k", REMOVED]),
+        (["etcdctl", "--user", "root", "get", "x"], ["etcdctl", "--user", "root", "get", "x"]),
+        (["token:", "x", "y"], ["token:", REMOVED, "y"]),
+        (["aws_secret_access_key", "=", "x", "y"], ["aws_secret_access_key", "=", REMOVED, "y"]),
+        (["-H", "Set-Cookie:", "sid=x"], ["-H", "Set-Cookie:", REMOVED]),
         (["mkdir", "-p", "x"], ["mkdir", "-p", "x"]),
         (["server", "-a", "x", "-u", "1:1", "-px"], ["server", "-a", "x", "-u", "1:1", "-px"]),
     ],
 )
 def test_passwords_behind_usual_options_of_commands_are_removed(command: list[str], left: list[str]) -> None:
     assert without_values({"command": command}) == {"command": left}
+
+
+def test_arguments_are_those_of_the_program_that_the_command_names() -> None:
+    container = {"command": ["redis-cli", "-h", "x"], "args": ["-a", "hunter2", "ping"]}
+    assert without_values(container) == {"command": ["redis-cli", "-h", "x"], "args": ["-a", REMOVED, "ping"]}
+
+
+@pytest.mark.parametrize("unit", ["curl", "-u", "docker", "login", "-p", "token:", "=", "-" + "s" * 100, "a" * 100])
+def test_time_is_proportional_to_the_arguments(unit: str) -> None:
+    judge_time(Case(unit, lambda size: [unit] * (size // len(unit)), without_values))
+
+
+def test_what_is_no_password_of_a_command_stays() -> None:
+    for text in (
+        "docker run -p 80:80 image",
+        "docker login registry && docker run -p 80:80 image",
+        "curl -u admin https://x",
+        "vault login\nnext line",
+        "redis-cli ping | grep -a PONG",
+        "mysql -u root -p db",
+        "mysql.shop.svc -pods",
+    ):
+        assert redacted(text) == text
 
 
 def test_objects_lose_values_of_variables_and_data() -> None:

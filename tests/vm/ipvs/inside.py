@@ -34,9 +34,10 @@ from tests.host.netproxy.conftest import (
 from tests.support.memory_api import MemoryAPI
 from tests.support.packet_cases import FIXED, IPVS_OTHERWISE, RULES
 from tests.support.packet_site import wrong_packets
-from tests.support.services import endpoint, port, service, slice_of
-from tests.vm.ipvs.machine_site import LIMIT, NODE_SIX, SIX, everybody, fetch, fetched, give_second_family
+from tests.support.services import endpoint, node, port, service, slice_of
+from tests.vm.ipvs.machine_site import LIMIT, NODE_SIX, PODS_SIX, SIX, everybody, fetch, fetched, give_second_family
 from tests.vm.ipvs.policies import policies
+from tests.vm.ipvs.tunnel import tunnel
 
 WEB = "10.96.5.1"
 NODE_PORT = port("http", 80, node_port=30080)
@@ -47,6 +48,9 @@ async def check(site: Site) -> None:
     both = slice_of("web", here, endpoint(PODS["pod-b"], node="node-1"))
     api = populated(service("web", WEB, NODE_PORT, type="NodePort"), both)
     give_second_family(site)
+    api.put(
+        node("node-1", "10.244.1.0/24", NODE_IP, cidr6=PODS_SIX)
+    )  # pods send with addresses of the node's ranges alone
     site.config = configured(site.config)
     async with running(site.config, api):
         await until(lambda: fetch(site, "node", WEB), "the proxy serves", LIMIT)
@@ -102,6 +106,7 @@ async def check(site: Site) -> None:
         for each in (dual_stack, policies, graceful_end, settings):
             await report(each.__name__, each(site, api))
     await report("schedulers", schedulers(site, api))
+    await report("tunnel", tunnel(site, api))
 
     async def cleanup() -> None:
         await remove(site.config, everything=True)

@@ -8,6 +8,7 @@ from tests.host.netproxy.conftest import PODS, Site
 
 LIMIT = 120.0
 SIX = {"pod-a": "fd00:244:1::2", "pod-b": "fd00:244:1::3"}
+PODS_SIX = "fd00:244:1::/64"
 NODE_SIX, CLIENT_SIX = "fd00:77::1", "fd00:77::2"
 
 

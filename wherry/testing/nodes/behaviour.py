@@ -45,6 +45,14 @@ class Behaviour:
             )
         )
 
+    def positions(self) -> dict[str, int]:
+        """Return the number of steps that were done, by container name, for `restore`."""
+        return {name: number - (name in self._kept) for name, number in self._position.items()}
+
+    def restore(self, positions: dict[str, int]) -> None:
+        """Continue scripts at these positions."""
+        self._position, self._kept = positions, {}
+
     def keep(self, name: str, outcome: Outcome) -> None:
         """Return this behaviour at the next start: the container could not start."""
         self._kept[name] = outcome

@@ -34,3 +34,11 @@ class CrashLoops:
         self.waiting = {name: self._back_off.waiting(pod, name) for name in names}
         messages = ((name, self._back_off.event(pod, name, runtime.latest(name))) for name in names)
         return [Happened("Warning", "BackOff", message, name) for name, message in messages if message]
+
+    def saved(self) -> dict[str, tuple[float, float]]:
+        """Return the delays, for `restore`."""
+        return self._back_off.saved()
+
+    def restore(self, saved: dict[str, tuple[float, float]]) -> None:
+        """Make the delays those that `saved` returned."""
+        self._back_off.restore(saved)

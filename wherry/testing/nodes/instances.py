@@ -22,7 +22,7 @@ class Instances:
         self.runtime = PodRuntime()
         self.containers: dict[str, SimulatedContainer] = {}
         """By container ID, also those that have ended as long as the kubelet would keep them."""
-        self._created = 0
+        self.created = 0
 
     def running(self) -> list[SimulatedContainer]:
         """Return the instances that run."""
@@ -55,10 +55,10 @@ class Instances:
     def add(self, container: AnyContainer, kind: Kind, start: Start, outcome: Run | Exit, now: float) -> None:
         """Start an instance in the sandbox."""
         assert self.runtime.sandbox is not None
-        self._created += 1
+        self.created += 1
         record = new_record(
             container,
-            id=f"{self._uid}-{self._created}",
+            id=f"{self._uid}-{self.created}",
             restart_count=start.restart_count,
             sandbox_id=self.runtime.sandbox.id,
             hash=container_hash(container),

@@ -47,6 +47,15 @@ class ContainerLog:
         """Return everything that was written to both streams."""
         return b"".join(parse(line).text for line in self._lines).decode("utf-8", "replace")
 
+    def lines(self) -> list[bytes]:
+        """Return the lines that are kept, for `restore`."""
+        return list(self._lines)
+
+    def restore(self, lines: list[bytes], *, closed: bool) -> None:
+        """Give a new log the lines that `lines` returned."""
+        self._lines, self._size = deque(lines), sum(map(len, lines))
+        self.closed = closed
+
     @property
     def end(self) -> int:
         """Position behind the last line."""

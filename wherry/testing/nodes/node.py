@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakSet
@@ -39,7 +38,8 @@ class SimulatedNode:
     conditions: dict[str, str] = field(default_factory=dict)
     range: str = ""
     """Range of pod addresses that the cluster has given it."""
-    _free: Iterator[str] | None = None
+    given: int = 0
+    """Number of pod addresses that it has given."""
     port: int = 10250
     """Port of its kubelet endpoint; 0: none."""
     connections: WeakSet[asyncio.StreamWriter] = field(default_factory=WeakSet)
@@ -55,10 +55,10 @@ class SimulatedNode:
         """Return an address for a new sandbox, none while the node has no range."""
         if not self.range:
             return ()
-        if self._free is None:
-            hosts = ipaddress.ip_network(self.range)
-            self._free = itertools.cycle(str(hosts[index]) for index in range(2, hosts.num_addresses - 1))
-        return (next(self._free),)
+        hosts = ipaddress.ip_network(self.range)
+        address = hosts[2 + self.given % (hosts.num_addresses - 3)]
+        self.given += 1
+        return (str(address),)
 
     def disconnect(self) -> None:
         """Break all connections to its kubelet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from agent.podspec.environment import References
 from control.interfaces.local_nodes import LocalNodes
@@ -19,6 +19,8 @@ from wherry.testing.errors import ClusterError
 from wherry.testing.nodes.node import PRESSURES, SimulatedNode
 from wherry.testing.nodes.reporter import NodeReporter
 from wherry.testing.nodes.running_pods import RunningPods
+from wherry.testing.nodes.saved_node import SavedNode, saved
+from wherry.testing.nodes.saved_pod import SavedPod
 from wherry.testing.nodes.scripts import Scripts
 
 RENEW_SECONDS = 10.0
@@ -79,7 +81,8 @@ class SimulatedNodes:
             raise ClusterError(f"the node {name} cannot be added: {error.message}") from error
         finally:
             self._adding.discard(name)
-        await self._begin(reporter)
+        self._adopt(reporter)
+        await self._report(reporter)
         try:
             async with asyncio.timeout(SCHEDULABLE_SECONDS):
                 await node.schedulable.wait()
@@ -87,14 +90,33 @@ class SimulatedNodes:
             raise ClusterError(f"the node {name} has no range or no end of its taints after 30 s") from None
         return node
 
-    async def _begin(self, reporter: NodeReporter) -> None:
+    def _adopt(self, reporter: NodeReporter) -> None:
         """Run a node whose object exists."""
         if self._group is not None:
             reporter.start(self._group)
         self._nodes[reporter.node.name] = reporter
+
+    async def _report(self, reporter: NodeReporter) -> None:
+        """Let a node be ready from now on."""
         self._local.add(reporter.node.name)
         await reporter.report()
         await reporter.renew()
+
+    async def load(
+        self, nodes: Iterable[SavedNode], pods: Iterable[core_v1.Pod], states: Mapping[str, SavedPod]
+    ) -> None:
+        """Run nodes and pods whose objects exist, with the states of a file; those of pods by namespace/name."""
+        for each in nodes:
+            self._number = max(self._number, each.number)
+            self._adopt(NodeReporter(each.node(), self._client_of(each.name), self._clock))
+        self.pods.load(pods, states)
+        for reporter in self._nodes.values():
+            if reporter.node.state == "running":
+                await self._report(reporter)
+
+    def saved(self) -> list[SavedNode]:
+        """Return all nodes for a file."""
+        return [saved(each.node) for each in self._nodes.values()]
 
     def get(self, name: str) -> SimulatedNode:
         """Return a node by its name. Raise ClusterError if there is none."""
@@ -134,9 +156,7 @@ class SimulatedNodes:
         """Undo `fail` or `partition`."""
         reporter = self._get(name)
         reporter.node.state = "running"
-        self._local.add(name)
-        await reporter.report()
-        await reporter.renew()
+        await self._report(reporter)
         self.pods.wake_all(name)
 
     async def set_pressure(self, name: str, pressure: str, *, on: bool = True) -> None:

@@ -52,16 +52,16 @@ class SimulatedPod:
         back_off_max: float = 300.0,
     ) -> None:
         self.pod, self.uid = pod, pod.metadata.uid or ""
-        self._clock, self._addresses, self._mounts = clock, addresses, mounts
+        self._clock, self._addresses, self.mounts = clock, addresses, mounts
         self._node = NodeFacts(host_addresses)
         self.instances = Instances(self.uid, clock)
-        self._behaviour, self._pulls = Behaviour(scripts), Pulls()
-        self._crash_loops = CrashLoops(clock, back_off_max)
-        self._configurations = Configurations(references)
-        self._end: End | None = None
-        self._stopping_since: float | None = None
+        self.behaviour, self.pulls = Behaviour(scripts), Pulls()
+        self.crash_loops = CrashLoops(clock, back_off_max)
+        self.configurations = Configurations(references)
+        self.end: End | None = None
+        self.stopping_since: float | None = None
         self._events: list[Happened] = []
-        self._ready: dict[str, bool] = {}
+        self.ready: dict[str, bool] = {}
         self._reported: core_v1.PodStatus | None = None
 
     @property
@@ -73,19 +73,19 @@ class SimulatedPod:
     def terminating(self) -> bool:
         """The pod is being deleted, or has ended."""
         deleted = self.pod.metadata.deletion_timestamp is not None
-        return deleted or self._end is not None or self.pod.status.phase in ENDED_PHASES
+        return deleted or self.end is not None or self.pod.status.phase in ENDED_PHASES
 
     # -- what tests do to it --------------------------------------------------------------------------------------
     def lose_power(self) -> None:
         """End all containers and the sandbox without a trace, as a node does that loses power."""
         self.instances.lose_power()
-        self._mounts.unmount()
+        self.mounts.unmount()
 
     def set_ready(self, *, ready: bool, container: str = "") -> None:
         """Set the outcome of readiness probes, of one container or of all, from now on."""
         for each in self.pod.spec.containers:
             if container in ("", each.name):
-                self._ready[each.name] = ready
+                self.ready[each.name] = ready
 
     def view(self) -> PodView:
         """Return the pod as the kubelet's API shows it."""
@@ -95,22 +95,22 @@ class SimulatedPod:
     @property
     def lacking(self) -> bool:
         """It waits for an object that a volume or a container's environment names."""
-        return not self.terminating and (self._mounts.retry_at is not None or bool(self._configurations.waiting))
+        return not self.terminating and (self.mounts.retry_at is not None or bool(self.configurations.waiting))
 
     def retry(self) -> None:
         """Try again in the next step what has failed for want of an object."""
-        self._mounts.retry()
-        self._configurations.retry()
+        self.mounts.retry()
+        self.configurations.retry()
 
     # -- one step -------------------------------------------------------------------------------------------------
     async def mount(self) -> None:
         """Mount its volumes if that is due; its containers start in the step after it."""
         if not self.terminating:
-            self._events += await self._mounts.set_up(self.pod, self._now())
+            self._events += await self.mounts.set_up(self.pod, self.now())
 
     def step(self) -> Stepped:
         """Do what is due now."""
-        now = self._now()
+        now = self.now()
         self.instances.end_due(now)
         wake_at, delete = None, False
         finished = False
@@ -129,27 +129,27 @@ class SimulatedPod:
     def _sync(self, now: float) -> float | None:
         for _ in range(MOST_ROUNDS):
             decided = plan_pod(self._situation(now))
-            self._events += self._crash_loops.show(self.pod, decided.backing_off, self.runtime)
+            self._events += self.crash_loops.show(self.pod, decided.backing_off, self.runtime)
             if decided.end is not None:
-                self._end = decided.end
+                self.end = decided.end
                 if decided.end.reason:
                     self._event("Normal", decided.end.reason, decided.end.message)
                 return None
             if not self._execute(decided, now):
-                due = (decided.wake_at, self._mounts.retry_at, *self._pulls.changes())
+                due = (decided.wake_at, self.mounts.retry_at, *self.pulls.changes())
                 return min((at for at in due if at is not None and at > now), default=None)
         return now
 
     def _situation(self, now: float) -> Situation:
-        retry_at = {**self._pulls.retry_at, **self._configurations.retry_at}
-        ready_at = partial(self._crash_loops.ready_at, self.pod)
+        retry_at = {**self.pulls.retry_at, **self.configurations.retry_at}
+        ready_at = partial(self.crash_loops.ready_at, self.pod)
         return Situation(self.pod, self.runtime, now, self._outcomes(now), ready_at, retry_at)
 
     def _outcomes(self, now: float) -> dict[str, ProbeOutcome]:
         found = {}
         for each in self.instances.running():
             outcome = each.outcome_of_probes(now)
-            if (ready := self._ready.get(each.record.name)) is not None:
+            if (ready := self.ready.get(each.record.name)) is not None:
                 outcome = replace(outcome, ready=ready)
             found[each.record.id] = outcome
         return found
@@ -162,7 +162,7 @@ class SimulatedPod:
             self.instances.remove(container_id)
         if decided.stop_sandbox:
             self.instances.kill_all(now)
-        if decided.new_sandbox is not None and self._mounts.done:
+        if decided.new_sandbox is not None and self.mounts.done:
             host_network = bool(self.pod.spec.host_network)
             ips = () if host_network else self._addresses()
             self.instances.add_sandbox(decided.new_sandbox, ips, now, host_network=host_network)
@@ -172,7 +172,7 @@ class SimulatedPod:
             return True
         for kill in decided.kill:
             done |= self._stop(kill, now, grace_of(self.pod, kill.grace))
-        for start in decided.start if self._mounts.done else ():
+        for start in decided.start if self.mounts.done else ():
             done |= self._start(start, now)
             if start.kind is Kind.INIT:
                 break  # what may follow depends on how it goes
@@ -184,19 +184,19 @@ class SimulatedPod:
         if found is None or self.runtime.sandbox is None:
             return False
         container, kind = found
-        outcome = self._behaviour.next(self.pod, container, kind, start)
+        outcome = self.behaviour.next(self.pod, container, kind, start)
         if isinstance(outcome, Pull):
-            self._pulls.begin(start.name, outcome.seconds, now)
+            self.pulls.begin(start.name, outcome.seconds, now)
             return True
         if isinstance(outcome, PullError):
-            self._events.append(self._pulls.fail(container, outcome, now))
+            self._events.append(self.pulls.fail(container, outcome, now))
             return True
-        self._pulls.succeeded(start.name)
-        if (failure := self._configurations.check(self.pod, container, now)) is not None:
-            self._behaviour.keep(start.name, outcome)
+        self.pulls.succeeded(start.name)
+        if (failure := self.configurations.check(self.pod, container, now)) is not None:
+            self.behaviour.keep(start.name, outcome)
             self._events.append(failure)
             return True
-        self._crash_loops.restarted(self.pod, start.name, self.runtime)
+        self.crash_loops.restarted(self.pod, start.name, self.runtime)
         self.instances.add(container, kind, start, outcome, now)
         self.instances.end_due(now)  # one that exits at once has ended
         return True
@@ -213,18 +213,18 @@ class SimulatedPod:
         return not each.record.running
 
     def _restart_all(self, trigger: str, now: float) -> None:
-        self._crash_loops.restarted(self.pod, trigger, self.runtime)
+        self.crash_loops.restarted(self.pod, trigger, self.runtime)
         debug = {container.name for container in self.pod.spec.ephemeral_containers}
         self.instances.kill_all(now, but=debug)
         self.instances.remove_all(but=debug)
 
     def _terminate(self, now: float) -> bool:
         """Stop the containers, sidecars last; True when none runs any more."""
-        if self._stopping_since is None:
-            self._stopping_since = now
+        if self.stopping_since is None:
+            self.stopping_since = now
         grace = grace_of(self.pod)
         deletion = self.pod.metadata.deletion_grace_period_seconds
-        left = 0.0 if deletion == 0 else max(0.0, self._stopping_since + grace - now)
+        left = 0.0 if deletion == 0 else max(0.0, self.stopping_since + grace - now)
         while waves := termination_waves(self.pod, self.runtime):
             stopped = [self._stop(Kill(each.id, each.name, ""), now, left) for each in waves[0]]
             if not all(stopped):
@@ -233,9 +233,9 @@ class SimulatedPod:
 
     # -- status ---------------------------------------------------------------------------------------------------
     def _status(self, now: float, *, finished: bool) -> core_v1.PodStatus:
-        waiting = {**self._crash_loops.waiting, **self._pulls.waiting(now), **self._configurations.waiting}
+        waiting = {**self.crash_loops.waiting, **self.pulls.waiting(now), **self.configurations.waiting}
         known = StatusInputs(self._outcomes(now), {} if finished else waiting, ended=self.terminating)
-        return pod_status(self.pod, self.runtime, known, self._node, now, end=self._end, finished=finished)
+        return pod_status(self.pod, self.runtime, known, self._node, now, end=self.end, finished=finished)
 
     def reported(self, status: core_v1.PodStatus) -> None:
         """Take over the status that the API has now: the next one is computed from it."""
@@ -244,5 +244,6 @@ class SimulatedPod:
     def _event(self, type: str, reason: str, message: str, container: str = "") -> None:
         self._events.append(Happened(type, reason, message, container))
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """Return the time in seconds since the epoch."""
         return self._clock.now().timestamp()

@@ -17,7 +17,9 @@ SHOWN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Failure:
+class PullFailure:
+    """A pull that has failed at a time."""
+
     at: float
     image: str
     error: PullError
@@ -35,8 +37,8 @@ class Pulls:
     """The pulls of one pod's containers, by the names of these. Times are seconds since the epoch."""
 
     def __init__(self) -> None:
-        self._back_off = BackOff(*BACK_OFF)
-        self._failed: dict[str, _Failure] = {}
+        self.back_off = BackOff(*BACK_OFF)
+        self.failed: dict[str, PullFailure] = {}
         self.retry_at: dict[str, float] = {}
         """Times at which containers are started next."""
 
@@ -47,20 +49,24 @@ class Pulls:
     def fail(self, container: AnyContainer, error: PullError, now: float) -> Happened:
         """Let a pull fail; return its event. The container is started again after the back-off."""
         name, image = container.name, container.image or ""
-        self.retry_at[name] = now + self._back_off.next(image, now)
-        self._failed[name] = _Failure(now, image, error)
+        self.retry_at[name] = now + self.back_off.next(image, now)
+        self.failed[name] = PullFailure(now, image, error)
         return Happened("Warning", "Failed", f'Failed to pull image "{image}": {error.message}', name)
+
+    def restore(self, name: str, at: float, image: str, error: PullError) -> None:
+        """Make a failure known that was saved."""
+        self.failed[name] = PullFailure(at, image, error)
 
     def succeeded(self, name: str) -> None:
         """Forget the pulls of a container that has started."""
         self.retry_at.pop(name, None)
-        self._failed.pop(name, None)
+        self.failed.pop(name, None)
 
     def waiting(self, now: float) -> dict[str, Waiting]:
         """Return the reasons of the containers whose pull has failed."""
-        return {name: failure.waiting(now) for name, failure in self._failed.items()}
+        return {name: failure.waiting(now) for name, failure in self.failed.items()}
 
     def changes(self) -> Iterator[float]:
         """Yield the times at which these reasons change by themselves."""
-        for failure in self._failed.values():
+        for failure in self.failed.values():
             yield failure.at + SHOWN_SECONDS

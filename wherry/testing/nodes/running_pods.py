@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agent.podspec.environment import References
@@ -18,6 +18,7 @@ from kube.errors import StatusError
 from kube.informer import Change, Informer
 from kube.loops import Loops
 from wherry.testing.errors import ClusterError
+from wherry.testing.nodes import saved_pod
 from wherry.testing.nodes.lacking_pods import LackingPods
 from wherry.testing.nodes.mounts import Mounts
 from wherry.testing.nodes.pod import SimulatedPod
@@ -63,6 +64,19 @@ class RunningPods:
     def find(self, namespace: str, name: str) -> SimulatedPod | None:
         """Return a pod that a node runs, None if there is none."""
         return self._pods.get(f"{namespace}/{name}")
+
+    def saved(self) -> list[saved_pod.SavedPod]:
+        """Return all pods for a file."""
+        return [saved_pod.saved(key, pod) for key, pod in self._pods.items()]
+
+    def load(self, pods: Iterable[core_v1.Pod], states: Mapping[str, saved_pod.SavedPod]) -> None:
+        """Run pods with the states of a file, by namespace/name."""
+        for pod in pods:
+            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            state, node = states.get(key), self._find_node(pod.spec.node_name or "")
+            if state is not None and node is not None and state.uid == pod.metadata.uid:
+                self._pods[key] = self._started(pod, node)
+                saved_pod.restore(self._pods[key], state)
 
     def on_node(self, name: str) -> list[SimulatedPod]:
         """Return the pods that a node runs."""

@@ -19,6 +19,7 @@ from control.storage.encrypted_store import Rewritten
 from control.storage.encryption import Encryption
 from control.storage.kms.plugin import EncryptedSeed
 from control.storage.sqlite import SqliteStore
+from control.storage.store import Unreadable
 from kube.json_object import Object
 from tests.support.clock import FakeClock
 from tests.unit.control.storage.test_kms_provider import Plugin, made
@@ -152,3 +153,103 @@ async def test_values_under_a_plugins_former_key_are_encrypted_again_if_it_did_n
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await engine.close()
+
+
+async def test_a_key_that_was_taken_out_is_dropped_a_while_after_all_values_are_encrypted_again(tmp_path: Path) -> None:
+    engine, path, clock = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml", FakeClock()
+    encryption = EncryptionAtRest(write(path, "former"), engine)
+    store = encryption.store
+    await store.create(SECRETS + "a", b"{}")
+    copied = await engine.get(SECRETS + "a")
+    assert copied is not None
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+    try:
+        write(path, "current")
+        async with asyncio.timeout(30):
+            while not await written_with(engine, "current"):
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+            held = clock.monotonic()
+            assert (await store.list(SECRETS, revision=copied.revision)).items[
+                0
+            ].value == b"{}"  # as a watch may replay it
+            while store.former:
+                await clock.advance(10.0)
+                await asyncio.sleep(0.01)
+        assert clock.monotonic() - held >= encryption_at_rest.FORMER_SECONDS - 10
+        now = await engine.get(SECRETS + "a")
+        assert now is not None and (await store.get(SECRETS + "a")) is not None
+        await engine.update(SECRETS + "a", copied.value, now.revision)
+        with pytest.raises(Unreadable, match="not configured"):
+            await store.get(SECRETS + "a")
+    finally:
+        await stop(task, engine, encryption)
+
+
+async def test_no_former_key_is_dropped_while_a_value_cannot_be_decrypted(tmp_path: Path) -> None:
+    engine, path, clock = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml", FakeClock()
+    unknown = EncryptionAtRest(write(path, "unknown"), engine)
+    await unknown.store.create(SECRETS + "b", b"{}")
+    encryption = EncryptionAtRest(write(path, "former"), engine)
+    await encryption.store.create(SECRETS + "a", b"{}")
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+    try:
+        write(path, "current")
+        async with asyncio.timeout(30):
+            while not await written_with(engine, "current"):
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+            for _ in range(200):
+                await clock.advance(10.0)
+                await asyncio.sleep(0.005)
+        assert len(encryption.store.former) == 1
+        await engine.delete(SECRETS + "b")
+        async with asyncio.timeout(30):
+            while encryption.store.former:
+                await clock.advance(10.0)
+                await asyncio.sleep(0.01)
+    finally:
+        await stop(task, engine, encryption)
+
+
+async def test_a_plugin_that_was_taken_out_is_left_alone_when_its_configuration_is_dropped(tmp_path: Path) -> None:
+    class Counted(Plugin):
+        asked, closed = 0, False
+
+        async def status(self) -> str:
+            self.asked += 1
+            return await super().status()
+
+        async def close(self) -> None:
+            self.closed = True
+
+    engine, path, clock = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml", FakeClock()
+    encryption, plugin = EncryptionAtRest(write(path, "unused"), engine), Counted()
+    writer = made(plugin)
+    encryption.store.encryption = Encryption([(SECRETS, [writer])])
+    await encryption.start()
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+    try:
+        await clock.advance(0.5)
+        write(path, "current")
+        async with asyncio.timeout(30):
+            while not plugin.closed:
+                await clock.advance(10.0)
+                await asyncio.sleep(0.01)
+        asked = plugin.asked
+        await clock.advance(3600.0)
+        assert plugin.asked == asked and not task.done()
+    finally:
+        await stop(task, engine, encryption)
+
+
+async def written_with(engine: SqliteStore, key: str) -> bool:
+    item = await engine.get(SECRETS + "a")
+    return item is not None and item.value.startswith(f"k8s:enc:aesgcm:v1:{key}:".encode())
+
+
+async def stop(task: asyncio.Task[None], engine: SqliteStore, encryption: EncryptionAtRest) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await engine.close()
+    await encryption.close()

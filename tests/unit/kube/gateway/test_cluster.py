@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from kube.api import core_v1, meta_v1, networking_v1
-from kube.gateway.cluster import Cluster, Informers
+from kube.gateway import ingresses, rules
+from kube.gateway.cluster import MOST_CONVERTED, Cluster, Informers
+from kube.gateway.ingresses import MOST_PATHS
 from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
 from kube.gateway.view import Certificate
 from kube.shared_informers import SharedInformers
+from kube.step_limit import StepTooLong
 from tests.support.clock import FakeClock, settle
 from tests.support.gateways import (
+    ByAge,
     backend,
     from_all,
     gateway,
@@ -56,6 +60,7 @@ class Followed:
         self.cluster = Cluster(
             Informers(*(self.informers.of(kind) for kind in kinds)),  # type: ignore[arg-type]
             lambda namespace, name: self.certificates.get(f"{namespace}/{name}", "missing"),
+            ByAge(),
             self.affected.add,
         )
 
@@ -238,6 +243,54 @@ async def test_the_matches_of_a_namespace_are_limited_over_all_of_its_gateways(f
     assert followed.cluster.by_age({"infra/new", "infra/web", INGRESS, "gone/gone"})[-2:] == ["infra/web", "infra/new"]
 
 
+async def test_an_object_whose_conversion_is_stopped_affects_no_others(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_ingress, convert_route = ingresses.convert_in_steps, rules.convert_in_steps
+    converted = []
+
+    def stopping(convert: Any) -> Any:
+        def steps(found: Any, view: Any) -> Any:
+            converted.append(found.metadata.name)
+            if found.metadata.name == "slow":
+                raise StepTooLong
+            return (yield from convert(found, view))
+
+        return steps
+
+    monkeypatch.setattr(ingresses, "convert_in_steps", stopping(convert_ingress))
+    monkeypatch.setattr(rules, "convert_in_steps", stopping(convert_route))
+    shared = gateway(listener(allowedRoutes=from_all()), namespace="infra")
+    to_shared = [parent(namespace="infra")]
+    await followed.put(shared, service(), service("app", "apps"))
+    await followed.put(ingress(ingress_rule("a.com"), name="slow"), ingress(ingress_rule("b.com"), namespace="apps"))
+    await followed.put(route(name="slow", namespace="apps", parents=to_shared), route(name="other"))
+    result = await followed.cluster.compute_ingresses()
+    assert [each.namespace for each in result.served[0].routes] == ["apps"]
+    assert list(result.problems) == ["infra/slow"]
+    assert await followed.served() == ["infra/app"]
+
+    await followed.put(ingress(ingress_rule("c.com"), name="slow"))
+    converted.clear()
+    result = await followed.cluster.compute_ingresses()
+    assert list(result.problems) == ["infra/slow"] and not converted
+
+
+async def test_a_namespace_has_no_more_paths_of_its_ingresses_converted_than_it_may_have(followed: Followed) -> None:
+    many = [
+        ingress(ingress_rule("", *(f"/{path}" for path in range(MOST_PATHS))), name=f"many{number}")
+        for number in range(4)
+    ]
+    large = ingress(ingress_rule("", *(f"/{path}" for path in range(MOST_PATHS + 1))), name="large")
+    await followed.put(
+        service(), service("app", "apps"), large, *many, ingress(ingress_rule("b.com"), namespace="apps")
+    )
+    result = await followed.cluster.compute_ingresses()
+    assert [(each.namespace, each.name) for each in result.served[0].routes] == [("apps", "web"), ("infra", "many0")]
+    assert len(followed.cluster._ingress_rules) == MOST_CONVERTED // MOST_PATHS + 2
+    assert set(result.problems) == {"infra/large", "infra/many1", "infra/many2", "infra/many3"}
+
+
 async def test_nothing_is_kept_of_routes_that_are_gone(followed: Followed) -> None:
     routes = [route(name=f"r{number}") for number in range(5)]
     await followed.put(gateway(), service(), *routes)
@@ -245,7 +298,7 @@ async def test_nothing_is_kept_of_routes_that_are_gone(followed: Followed) -> No
     for each in routes:
         await followed.remove(each)
     assert await followed.served() == []
-    assert not followed.cluster._rules
+    assert not len(followed.cluster._rules)
 
 
 async def test_a_listener_for_all_namespaces_serves_routes_of_each(followed: Followed) -> None:
