@@ -94,7 +94,7 @@ class PodView:
     static: bool = False
     """The pod's source is a manifest of this machine, not the API."""
     released: bool = False
-    """Nothing of the pod runs any more, and its resources are released."""
+    """Nothing of the pod runs any more, and its resources are released, volumes included."""
     shortened: bool = False
     """The node ends the pod within a grace period of its own, as for an eviction."""
 

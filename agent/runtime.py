@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agent import runtime_messages, runtime_records
+from agent.attached_clients import DRAIN_SECONDS, AttachedClients
 from agent.limiter import Limiter
 from agent.list_budget import CONTAINER_BYTES, CONTAINER_PARTS, SANDBOX_BYTES, SANDBOX_PARTS, ListBudget
 from agent.record_reads import RecordReads
@@ -60,6 +61,7 @@ class Runtime:
     def __init__(self, client: Client, limit: int = 4, folders: Callable[[], Iterable[str]] = tuple) -> None:
         self.client = client
         self.limiter = Limiter(limit)
+        self.attached = AttachedClients()
         self.sandbox_list = ListBudget(SANDBOX_BYTES, SANDBOX_PARTS)
         self.container_list = ListBudget(CONTAINER_BYTES, CONTAINER_PARTS)
         self._folders = folders
@@ -84,8 +86,11 @@ class Runtime:
             await whole(self.client.runtime.start_container(container_id))
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """Stop a container; returns when it is dead. A container that is gone is stopped. Raise CRIError."""
-        with contextlib.suppress(NotFoundError):
+        """Stop a container; returns when it is dead. A container that is gone is stopped. Raise CRIError.
+
+        Attach sessions are ended after the grace period: one whose client does not read keeps the container from being dead.
+        """
+        with contextlib.suppress(NotFoundError), self.attached.ended_after(container_id, grace + DRAIN_SECONDS):
             await self.client.runtime.stop_container(container_id, grace)
 
     async def stop_sandbox(self, sandbox_id: str, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""Disables the garbage collector while one call creates very many objects, none of which is garbage.
+"""Delays the garbage collector where very many objects are created, none of which is garbage.
 
 Python starts a collection after a number of new objects, also within a call in C, and traverses all young objects: that takes
 half of the time of the conversion of a large object, and no other thread runs meanwhile.
@@ -37,3 +37,17 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextmanager
+def seldom_collected(*thresholds: int) -> Iterator[None]:
+    """Use these thresholds meanwhile, unless the process has higher ones or does not collect."""
+    before = gc.get_threshold()
+    if not 0 < before[0] < thresholds[0]:
+        yield
+        return
+    gc.set_threshold(*thresholds)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

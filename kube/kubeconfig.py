@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from kube import tls_settings
+from kube import base64_text, tls_settings
 from kube.tls_files import TlsFiles
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def _relative(base: Path, name: str) -> str:
 def _data(part: dict[str, Any], name: str, base: Path, path: Path) -> bytes | None:
     try:
         if inline := part.get(name + "-data"):
-            return base64.b64decode(inline, validate=True)
+            return base64_text.decode(inline)
         if file := part.get(name):
             return Path(base / file).read_bytes()
     except (OSError, ValueError) as error:

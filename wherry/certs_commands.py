@@ -71,14 +71,16 @@ def certs_renew(prefix: options.Prefix = "/") -> None:
 
     Agent and proxy are restarted if they need it; containers keep running. CAs are not renewed.
     """
-    from wherry import configuration, daemons
+    from wherry import configuration, daemons, user_kubeconfig
 
     root()
     settings = installed(prefix)
     if settings.is_worker:
         raise WherryError("a worker's daemons renew their certificates themselves: `wherry certs check` shows them")
     before = {found.path: found.certificate for found in expiry.certificates(settings)}
+    former = user_kubeconfig.present(settings)
     configuration.write_all(settings)
+    user_kubeconfig.update(settings, former)
     renewed = [found for found in expiry.certificates(settings) if before.get(found.path) != found.certificate]
     for found in renewed:
         print(f"renewed {found.path}: expires {format_time(found.certificate.not_valid_after_utc)}")

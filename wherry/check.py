@@ -18,6 +18,7 @@ from wherry.terminal import errors, styled
 
 MIN_DISK_BYTES = 2 << 30
 MIN_MEMORY_BYTES = 700 << 20
+ROOTS_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
@@ -27,6 +28,7 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     yield from _programs(settings)
     yield from _kernel()
     yield from other_network.findings(settings)
+    yield from _proxy_mode(settings)
     if not running:
         yield from _ports(settings)
     yield from _room(settings)
@@ -41,9 +43,19 @@ def require(settings: Settings, *, running: bool) -> None:
     _require(findings(settings, running=running))
 
 
-def require_network(settings: Settings) -> None:
-    """Do so for the pod network alone: a machine that joins learns from the cluster whose it is."""
-    _require(other_network.findings(settings))
+async def prepare(settings: Settings) -> None:
+    """Load the modules that the kernel has for the settings, before they are checked; a reset unloads none."""
+    if settings.own_proxy and settings.proxy_mode == "ipvs":
+        from netproxy import modes
+
+        await modes.load_ipvs("rr")
+
+
+def require_shared(settings: Settings) -> None:
+    """Do so for what a machine that joins learns from the cluster: the mode of the proxy, and whose the pod network is."""
+    _require(_proxy_mode(settings))
+    if not settings.own_pod_network:
+        _require(other_network.findings(settings))
 
 
 def _require(found: Iterable[Finding]) -> None:
@@ -78,7 +90,7 @@ def _programs(settings: Settings) -> Iterator[Finding]:
     if settings.own_containerd:
         wanted |= {"containerd": "containerd", "ctr": "containerd", "runc": "runc"}
     for program, package in wanted.items():
-        path = shutil.which(program)
+        path = _which(program)
         yield _ok(f"{program} is {path}") if path else _error(f"no {program}", f"apt-get install {package}")
     if cni_plugins.find():
         yield _ok("the CNI plugins are there")
@@ -86,6 +98,26 @@ def _programs(settings: Settings) -> Iterator[Finding]:
         yield _error("no CNI plugins", "apt-get install containernetworking-plugins")
     if not settings.is_worker:
         yield _allocator()
+
+
+def _which(program: str) -> str | None:
+    """Return the path of a program, also of root's: the PATH of Debian's other users lacks their folders."""
+    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *ROOTS_FOLDERS]))
+
+
+def _proxy_mode(settings: Settings) -> Iterator[Finding]:
+    """Check the mode of Wherry's proxy by the proxy's own rules."""
+    if not settings.own_proxy:
+        return
+    from netproxy import modes
+    from netproxy.errors import UnsupportedModeError
+
+    try:
+        modes.check(settings.proxy_mode)
+    except UnsupportedModeError as error:
+        what, _, others = str(error).partition(": use mode ")
+        fix = f"choose another --proxy-mode: {others}" if others else "install it, or choose another --proxy-mode"
+        yield _error(f"--proxy-mode {settings.proxy_mode}: {what.partition(': ')[2]}", fix)
 
 
 def _allocator() -> Finding:

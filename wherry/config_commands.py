@@ -9,7 +9,7 @@ import msgspec
 import typer
 import yaml
 
-from wherry import addresses, config_file, options, wanted
+from wherry import addresses, config_file, identity, options, wanted
 from wherry import settings as saved
 from wherry.command_options import Option, options_of
 from wherry.config_file import ConfigFile
@@ -54,7 +54,9 @@ def config_validate(
     before, found = _read(prefix, path, must_exist=True)
     settings = wanted.merge(before, found, {}, options_of(up))
     with found.located():
-        complete(settings, settings.node_ip or addresses.own_address() or "192.0.2.1")
+        full = complete(settings, settings.node_ip or addresses.own_address() or "192.0.2.1")
+        if before.layout.settings.exists():
+            identity.check(before, full, identity.saved(before))
     console.print(f"{path} is valid", soft_wrap=True)
 
 

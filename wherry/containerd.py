@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kube.files import write_file
 from kube.process import CommandError, run
-from wherry import cni_plugins, oci, pause, registries
+from wherry import cni_plugins, daemons, oci, pause, registries
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.progress import Progress, position_in
@@ -30,8 +30,11 @@ BIN_DIRS = (2, 1)
 """First version of containerd that searches several folders of CNI plugins."""
 LIST_BYTES = 32 << 20
 """Largest list that containerd sends, as large as the agent receives (cri/channel.py); by default it is half of that."""
-# Snapshotters and leases for them that no pod here uses; each costs start-up time.
+# Plugins that no pod here uses. The restart monitor, whose type has another name from containerd 2 on, obeys labels of
+# images: before 1.7.33, 2.0.10, 2.1.9, 2.2.5 and 2.3.2 they have it run commands as root (CVE-2026-53488).
 UNUSED = (
+    "internal.v1.restart",
+    "monitor.container.v1.restart",
     "internal.v1.opt",
     "snapshotter.v1.aufs",
     "snapshotter.v1.btrfs",
@@ -126,7 +129,12 @@ def write_configuration(settings: Settings) -> None:
         cni_plugins.remove_links(layout)
     elif not bin_dirs:  # links of an older version stay: a daemon that has not been restarted uses them
         cni_plugins.link(settings)
-    write_file(layout.containerd_configuration, configuration(settings, bin_dirs=bin_dirs).encode(), 0o600)
+    text = configuration(settings, bin_dirs=bin_dirs).encode()
+    path = layout.containerd_configuration
+    if path.exists() and path.read_bytes() != text:  # a containerd that runs has read the old one
+        layout.run.mkdir(parents=True, exist_ok=True)
+        daemons.containerd_pending_file(settings).touch()
+    write_file(path, text, 0o600)
     if not settings.sandbox_image:
         pause.write_image(layout.pause_archive)
 

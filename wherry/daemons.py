@@ -59,6 +59,8 @@ async def start(settings: Settings) -> None:
         lines = command_lines(settings)
         if not await _kubeconfig_users(settings):
             restart_pending_file(settings).unlink(missing_ok=True)
+        if not (await running(settings)).get("containerd"):
+            containerd_pending_file(settings).unlink(missing_ok=True)
         await units.start(settings, list(lines), containerd=lines.get("containerd", [""])[0])
         return
     file_modes.make_folders(settings)
@@ -73,6 +75,7 @@ async def start(settings: Settings) -> None:
                 supervisor.end, supervisor.left_behind(settings.layout.run, command_lines(settings))
             )
             restart_pending_file(settings).unlink(missing_ok=True)
+            containerd_pending_file(settings).unlink(missing_ok=True)
             _start_supervisor(settings, held)
         finally:
             os.close(held)
@@ -139,6 +142,7 @@ async def stop(settings: Settings) -> bool:
     else:
         ran = False
     restart_pending_file(settings).unlink(missing_ok=True)
+    containerd_pending_file(settings).unlink(missing_ok=True)
     return ran
 
 
@@ -187,6 +191,25 @@ async def restart_stale(settings: Settings) -> list[str]:
     return list(found)
 
 
+async def restart_containerd(settings: Settings) -> None:
+    """Restart a containerd that runs with a replaced configuration, and wait until another process of it runs."""
+    pending = containerd_pending_file(settings)
+    old = (await running(settings)).get("containerd", 0) if pending.exists() else 0
+    if old:
+        if uses_systemd(settings):
+            await units.restart(["containerd"])
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(old, signal.SIGTERM)  # the supervisor starts it again
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while (await running(settings)).get("containerd", 0) in (0, old):
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise WherryError(f"containerd does not restart; see {where_logged(settings, 'containerd')}") from error
+    pending.unlink(missing_ok=True)
+
+
 async def _kubeconfig_users(settings: Settings) -> dict[str, int]:
     """Return the process IDs of the running daemons that read a kubeconfig at their start."""
     users = [daemon for daemon in roles(settings) if daemon != "control"]
@@ -196,6 +219,11 @@ async def _kubeconfig_users(settings: Settings) -> dict[str, int]:
 def restart_pending_file(settings: Settings) -> Path:
     """Return the file that is present while daemons must be restarted to load new kubeconfigs."""
     return settings.layout.run / "kubeconfigs-replaced"
+
+
+def containerd_pending_file(settings: Settings) -> Path:
+    """Return the file that is present while containerd must be restarted to load a new configuration."""
+    return settings.layout.run / "containerd-configuration-replaced"
 
 
 def supervisor_pid(settings: Settings) -> int:

@@ -112,8 +112,8 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
                 await units.prepare_machine()
             check.require(settings, running=False)
         prepared = await _prepare(settings, given)
-        if not prepared.settings.own_pod_network:
-            check.require_network(prepared.settings)
+        await check.prepare(prepared.settings)
+        check.require_shared(prepared.settings)
     except BaseException:
         if systemd:
             await asyncio.shield(units.remove())

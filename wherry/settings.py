@@ -283,6 +283,11 @@ def complete(settings: Settings, default_address: str) -> Settings:
         address += f",{settings.second_node_ip}"
     first, *others = ranges.node_addresses(address, (*services, *pods))
     changes |= {"node_ip": first, "second_node_ip": "".join(others)}
+    if not settings.is_worker and ipaddress.ip_address(first).version != services[0].version:
+        raise WherryError(
+            f"--node-ip {first}: the first address of a machine of the control plane and the first --service-cidr, "
+            f"{services[0]}, are of one family"
+        )
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
     _check_network(settings)

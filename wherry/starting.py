@@ -93,4 +93,5 @@ async def _watching(settings: Settings, daemon: str, waiting: Coroutine[Any, Any
 async def _start(settings: Settings) -> None:
     await daemons.start(settings)
     if settings.own_containerd:
+        await daemons.restart_containerd(settings)
         await containerd.ensure_sandbox_image(settings, seconds=_seconds(settings) / 3)

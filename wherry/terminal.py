@@ -15,10 +15,16 @@ from kube.log_lines import escaped
 
 
 class PlainConsole(Console):
-    """A console that prints strings without markup and emoji codes, and escapes what cannot be printed except line breaks."""
+    """A console that prints strings without markup and emoji codes, and escapes what cannot be printed except line breaks.
+
+    Lines are wrapped at words on a terminal only: in a pipe or a log they stay whole, so that commands in them can be copied.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        super().print(*objects, soft_wrap=not self.is_terminal if soft_wrap is None else soft_wrap, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(plain(text), **options)

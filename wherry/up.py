@@ -12,13 +12,14 @@ from wherry import (
     containerd,
     daemons,
     file_modes,
-    home_files,
+    identity,
     other_network,
     other_proxy,
     starting,
     storage,
     tokens,
     units,
+    user_kubeconfig,
 )
 from wherry.progress import step
 from wherry.settings import Settings, complete, load
@@ -29,10 +30,13 @@ async def up(wanted: Settings) -> Settings:
     """Set up and start the cluster and wait until it serves; return the settings in force."""
     settings = complete(wanted, addresses.own_address())
     before = load(settings.prefix)
+    if before is not None:
+        await identity.require(before, settings)
     running = any((await daemons.running(before or settings)).values())
     with step("check the machine"):
         if units.uses_systemd(settings):
             await units.prepare_machine()
+        await check.prepare(settings)
         check.require(settings, running=running)
     if running and not _same(before, settings):
         with step("stop what runs with other options"):
@@ -48,6 +52,7 @@ async def up(wanted: Settings) -> Settings:
         file_modes.make_folders(settings)
         settings.save()
         containerd.write_configuration(settings)
+        former = user_kubeconfig.present(settings)
         renewed = configuration.write_all(settings)
     if renewed and any((await daemons.running(settings)).values()):
         with step("stop what runs with other certificates"):
@@ -55,14 +60,16 @@ async def up(wanted: Settings) -> Settings:
     async with cluster.admin(settings) as client:
         await starting.start_member(settings, client)
         token = await tokens.create(client, description="made by wherry up") if before is None else None
-    offer_kubeconfig(settings)
+    user_kubeconfig.update(settings, former)
+    user_kubeconfig.offer(settings)
     other_proxy.describe(settings)
     other_network.describe(settings)
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
         console.print(f"  {tokens.join_command(settings, token)}", soft_wrap=True)
     else:
-        console.print("\nwherry token create --print-join-command prints the line that adds another machine.")
+        line = f"{user_kubeconfig.sudo()}wherry token create --print-join-command"
+        console.print(f"\n{line} prints the line that adds another machine.", soft_wrap=True)
     return settings
 
 
@@ -100,25 +107,3 @@ async def _start_again(settings: Settings) -> Settings:
     other_proxy.describe(settings)
     other_network.describe(settings)
     return settings
-
-
-def offer_kubeconfig(settings: Settings) -> None:
-    """Create ~/.kube/config for the user who called sudo if there is none, and return the next commands."""
-    admin = settings.layout.admin_kubeconfig
-    target, user = home_files.user_kubeconfig()
-    prefix = ""
-    if settings.prefix == "/" and home_files.give(target, admin.read_bytes(), user.pw_uid, user.pw_gid):
-        console.print(f"\nkubectl is set up for {user.pw_name} in {target}. Try:")
-    else:
-        if not home_files.holds(target, admin.read_bytes()):
-            prefix = f"export KUBECONFIG={admin}\n  "
-        console.print("\nThe cluster is up. Try:")
-    console.print(
-        f"""
-  {prefix}kubectl get nodes -o wide
-  kubectl create deployment web --image=nginx --replicas=3
-  kubectl expose deployment web --port=80
-  curl "http://$(kubectl get service web -o jsonpath='{{.spec.clusterIP}}')"
-
-wherry status shows what runs, wherry down stops it, wherry reset removes it.""",
-    )

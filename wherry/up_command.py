@@ -101,4 +101,8 @@ def up(
                 f"--store {settings.store}: this cluster is stored in {before.store}; `wherry store migrate` moves it to etcd, "
                 "`wherry reset` removes it"
             )
-        asyncio.run(bring_up(settings))
+        try:
+            asyncio.run(bring_up(settings))
+        except WherryError as error:
+            back = wanted.taken_back(before, saved.load(prefix), known, file.lines)
+            raise WherryError(f"{error}{back}") from error

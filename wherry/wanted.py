@@ -106,6 +106,30 @@ def _unset(name: str, file: ConfigFile, flags: Mapping[str, Any], options: Mappi
     return field
 
 
+def taken_back(
+    before: Settings | None, after: Settings | None, options: Mapping[str, Option], lines: Collection[str]
+) -> str:
+    """Return the line that names the command which restores the options of `before`; empty if the saved ones are the same.
+
+    Options with a line in the configuration file are set there again, and those of registries may have passwords.
+    """
+    parts = []
+    for name, option in options.items() if before is not None and after is not None else ():
+        field = _field(option)
+        if field not in Settings.__struct_fields__ or name in lines or field == "registry_mirrors":
+            continue
+        old = getattr(before, field)
+        if old == getattr(after, field):
+            continue
+        if old == getattr(Settings(), field):
+            parts.append(f"--unset {name}")
+        elif isinstance(old, bool):
+            parts.append(f"--{'' if old else 'no-'}{name}")
+        else:
+            parts += [f"--{name} {value}" for value in (old if isinstance(old, list) else [old])]
+    return f"\nThe options are saved; to restore the former ones, run `wherry up {' '.join(parts)}`" if parts else ""
+
+
 def as_options(settings: Settings, options: Mapping[str, Option]) -> dict[str, Any]:
     """Return the options with the values that settings have, as the configuration file has them, but without passwords."""
     found = {}

@@ -67,6 +67,7 @@ def _app(agent: Agent) -> Any:
     parts = ServerDependencies(
         pods=pods,
         runtime=base.runtime.client.runtime,
+        attached=base.runtime.attached,
         clock=clock,
         pod_logs_dir=config.pod_logs_dir,
         health=_health,

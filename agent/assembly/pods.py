@@ -56,6 +56,7 @@ class Pods:
             base.runtime.client.runtime,
             self.manager,
             clock,
+            base.runtime.attached,
             max_bytes=config.logs.max_bytes,
             max_files=config.logs.max_files,
             period=config.logs.check_period,

@@ -1,10 +1,13 @@
 """The eviction loop: reads the signals, removes unused images, and evicts one pod a round where that does not suffice.
 
 A round is every 10 s, or as soon as an evicted pod's resources are released: until then the signals still include them, and a
-second pod would be evicted for the same shortage. For a shortage of disk, unused images are removed first; for others, and
-where that frees too little, a pod is evicted: at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft
-one. Pods over a limit of their own are evicted before the signals are considered. The pods' usage is read only when a pod is to
-be evicted or has such a limit. Pods can make the removal of images and leftovers fail, so that is no reason to evict none.
+second pod would be evicted for the same shortage. So while an evicted pod would be the next one, no other is: it is evicted
+again, as upstream (filterOutInactivePods keeps it), so that a pod that cannot be stopped costs no others.
+
+For a shortage of disk, unused images are removed first; for others, and where that frees too little, a pod is evicted: at once
+for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft one. Pods over a limit of their own are evicted before
+the signals are considered. The pods' usage is read only when a pod is to be evicted or has such a limit. Pods can make the
+removal of images and leftovers fail, so that is no reason to evict none.
 """
 
 from __future__ import annotations
@@ -121,14 +124,17 @@ class Eviction:
         if not ranked:
             log.warning("%s is low and no pod can be evicted", one.signal)
             return ()
+        first = ranked[0].view
         end = eviction(one, reading, ranked[0])
-        metadata = ranked[0].view.pod.metadata
-        log.warning("evicting pod %s/%s: %s", metadata.namespace, metadata.name, end.message)
+        metadata = first.pod.metadata
+        again = " again, because it has not released its resources" if first.shortened else ""
+        log.warning("evicting pod %s/%s%s: %s", metadata.namespace, metadata.name, again, end.message)
         grace = AT_ONCE_SECONDS if one.hard else self._most_grace
-        own_grace = ranked[0].view.pod.spec.termination_grace_period_seconds
+        own_grace = first.pod.spec.termination_grace_period_seconds
         uid = metadata.uid or ""
         self._pods.evict(uid, end, grace if own_grace is None else min(grace, own_grace))
-        self._count(one.signal)
+        if not again:
+            self._count(one.signal)
         return (uid,)
 
     async def _freed(self, one: Threshold, reading: Reading) -> bool:

@@ -82,11 +82,11 @@ def _critical(view: PodView) -> bool:
 
 
 def rank(usages: Sequence[Usage]) -> list[Usage]:
-    """Order pods, the first to be evicted first.
+    """Order pods, the first to be evicted first; evicted ones keep their place until their resources are released.
 
     Their author decides how long deleted pods go on, and whether a pod that has filled the disk has a running container.
     """
-    candidates = [u for u in usages if not _critical(u.view) and not u.view.shortened and (u.view.alive or u.used)]
+    candidates = [u for u in usages if not _critical(u.view) and (u.view.alive or u.used)]
     return sorted(
         candidates,
         key=lambda u: (u.used <= u.requested, u.view.pod.spec.priority or 0, -(u.used - u.requested)),

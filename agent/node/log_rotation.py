@@ -3,6 +3,10 @@
 This is upstream's container log manager, with its names: `0.log` becomes `0.log.20260102-150405`, the ones before it are
 compressed to `.gz` (the newest stays plain, for its readers), and with the file being written there are at most
 containerLogMaxFiles. Sizes are read at every containerLogMonitorInterval (10 s): the kernel has no event for "grown past".
+
+Each log is rotated in a task of its own, a few at a time and fairly by namespace: a runtime that does not reopen one log delays
+no others. An attached client that does not read blocks that call, so its session is ended (attached_clients.py). Whether a
+call without a response has begun a new file is unknown: the rotated one gets its name back only if there is none.
 """
 
 from __future__ import annotations
@@ -16,9 +20,13 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from agent.attached_clients import AttachedClients
 from agent.interfaces import Pods
+from agent.keyed_tasks import KeyedTasks
+from agent.limiter import Limiter
 from agent.runtime_records import ContainerRecord
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
@@ -27,14 +35,28 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 _COMPRESSED, _TEMPORARY = ".gz", ".tmp"
+AT_ONCE = 4
+"""Logs that are rotated at a time, those not counted whose rotation takes long."""
+WAIT_SECONDS = 5.0
+"""Time that a round waits for its rotations; those that take longer continue."""
 
 
 class LogRotation:
     """Rotates the logs of running containers once they are larger than `max_bytes`; `period` in seconds."""
 
     def __init__(
-        self, runtime: RuntimeService, pods: Pods, clock: Clock, *, max_bytes: int, max_files: int, period: float
+        self,
+        runtime: RuntimeService,
+        pods: Pods,
+        clock: Clock,
+        attached: AttachedClients,
+        *,
+        max_bytes: int,
+        max_files: int,
+        period: float,
     ) -> None:
+        self._attached = attached
+        self._tasks, self._limiter = KeyedTasks(), Limiter(AT_ONCE)
         self._runtime = runtime
         self._pods = pods
         self._clock = clock
@@ -44,19 +66,28 @@ class LogRotation:
 
     async def run(self) -> None:
         """Rotate logs periodically until cancelled."""
-        while self._max_bytes > 0:
-            await self._clock.sleep(self._period)
-            await self.rotate_all()
+        try:
+            while self._max_bytes > 0:
+                await self._clock.sleep(self._period)
+                await self.rotate_all()
+        finally:
+            await self._tasks.close()
 
     async def rotate_all(self) -> None:
-        """Rotate the log of every running container where it is too large."""
+        """Begin to rotate the log of every running container where it is too large; wait for a few seconds at most."""
         for view in self._pods.views():
+            namespace = view.pod.metadata.namespace or ""
             for record in view.containers:
                 if record.running and record.log_path:
-                    try:
-                        await self._rotate(record)
-                    except (OSError, CRIError) as error:
-                        log.warning("rotating the log of container %s: %s", record.id, error)
+                    self._tasks.begin(f"log of container {record.id}", partial(self._try, record, namespace))
+        await self._tasks.settle(WAIT_SECONDS)
+
+    async def _try(self, record: ContainerRecord, namespace: str) -> None:
+        try:
+            async with self._limiter.slot(0, namespace):
+                await self._rotate(record)
+        except (OSError, CRIError) as error:
+            log.warning("rotating the log of container %s: %s", record.id, error)
 
     async def _rotate(self, record: ContainerRecord) -> None:
         path = Path(record.log_path)
@@ -64,7 +95,7 @@ class LogRotation:
             status = await asyncio.to_thread(path.lstat)
         except FileNotFoundError:
             # Renamed by a rotation that did not get further: the runtime has to begin a file.
-            await self._runtime.reopen_container_log(record.id)
+            await self._reopen(record.id)
             return
         if not stat.S_ISREG(status.st_mode) or status.st_size < self._max_bytes:
             return
@@ -72,10 +103,21 @@ class LogRotation:
         await asyncio.to_thread(tidy, path, self._max_files)
         rotated = await asyncio.to_thread(path.rename, path.with_name(f"{path.name}.{stamp}"))
         try:
-            await self._runtime.reopen_container_log(record.id)
+            await self._reopen(record.id)
         except CRIError:
-            await asyncio.to_thread(rotated.rename, path)
+            await asyncio.to_thread(_rename_back, rotated, path)
             raise
+
+    async def _reopen(self, container_id: str) -> None:
+        with self._attached.unblocked(container_id):
+            await self._runtime.reopen_container_log(container_id)
+
+
+def _rename_back(rotated: Path, path: Path) -> None:
+    """Give a rotated log its name back, unless the runtime has begun a new file, which would be deleted by that."""
+    with contextlib.suppress(FileExistsError):
+        os.link(rotated, path, follow_symlinks=False)
+        rotated.unlink()
 
 
 def tidy(path: Path, max_files: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.interfaces import PodView
 from agent.lifecycle import End
+from agent.pods import preemption
 from agent.pods.worker import PodWorker
 from agent.status.writer import StatusWriter
 from cri.errors import CRIError
@@ -60,6 +61,12 @@ class PodManager:
             worker.reporter.event(WARNING, end.reason, end.message)
             worker.kill(end, grace=grace)
 
+    def exceeded_grace(self, uid: str) -> None:
+        """Record that a preempted pod has not released its resources in time."""
+        worker = self.workers.get(uid)
+        if worker is not None:
+            worker.reporter.event(WARNING, preemption.EXCEEDED, preemption.EXCEEDED_MESSAGE)
+
     async def remove_leftovers_of_ended(self) -> None:
         """Remove containers, sandboxes and logs of pods that have ended; those of one that fails are kept."""
         for uid, worker in list(self.workers.items()):
@@ -79,9 +86,9 @@ class PodManager:
         await self.writer.flushed(uid)
 
     async def wait_released(self, uid: str) -> None:
-        """Return when nothing of a terminating pod runs, and its resources are released."""
+        """Return when nothing of a terminating pod runs, and its resources are released, volumes included."""
         worker = self.workers.get(uid)
-        if worker is not None and not worker.state.termination.finished:
+        if worker is not None and not worker.state.termination.torn_down:
             released = asyncio.Event()
             self._waiters.setdefault(uid, []).append(released)
             await released.wait()
@@ -109,5 +116,5 @@ class PodManager:
             event.set()
         for worker in self.workers.values():
             if uid in worker.state.preempted:
-                worker.state.preempted.discard(uid)
+                worker.state.preempted.pop(uid, None)
                 worker.request_sync()

@@ -17,6 +17,14 @@ from kube.api import core_v1
 MESSAGE = "Preempted in order to admit critical pod"
 END = End("Failed", "Preempting", MESSAGE, disruption="Pod was preempted by Kubelet to accommodate a critical pod.")
 """Phase, reason and message of a preempted pod."""
+EXCEEDED, EXCEEDED_MESSAGE = (
+    "ExceededGracePeriod",
+    "Container runtime did not kill the pod within specified grace period.",
+)
+"""Event of a preempted pod whose resources a critical pod does not wait for any longer (killPodNow)."""
+LEAST_WAIT = 10
+_LONGEST = (1 << 63) // 1_000_000_000
+"""Longest duration that Go has, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,12 @@ def victims(
     chosen_middle = _choose(middle, _without(missing, [*cheap, *chosen_dear]))
     chosen_cheap = _choose(cheap, _without(missing, [*chosen_middle, *chosen_dear]))
     return [*chosen_cheap, *chosen_middle, *chosen_dear]
+
+
+def wait_seconds(victim: core_v1.Pod) -> float:
+    """Return how long a critical pod waits for a preempted one: one and a half times its grace period (killPodNow)."""
+    seconds = (victim.spec.termination_grace_period_seconds or 0) * 1.5
+    return seconds if LEAST_WAIT < seconds <= _LONGEST else LEAST_WAIT
 
 
 def _may_be_preempted(pod: core_v1.Pod, other: core_v1.Pod, static: Container[str]) -> bool:

@@ -178,6 +178,6 @@ class PodReporter:
             state.runtime.sandbox,
             state.terminating,
             state.static,
-            released=state.termination.finished,
+            released=state.termination.torn_down,
             shortened=state.termination.grace is not None,
         )

@@ -124,8 +124,8 @@ class PodState:
         """The configuration of the sandbox of an attempt."""
         self.waiting: dict[str, Waiting] = {}
         """By container name: why it does not run."""
-        self.preempted: set[str] = set()
-        """UIDs of pods that are preempted for this one: it starts when their resources are released."""
+        self.preempted: dict[str, float] = {}
+        """UIDs of pods that are preempted for this one, and until when it waits for their resources, by the monotonic clock."""
         self.network_problem = ""
         """The last reported reason why the pod's sandbox waits for a pod network."""
         self.resources_assigned = False

@@ -43,8 +43,11 @@ class PodWorker:
         pending_resize: Callable[[core_v1.Pod], PendingResize | None],
         size_changed: Callable[[], None],
         resources_released: Callable[[], None],
+        exceeded_grace: Callable[[str], None],
     ) -> None:
+        """`exceeded_grace` records that the pod does not wait for a preempted one, by UID, any longer."""
         self.state, self._deps = state, deps
+        self._exceeded_grace = exceeded_grace
         self.reporter = PodReporter(state, deps)
         self._wakeup = WakeUp(deps.clock, state.uid)
         self._context = PodContext(
@@ -142,7 +145,7 @@ class PodWorker:
                     if state.termination.removed:
                         return
                     await self._terminate()
-                elif self._wakeup.sync_requested and not self._child.running and not state.preempted:
+                elif self._wakeup.sync_requested and not self._child.running and not self._waits_for_preempted():
                     if delay := self._child.delay():
                         self._wakeup.sync_requested = False
                         self._wakeup.request_sync_at(deps.clock.monotonic() + delay)
@@ -158,6 +161,15 @@ class PodWorker:
             deps.prober.stop(state.uid)
             deps.references.forget(state.uid)
             deps.images.forget(state.uid)
+
+    def _waits_for_preempted(self) -> bool:
+        """Return whether a pod that is preempted for this one has not released its resources and may take longer."""
+        preempted, now = self.state.preempted, self._deps.clock.monotonic()
+        for uid in [uid for uid, deadline in preempted.items() if deadline <= now]:
+            del preempted[uid]
+            self._exceeded_grace(uid)
+        self._wakeup.request_sync_at(min(preempted.values(), default=None))
+        return bool(preempted)
 
     async def _terminate(self) -> None:
         """Start the pod's termination, and start it over when the grace period was shortened; report what changes meanwhile."""

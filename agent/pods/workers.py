@@ -168,7 +168,8 @@ class PodWorkers:
         if rejected is not None:
             worker.reporter.event(WARNING, rejected.reason, rejected.event_message)
         if preempted:
-            worker.state.preempted = {victim.metadata.uid or "" for victim in preempted}
+            now = self._deps.clock.monotonic()
+            worker.state.preempted = {v.metadata.uid or "": now + preemption.wait_seconds(v) for v in preempted}
             for uid in worker.state.preempted:
                 self._pods.evict(uid, preemption.END)
                 self._deps.metrics.preemptions.inc(admission.wanting)
@@ -233,6 +234,7 @@ class PodWorkers:
             pending_resize=self._pending_resize,
             size_changed=self._pods_changed.set,
             resources_released=resources_released,
+            exceeded_grace=self._pods.exceeded_grace,
         )
 
     def _active(self) -> list[PodState]:

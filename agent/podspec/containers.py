@@ -13,7 +13,7 @@ from agent.lifecycle import container_hash
 from agent.list_budget import CONTAINER_BYTES, fitting
 from agent.managers.run_options import RunOptions
 from agent.podspec import environment
-from agent.podspec.sandbox import identity_labels
+from agent.podspec.sandbox import NOT_RESTARTED, identity_labels
 from agent.podspec.security import AnyContainer
 from cri.messages import (
     CDIDevice,
@@ -64,7 +64,7 @@ def container_config(
         working_dir=container.working_dir or "",
         envs=[KeyValue(key=key, value=text) for key, text in env.items()],
         mounts=mounts,
-        labels={**identity_labels(pod), runtime_records.CONTAINER_NAME: container.name},
+        labels={**identity_labels(pod), **NOT_RESTARTED, runtime_records.CONTAINER_NAME: container.name},
         annotations=_annotations(pod, container, restart_count, share),
         log_path=log_path(container.name, restart_count),
         stdin=bool(container.stdin),

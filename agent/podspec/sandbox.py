@@ -27,6 +27,14 @@ from kube.api import core_v1
 _PROTOCOLS = {"TCP": Protocol.TCP, "UDP": Protocol.UDP, "SCTP": Protocol.SCTP}
 
 
+NOT_RESTARTED = {"containerd.io/restart.status": ""}
+"""Label that wins over one of the image or the pod: containerd's restart monitor does nothing for it.
+
+Containerd copies labels of images to containers. Those of its restart monitor start ended containers again, and before
+1.7.33, 2.0.10, 2.1.9, 2.2.5 and 2.3.2 run commands as root (CVE-2026-53488).
+"""
+
+
 def sandbox_config(
     pod: core_v1.Pod,
     attempt: int,
@@ -45,7 +53,7 @@ def sandbox_config(
     Of the pod's labels and annotations those are passed that fit into `share` bytes, labels first: the runtime lists them.
     """
     metadata = pod.metadata
-    identity = identity_labels(pod)
+    identity = {**identity_labels(pod), **NOT_RESTARTED}
     labels, left = fitting({key: text for key, text in metadata.labels.items() if key not in identity}, share)
     annotations, _ = fitting(metadata.annotations, left)
     config = PodSandboxConfig(

@@ -27,6 +27,8 @@ from cri.messages import (
 )
 from kube.api import core_v1
 
+MOST_USER_ID = (1 << 31) - 1
+"""Largest user ID of a container (validation.IsValidUserID)."""
 T = TypeVar("T")
 AnyContainer = core_v1.Container | core_v1.EphemeralContainer
 
@@ -159,6 +161,12 @@ def verify_user(pod: core_v1.Pod, container: AnyContainer, image: ImageUser) -> 
         )
     elif not image.uid:
         raise ContainerConfigError(f"container has runAsNonRoot and image will run as root {where}")
+    elif not 0 < image.uid <= MOST_USER_ID:
+        # A runtime may look up such a number as a user's name, which the image can give to root.
+        raise ContainerConfigError(
+            f"container has runAsNonRoot and image has an invalid user id ({image.uid}). "
+            f"(Must be 1-({MOST_USER_ID})): must be between 0 and {MOST_USER_ID}, inclusive {where}"
+        )
 
 
 def _seccomp(profile: core_v1.SeccompProfile | None, *, privileged: bool, default: bool, root: Path) -> SecurityProfile:

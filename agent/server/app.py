@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from agent import commands, threads
+from agent.attached_clients import AttachedClients
 from agent.config import EnabledHandlers
 from agent.interfaces import Pods
 from agent.metrics.kubelet_metrics import KubeletMetrics
@@ -62,6 +63,7 @@ class ServerDependencies:
     pods: Pods
     runtime: RuntimeService
     clock: Clock
+    attached: AttachedClients = field(default_factory=AttachedClients)
     pod_logs_dir: Path
     health: Callable[[], str]
     """Returns why the agent is unwell, "" when it is well."""
@@ -136,7 +138,7 @@ def _debugging(parts: ServerDependencies, show: _Show, handlers: EnabledHandlers
     checkpoints = Checkpoints(parts.pods, parts.runtime, parts.checkpoints_dir, parts.clock)
     routes.append(Route("/checkpoint/{namespace}/{pod}/{container}", checkpoints.write, methods=["POST"]))
     backends = RuntimeSessions(parts.runtime)
-    routes += session_routes(Sessions(parts.pods, backends, parts.clock, parts.streaming_idle))
+    routes += session_routes(Sessions(parts.pods, backends, parts.clock, parts.streaming_idle, parts.attached))
     pages = ZPages(parts.clock, parts.flags, sorted({"/" + route.path.split("/")[1] for route in routes}))
     return [*routes, Route("/statusz", pages.status), Route("/flagz", pages.flags)]
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 
 from starlette.routing import Route
 
+from agent.attached_clients import AttachedClient, AttachedClients, ContainerStopping
 from agent.interfaces import PodLookup, PodView
 from agent.runtime_records import ContainerRecord
 from agent.server.protocol import TakeOver
@@ -71,8 +72,16 @@ class SessionRequest:
 class Sessions:
     """The three kinds of session with the containers of this node."""
 
-    def __init__(self, pods: PodLookup, backends: SessionBackends, clock: Clock, idle_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        pods: PodLookup,
+        backends: SessionBackends,
+        clock: Clock,
+        idle_seconds: float = 0.0,
+        attached: AttachedClients | None = None,
+    ) -> None:
         """`idle_seconds`: a session over which nothing goes for so long is ended; 0 is never."""
+        self._attached = attached or AttachedClients()
         self._pods = pods
         self._backends = backends
         self._clock, self._idle_seconds = clock, idle_seconds
@@ -99,7 +108,7 @@ class Sessions:
             raise SessionError(400, "you must specify a command")
         request.upgrade()
         dial = await self._backends.exec(view, found, command, options)
-        await self._remote_command(request, dial, options)
+        await self._remote_command(request, dial, options, AttachedClient())
 
     async def attach(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
         """Attach to a container's first process, which has a terminal if its spec has tty. Raise as `exec` does."""
@@ -111,9 +120,13 @@ class Sessions:
         tty = next((bool(c.tty) for c in everything if c.name == container), False)
         options = _options(request, tty=tty)
         request.upgrade()
-        dial = await self._backends.attach(view, found, options)
         too_late = "Internal error occurred: error attaching to container: container is in CONTAINER_EXITED state"
-        await self._remote_command(request, dial, options, too_late)
+        try:
+            with self._attached.attach(found.id) as client:
+                dial = await self._backends.attach(view, found, options)
+                await self._remote_command(request, dial, options, client, too_late)
+        except ContainerStopping as error:
+            raise SessionError(500, str(error)) from error
 
     async def port_forward(self, request: SessionRequest, namespace: str, pod: str, uid: str) -> None:
         """Forward ports of a pod. Raise as `exec` does."""
@@ -144,30 +157,43 @@ class Sessions:
             await port_forward.forward(socket, spoken, backend, ports)
 
     async def _remote_command(
-        self, request: SessionRequest, dial: Dial, options: StreamOptions, too_late: str = ""
+        self,
+        request: SessionRequest,
+        dial: Dial,
+        options: StreamOptions,
+        client: AttachedClient,
+        too_late: str = "",
     ) -> None:
         if request.upgrade() == "spdy/3.1":
-            await self._pass_through(request, dial)
+            await self._pass_through(request, dial, client)
             return
         spoken = channels.choose(websocket.offered_subprotocols(request.headers))
         if spoken is None:
             raise SessionError(400, "unable to negotiate a WebSocket subprotocol")
         backend = await remote_command.connect(dial)
+        client.connected(backend.writer)
         try:
-            socket = await self._accept(request, spoken.name or None)
+            socket = await self._accept(request, spoken.name or None, client)
         except BaseException:
             await backend.close()
             raise
         await remote_command.translate(socket, spoken, backend, options, too_late=too_late)
 
-    async def _accept(self, request: SessionRequest, subprotocol: str | None) -> websocket.WebSocket:
+    async def _accept(
+        self, request: SessionRequest, subprotocol: str | None, client: AttachedClient | None = None
+    ) -> websocket.WebSocket:
         stream = self._take_over(request)
+        if client is not None:
+            client.accepted(stream.writer)
         return await websocket.accept(stream, request.target, request.headers, subprotocol, self._session_yield)
 
-    async def _pass_through(self, request: SessionRequest, dial: Dial) -> None:
+    async def _pass_through(self, request: SessionRequest, dial: Dial, attached: AttachedClient | None = None) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]
         backend, head = await dial(request.method, [*headers, ("content-length", "0")])
         client = self._take_over(request)
+        if attached is not None:
+            attached.connected(backend.writer)
+            attached.accepted(client.writer)
         client.writer.write(head.raw)
         await splice(client, backend)
 

@@ -120,7 +120,7 @@ async def _run_controllers(
 ) -> None:
     await imports.ensure("control.controllers.manager")
     from control.controllers import configuration, manager
-    from control.controllers.addons import AddonSettings
+    from control.controllers.addons.settings import AddonSettings
 
     file = configuration.load(config.controller_config_file)
     settings = manager.ControllerConfig(

@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from control.controllers.autoscaling import AutoscalingSettings
-from control.controllers.autoscaling.replicas import Startup
+from control.controllers.autoscaling.settings import AutoscalingSettings, Startup
 from control.controllers.legacy_tokens import YEAR
 from control.controllers.nodes.zones import LifecycleSettings
 from kube import duration

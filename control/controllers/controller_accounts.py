@@ -6,6 +6,7 @@ own process need no token and do not wait for this: their accounts are there to 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from control.controllers.identities import ACCOUNTS, NAMESPACE, POLICY_CHECKER
@@ -25,21 +26,28 @@ async def ensure(client: Client, name: str) -> None:
     except StatusError as error:
         if not error.not_found:
             raise
-        try:
-            metadata = meta_v1.ObjectMeta(name=name, namespace=NAMESPACE)
-            await client.create(core_v1.ServiceAccount(metadata=metadata))
-        except StatusError as late:
-            if not late.already_exists:
-                raise
+        await _create(client, name)
+
+
+async def _create(client: Client, name: str) -> None:
+    try:
+        await client.create(core_v1.ServiceAccount(metadata=meta_v1.ObjectMeta(name=name, namespace=NAMESPACE)))
+    except StatusError as error:
+        if not error.already_exists:
+            raise
 
 
 async def ensure_all(client: Client, clock: Clock = SYSTEM) -> None:
     """Create the accounts of all controllers, trying again where the server refuses or is away."""
     missing = {*ACCOUNTS.values(), POLICY_CHECKER}
     while missing:
+        with contextlib.suppress(StatusError):  # creations say which of them exist
+            missing -= {
+                account.metadata.name for account in (await client.list(core_v1.ServiceAccount, NAMESPACE)).items
+            }
         for name in sorted(missing):
             try:
-                await ensure(client, name)
+                await _create(client, name)
                 missing.discard(name)
             except StatusError as error:
                 log.info("the service account %s of a controller was not created: %s", name, error)

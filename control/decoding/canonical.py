@@ -7,8 +7,6 @@ branches that lead to one, so that an object without any costs next to nothing. 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
 import re
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from typing import Any
 import msgspec
 
 from control.decoding.times import utc_micro_time, utc_time
+from kube import base64_text
 from kube.quantity import canonical
 from kube.schema.fields import FieldType, fields
 
@@ -78,14 +77,16 @@ def _struct(steps: tuple[tuple[str, Rewrite], ...], obj: dict[str, Any]) -> dict
 
 
 def checked_base64(text: str) -> str:
-    """Return base64 text as it is; raises ValueError with the place of the first wrong character."""
+    """Return base64 text without line breaks; raises ValueError with the place of the first wrong character."""
     try:
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        wrong = re.search("[^A-Za-z0-9+/]", text)
-        place = wrong.start() if wrong and wrong.group() != "=" else len(text) // 4 * 4
+        base64_text.decode(text)
+    except ValueError:
+        wrong = re.search("[^A-Za-z0-9+/\r\n]", text)
+        place = (
+            wrong.start() if wrong and wrong.group() != "=" else len(text) - len(base64_text.without_breaks(text)) % 4
+        )
         raise ValueError(f"illegal base64 data at input byte {place}") from None
-    return text
+    return base64_text.without_breaks(text)
 
 
 _FORMATS: dict[str, Rewrite] = {"byte": checked_base64, "date-time": utc_time, "micro-time": utc_micro_time}

@@ -10,9 +10,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 
 from control.scheduler.configuration import ExtenderConfig
@@ -21,8 +20,10 @@ from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.victims import Victims
 from kube import bounded_answer, tls_settings
-from kube.http_connector import Connector
 from kube.tls_files import TlsFiles
+
+if TYPE_CHECKING:
+    import aiohttp
 
 NAME = "Extender"
 MAX_EXTENDER_SCORE = 10
@@ -126,6 +127,8 @@ class Extender:
         return _lowered(found)
 
     async def _post_any(self, verb: str, value: Any) -> Any:
+        import aiohttp  # where there are no extenders, its 100 ms of start-up are for nothing
+
         url, sent = f"{self.config.url}/{verb}", msgspec.json.encode(value)
         try:
             async with self._connection().post(
@@ -142,6 +145,10 @@ class Extender:
             raise ExtenderError(f"failed {verb} with extender at URL {url}: {error or type(error).__name__}") from error
 
     def _connection(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        from kube.http_connector import Connector
+
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self.config.timeout)
             self._session = aiohttp.ClientSession(connector=Connector(), timeout=timeout)

@@ -6,8 +6,6 @@ another type in CEL than in JSON; such a type carries its conversion.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,6 +16,7 @@ from control.cel.parser import RESERVED
 from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, list_of, map_of
 from control.cel.values import SECOND, Duration, Timestamp, parse_duration, parse_timestamp
 from control.schemas.schema import MISSING, Schema
+from kube import base64_text
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS = RESERVED | {"true", "false", "null", "in"}
@@ -38,8 +37,8 @@ def escape(name: str) -> str | None:
 
 def _bytes(value: Any) -> Any:
     try:
-        return base64.b64decode(value, validate=True) if isinstance(value, str) else value
-    except (binascii.Error, ValueError):
+        return base64_text.decode(value) if isinstance(value, str) else value
+    except ValueError:
         raise EvaluationError("type conversion error from 'string' to 'bytes'") from None
 
 

@@ -5,8 +5,6 @@ Invalid configurations are rejected with the field in the message, before any va
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import msgspec
 
 from control.storage.encryption import Cbc, Encryption, EncryptionError, Gcm, Identity, Provider, Secretbox
-from kube import duration
+from kube import base64_text, duration
 
 _CIPHERS: dict[str, type[Gcm] | type[Cbc] | type[Secretbox]] = {"aesgcm": Gcm, "aescbc": Cbc, "secretbox": Secretbox}
 _SIZES = {"aesgcm": (16, 24, 32), "aescbc": (16, 24, 32), "secretbox": (32,)}
@@ -108,8 +106,8 @@ def _provider(given: Any, path: str) -> list[Provider]:
             raise EncryptionError(f"{where}.name: Duplicate value: {label!r}")
         seen.add(label)
         try:
-            secret = base64.b64decode(str(key.get("secret") or ""), validate=True)
-        except binascii.Error as error:
+            secret = base64_text.decode(str(key.get("secret") or ""))
+        except ValueError as error:
             raise EncryptionError(f"the secret of key {label} is not base64") from error
         if len(secret) not in _SIZES[name]:
             sizes = " or ".join(map(str, _SIZES[name]))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from pathlib import Path
-from typing import TypeAlias
 
 from control.storage import archive
-from control.storage.memory_rows import Row, since
+from control.storage.memory_rows import Row, Rows, since
+from control.storage.memory_watch import MemoryWatch
 from control.storage.store import (
-    Batch,
     Compacted,
     FutureRevision,
     Item,
@@ -29,7 +29,6 @@ from kube.clock import SYSTEM, Clock
 
 CHUNK = 500
 """Changes of one batch of a watch."""
-Rows: TypeAlias = list[Row]
 
 
 class MemoryStore:
@@ -48,6 +47,8 @@ class MemoryStore:
         self._watches: set[MemoryWatch] = set()
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
+        self.written: Callable[[Row], None] | None = None
+        """Called with each write, in the task that writes."""
 
     # -- reads ----------------------------------------------------------------------------------------------------
     async def get(self, key: str) -> Item | None:
@@ -123,6 +124,8 @@ class MemoryStore:
             bisect.insort(self._keys, key)
         self._newest[key] = row
         self._log.append(row)
+        if self.written is not None:
+            self.written(row)
         for watch in self._watches:
             watch.wake(key)
         if ttl:
@@ -131,7 +134,8 @@ class MemoryStore:
 
     def _expire_later(self) -> None:
         if self._expiry is None:
-            self._expiry = asyncio.create_task(self._expire(), name="expiry of keys")
+            # Not in the context of the request that is the first to write such a key.
+            self._expiry = asyncio.create_task(self._expire(), name="expiry of keys", context=Context())
 
     async def _expire(self) -> None:
         """Delete keys whose time is over, until no key has a time."""
@@ -225,46 +229,3 @@ class MemoryStore:
             await asyncio.gather(self._expiry, return_exceptions=True)
         for watch in list(self._watches):
             await watch.aclose()
-
-
-class MemoryWatch:
-    """One watch (see `control.storage.store.Watch`)."""
-
-    def __init__(self, store: MemoryStore, prefix: str, after: int, *, previous: bool) -> None:
-        self._store, self._prefix, self._seen, self._previous = store, prefix, after, previous
-        self._woken = asyncio.Event()
-        self._woken.set()
-        self._progress = self._closed = False
-
-    def wake(self, key: str) -> None:
-        """Continue if a key that was written is one of this watch."""
-        if key.startswith(self._prefix):
-            self._woken.set()
-
-    def __aiter__(self) -> AsyncIterator[Batch]:
-        return self
-
-    async def __anext__(self) -> Batch:
-        while not self._closed:
-            await self._woken.wait()
-            if self._closed:
-                break
-            rows, upto = self._store.changes(self._prefix, self._seen)
-            upto = max(upto, self._seen)
-            if rows:
-                self._seen = upto
-                return Batch([row.event(previous=self._previous) for row in rows], upto)
-            self._woken.clear()
-            if self._progress:
-                self._progress, self._seen = False, upto
-                return Batch((), upto)
-        raise StopAsyncIteration
-
-    def request_progress(self) -> None:
-        self._progress = True
-        self._woken.set()
-
-    async def aclose(self) -> None:
-        self._closed = True
-        self._store.forget(self)
-        self._woken.set()

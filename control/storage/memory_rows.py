@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from control.storage.store import Event, Item
 
@@ -23,6 +24,9 @@ class Row:
         kind = "DELETED" if self.deleted else "MODIFIED" if living else "ADDED"
         known = before.item if previous and before is not None and living else None
         return Event(kind, item.key, item.value, item.revision, item.create_revision, known)  # type: ignore[arg-type]
+
+
+Rows: TypeAlias = list[Row]
 
 
 def since(row: Row, revision: int) -> Row | None:

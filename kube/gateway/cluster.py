@@ -27,6 +27,7 @@ from kube.gateway.indexes import (
     PARENT,
 )
 from kube.gateway.ingress_gateway import IngressResult
+from kube.gateway.ingress_hosts import HostOwnership
 from kube.gateway.ingresses import IngressRules
 from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
@@ -66,13 +67,18 @@ class Informers:
 class Cluster:
     """Computes gateways. `certificate` returns the state of a Secret by namespace and name (View.certificate).
 
+    `ownership` tells who owns the hosts of Ingresses.
     `affected` is called with the key of each Gateway, or INGRESS, that has to be computed again.
     """
 
     def __init__(
-        self, informers: Informers, certificate: Callable[[str, str], Certificate], affected: Callable[[str], None]
+        self,
+        informers: Informers,
+        certificate: Callable[[str, str], Certificate],
+        ownership: HostOwnership,
+        affected: Callable[[str], None],
     ) -> None:
-        self._informers, self._affected = informers, affected
+        self._informers, self._ownership, self._affected = informers, ownership, affected
         self.certificate = certificate
         self._grants = Grants(lambda namespace: informers.grants.by_index(NAMESPACE, namespace))
         self._limit = MatchLimit(affected)
@@ -175,7 +181,7 @@ class Cluster:
             ingress = self._informers.ingresses.get(key)
             if ingress is not None:
                 found.append((ingress, await self._ingress_rules_of(key, ingress, converted)))
-        return await completed(ingress_gateway.compute_in_steps(found, self))
+        return await completed(ingress_gateway.compute_in_steps(found, self, self._ownership))
 
     async def rules_of(self, key: str, route: HTTPRoute) -> RouteRules:
         """Return the converted rules of a route, the newest one of its key."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kube.api import networking_v1
 from kube.gateway.hostnames import WILDCARD, parent
+from kube.gateway.ingress_hosts import MOST_HOSTS, HostOwnership, Named, Owners, named_hosts
 from kube.gateway.ingresses import IngressRules, age
 from kube.gateway.model import HostOwners, Listener, Route
 from kube.gateway.names import HTTP, HTTPS, copy_of
@@ -18,6 +19,8 @@ MOST_MATCHES, MOST_CERTIFICATES = 4096, 128
 """Paths, and hostnames with a certificate, that the Ingresses of one namespace may have. A certificate counts before it is
 checked, which takes a millisecond, so a missing one does too."""
 
+NOBODY = "-"
+"""Owner, no namespace's name, of hosts that are named but not owned: rules without a hostname do not serve them."""
 Ingresses = Sequence[tuple[networking_v1.Ingress, IngressRules]]
 
 
@@ -32,9 +35,9 @@ class IngressResult:
     """By keys of Ingresses: what is not served, or not as written."""
 
 
-def compute(ingresses: Ingresses, view: View) -> IngressResult:
+def compute(ingresses: Ingresses, view: View, ownership: HostOwnership) -> IngressResult:
     """Compute the gateway for the Ingresses of Wherry's class."""
-    steps = compute_in_steps(ingresses, view)
+    steps = compute_in_steps(ingresses, view, ownership)
     while True:
         try:
             next(steps)
@@ -43,33 +46,37 @@ def compute(ingresses: Ingresses, view: View) -> IngressResult:
             return result
 
 
-def compute_in_steps(ingresses: Ingresses, view: View) -> Generator[int, None, IngressResult]:
+def compute_in_steps(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Generator[int, None, IngressResult]:
     """Compute the gateway, the generator's value; yield after each certificate, and the size of each Ingress after it."""
     ordered = sorted(ingresses, key=lambda each: age(each[0]))
-    owners: dict[str, str] = {}
-    for ingress, rules in ordered:
-        for host in _hosts(rules):
-            owners.setdefault(host, namespace_of(ingress))
-        yield 1 + len(rules.routes) + len(rules.certificates) // 4
-    served = _Served(view, owners)
+    named = []
+    for ingress, _ in ordered:
+        hosts = named_hosts(ingress)
+        named.append((namespace_of(ingress), hosts))
+        yield 1 + len(hosts) // 4
+    owners = yield from ownership.owners(named)
+    served = _Served(view, (yield from _with_nobody(owners, named)))
     for ingress, rules in ordered:
         yield from served.add(ingress, rules)
         yield 1 + rules.matches // 4
     return served.result()
 
 
-def _hosts(rules: IngressRules) -> Iterable[str]:
-    for route in rules.routes:
-        yield from route.hostnames
-    for host, _ in rules.certificates:
-        if host:
-            yield host
+def _with_nobody(owners: Owners, named: Named) -> Generator[int, None, Owners]:
+    """Return owners, with NOBODY for hosts that are named and belong to no namespace, not even by a wildcard."""
+    found = dict(owners)
+    for _, hosts in named:
+        for host in hosts:
+            if host not in owners and parent(host) not in owners:
+                found[host] = NOBODY
+        yield 1 + len(hosts) // 8
+    return found
 
 
 class _Served:
     """Routes and certificates, in the order of the age of their Ingresses."""
 
-    def __init__(self, view: View, owners: Mapping[str, str]) -> None:
+    def __init__(self, view: View, owners: Owners) -> None:
         self._view, self._owners = view, owners
         self._matches, self._count = Counter[str](), Counter[str]()
         self._routes: list[Route] = []
@@ -85,8 +92,8 @@ class _Served:
         namespace, problems = namespace_of(ingress), list(rules.problems)
         for route in rules.routes:
             host = "".join(route.hostnames)
-            if host and self._owners[host] != namespace:
-                problems.append(f"host {host} belongs to an older Ingress in another namespace")
+            if host and self._owners.get(host) != namespace:
+                problems.append(self._not_owned(host))
             elif self._matches[namespace] + len(route.rules) > MOST_MATCHES:
                 problems.append(f"the Ingresses of a namespace have more than {MOST_MATCHES} paths")
             else:
@@ -102,9 +109,17 @@ class _Served:
         if problems:
             self._problems[key_of(ingress)] = tuple(dict.fromkeys(problems))
 
+    def _not_owned(self, host: str) -> str:
+        """Return why a host does not belong to a namespace whose Ingress names it."""
+        if self._owners.get(host, NOBODY) != NOBODY:
+            return f"host {host} belongs to another namespace, whose Ingress named it first"
+        if self._owners.get(wildcard := parent(host), NOBODY) != NOBODY:
+            return f"host {host} belongs to another namespace, whose Ingress named {wildcard} first"
+        return f"the Ingresses of a namespace name more than {MOST_HOSTS} hosts, or too long ones: {host} is not served"
+
     def _add_certificate(self, host: str, namespace: str, secret: str) -> str:
         """Use a Secret for a hostname; return the problem, "" if none."""
-        if host and self._owners[host] != namespace:
+        if host and self._owners.get(host) != namespace:
             return ""
         if (found := self._certificates.get(host)) is not None:
             other = found[0] != namespace

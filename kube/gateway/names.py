@@ -22,6 +22,8 @@ INGRESS = "ingress"
 """Name and UID of the built-in gateway for Ingresses, which has no Gateway object."""
 HTTP, HTTPS = 80, 443
 """Ports of the gateway for Ingresses."""
+HOSTS = "ingress-hosts"
+"""ConfigMap in NAMESPACE that tells that hosts are recorded; with a hyphen and a namespace, the record of that namespace."""
 
 
 def copy_of(namespace: str, name: str) -> str:

@@ -30,6 +30,8 @@ class Api:
     objects: Informers
     slices: Informer[discovery_v1.EndpointSlice]
     certificates: Informer[core_v1.Secret]
+    hosts: Informer[core_v1.ConfigMap]
+    """Records of the owners of hosts (kube.gateway.ingress_hosts)."""
     node: Informer[core_v1.Node]
 
     @property
@@ -46,6 +48,7 @@ class Api:
             each.ingresses,
             self.slices,
             self.certificates,
+            self.hosts,
             self.node,
         )
 
@@ -84,6 +87,7 @@ def build(client: Client, node_name: str, clock: Clock) -> Api:
         ),
         slices=informer(discovery_v1.EndpointSlice, indexes={OWNER: _owner, UID: _uid}),
         certificates=informer(core_v1.Secret, namespace=names.NAMESPACE, label_selector=names.CERTIFICATE),
+        hosts=informer(core_v1.ConfigMap, namespace=names.NAMESPACE),
         node=informer(core_v1.Node, field_selector=f"metadata.name={node_name}"),
     )
 

@@ -16,6 +16,7 @@ from kube.api import core_v1, discovery_v1
 from kube.clock import Clock
 from kube.gateway import model, names
 from kube.gateway.cluster import Cluster
+from kube.gateway.ingress_hosts import RecordedHosts
 from kube.gateway.steps import SHARES
 from kube.gateway.view import Certificate
 from kube.informer import Change
@@ -62,7 +63,9 @@ class Configuration:
         self._working: set[str] = set()
         self._computed: dict[str, _Computed] = {}
         self._contexts = TlsContexts(lambda name: api.certificates.get(f"{names.NAMESPACE}/{name}"))
-        self._cluster = Cluster(api.objects, self._certificate, self._affect)
+        self._hosts = RecordedHosts(api.hosts)
+        self._cluster = Cluster(api.objects, self._certificate, self._hosts, self._affect)
+        api.hosts.subscribe(lambda change: self._affect(names.INGRESS))
         api.slices.subscribe(self._slice_changed)
         api.certificates.subscribe(self._certificate_changed)
         api.node.subscribe(lambda change: self._changed.set())
@@ -137,6 +140,8 @@ class Configuration:
 
     async def _compute(self, key: str) -> None:
         if key == names.INGRESS:
+            if not self._hosts.known:
+                return  # until it is known who owns which host; the records' events bring us back
             result = await self._cluster.compute_ingresses()
             await self._store(key, names.NAMESPACE, names.INGRESS, result.served)
             return

@@ -131,6 +131,33 @@ def test_an_option_that_changes_is_in_force_when_up_returns(shared: Cluster, ns:
     assert {k: v for k, v in kept.items() if k.startswith(ns)} == {k: v for k, v in before.items() if k.startswith(ns)}
 
 
+def test_what_identifies_the_cluster_is_refused_while_everything_runs_on(shared: Cluster) -> None:
+    pids, saved = shared.pid("control"), (shared.prefix / "etc/wherry/wherry.json").read_bytes()
+    for option, value, why in (
+        ("--node-name", "other", f"this machine is node {NODE}"),
+        ("--service-cidr", "10.112.0.0/16", "this cluster has 10.96.0.0/12"),
+        ("--pod-cidr", "10.50.0.0/16", "this cluster has 10.244.0.0/16"),
+        ("--cluster-domain", "foo.local", "this cluster has cluster.local"),
+    ):
+        done = shared.wherry("up", option, value, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1) and f"{option} {value}: {why}" in done.stderr
+    assert (shared.pid("control"), (shared.prefix / "etc/wherry/wherry.json").read_bytes()) == (pids, saved)
+
+
+def test_a_proxy_mode_that_the_machine_lacks_is_refused_while_everything_runs_on(
+    shared: Cluster, tmp_path: Path
+) -> None:
+    for folder in map(Path, reversed(os.get_exec_path())):
+        for program in folder.glob("*"):
+            if program.name != "nft":
+                (tmp_path / program.name).unlink(missing_ok=True)
+                (tmp_path / program.name).symlink_to(program)
+    pid = shared.pid("control")
+    done = shared.wherry("up", "--proxy-mode", "nftables", check=False, env={"PATH": str(tmp_path)})
+    assert done.returncode == 1 and "--proxy-mode nftables: the command nft is not installed" in done.stderr
+    assert shared.pid("control") == pid and "stop what runs" not in shared.wherry("up").stdout
+
+
 def test_an_upgrade_is_checked_before_anything_changes(shared: Cluster, ns: str) -> None:
     def rows(*options: str, code: int) -> dict[str, tuple[str, str, str]]:
         done = shared.wherry("upgrade", "--check", "-o", "json", *options, check=False)

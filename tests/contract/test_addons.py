@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from control.controllers.addons import AddonSettings, application, controller
+from control.controllers.addons import application, controller
 from control.controllers.addons.applyset import GROUP_KINDS, ID, NAMESPACES, PART_OF, TOOLING, addon_identifier
 from control.controllers.addons.members import FIELD_MANAGER
+from control.controllers.addons.settings import AddonSettings
 from control.controllers.manager import ControllerConfig
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import eventually, running

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from control.controllers import manager
-from control.controllers.autoscaling import AutoscalingSettings
+from control.controllers.autoscaling.settings import AutoscalingSettings
 from kube.api import apps_v1, core_v1
 from tests.support.addresses import own_address
 from tests.support.control import api_server

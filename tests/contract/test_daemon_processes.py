@@ -118,6 +118,38 @@ async def test_the_supervisor_starts_daemons_with_a_replaced_kubeconfig_again(
     assert not daemons.restart_pending_file(settings).exists(), "the next ones read the files when they start"
 
 
+async def test_containerd_is_restarted_for_a_replaced_configuration_before_the_command_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = {
+        name: ["/bin/sleep", f"{number}.{os.getpid()}"] for number, name in enumerate(("containerd", "agent"), 7006)
+    }
+    monkeypatch.setattr(daemons, "uses_systemd", lambda settings: False)
+    monkeypatch.setattr(daemons, "command_lines", lambda settings: lines)
+    settings = Settings(prefix=str(tmp_path), node_name="n")
+    pending = daemons.containerd_pending_file(settings)
+    settings.layout.run.mkdir(parents=True)
+    pending.touch()
+    await daemons.start(settings)
+    try:
+        assert not pending.exists(), "one that starts reads the new file"
+        await running(settings)
+        before = await daemons.running(settings)
+        await daemons.restart_containerd(settings)
+        assert await daemons.running(settings) == before
+        pending.touch()
+        await daemons.start(settings)
+        assert pending.exists(), "a second start leaves the one that runs"
+        await daemons.restart_containerd(settings)
+        after = await daemons.running(settings)
+        assert after["containerd"] not in (0, before["containerd"]) and after["agent"] == before["agent"]
+        assert not pending.exists()
+        pending.touch()
+    finally:
+        await daemons.stop(settings)
+    assert not pending.exists()
+
+
 async def test_commands_at_the_same_time_start_one_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = {"control": ["/bin/sleep", f"7003.{os.getpid()}"]}
     monkeypatch.setattr(daemons, "uses_systemd", lambda settings: False)

@@ -67,6 +67,21 @@ def test_there_is_what_the_lock_names_and_no_installer(checkout: Path, venv: Pat
     subprocess.run([venv / "bin/wherry", "--help"], capture_output=True, check=True, env=environment(), cwd="/")
 
 
+@pytest.mark.parametrize("script", ["install", "up", "join"])
+def test_help_is_printed_and_nothing_is_done(script: str) -> None:
+    for option in ("-h", "--help"):
+        command = ["/bin/bash", str(ROOT / "scripts" / script), option]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        first = (ROOT / "scripts" / script).read_text().splitlines()[1].removeprefix("# ")
+        assert done.stdout.splitlines()[0] == first and "set -euo" not in done.stdout and done.stderr == ""
+
+
+def test_an_option_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    done = install(ROOT, "--prepaer", tmp_path)
+    message = "scripts/install: there is no option --prepaer: scripts/install --help shows those there are\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
 def test_a_second_run_installs_nothing(checkout: Path, venv: Path) -> None:
     done = install(checkout, venv)
     assert (done.returncode, done.stdout) == (0, "")

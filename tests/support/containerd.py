@@ -22,6 +22,7 @@ import grpc
 
 from cri.messages import api
 from tests.support import images
+from wherry.containerd import UNUSED
 
 CNI_PLUGINS = "/usr/lib/cni"
 _CAP_SYS_RESOURCE = 24
@@ -39,6 +40,7 @@ class Containerd:
         self.folder = folder
         self.pod_cidr = pod_cidr
         self.extra_config = extra_config
+        self.restart_monitor = False
         self.socket = folder / "containerd.sock"
         self.endpoint = f"unix://{self.socket}"
         self.netns = Path("/var/run/netns") / name
@@ -150,15 +152,18 @@ def start_containerd(
     pod_cidr: str = "10.244.77.0/24",
     extra_config: str = "",
     root: Path | None = None,
+    restart_monitor: bool = False,
 ) -> Iterator[Containerd]:
     """Run a containerd in the network namespace `name` (made here) with busybox and the pause image loaded.
 
-    `root` is where images go, `extra_config` is appended to config.toml. The name must be unique on the host. Cgroups
+    `root` is where images go, `extra_config` is appended to config.toml, and
+    `restart_monitor` leaves out of it that this plugin is disabled. The name must be unique on the host. Cgroups
     below /`name` are removed at the end, so tests that give a sandbox a cgroup parent put it there.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
     folder.chmod(0o711)  # a pod with users of its own is nobody here, and its root file system is below
     daemon = Containerd(name, folder, pod_cidr, extra_config, root)
+    daemon.restart_monitor = restart_monitor
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True)
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True)
@@ -186,12 +191,14 @@ def _call(channel: grpc.Channel, rpc: str, request: Any, answer: Any) -> Any:
 
 
 def _config(daemon: Containerd) -> str:
+    disabled = [
+        f"io.containerd.{name}" for name in UNUSED if not (daemon.restart_monitor and name.endswith(".restart"))
+    ]
     return f"""\
 version = 2
 root = "{daemon.root}"
 state = "{daemon.folder}/state"
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs"]
+disabled_plugins = {json.dumps(disabled)}
 [grpc]
   address = "{daemon.socket}"
 [plugins."io.containerd.grpc.v1.cri"]

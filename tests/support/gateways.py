@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from kube.api import core_v1, networking_v1
 from kube.gateway.grants import Grants
+from kube.gateway.ingress_hosts import Named, Owners, by_age
 from kube.gateway.objects import GROUP, Gateway, HTTPRoute, ReferenceGrant
 from kube.gateway.service_ports import PortIndexes, ServicePorts
 from kube.gateway.view import Certificate
@@ -105,6 +106,13 @@ def ingress_rule(host: str = "", *paths: str, service: str = "app", kind: str = 
     target = {"service": {"name": service, "port": {"number": 8080}}}
     found = [{"path": each, "pathType": kind, "backend": target} for each in paths or ("/",)]
     return {"http": {"paths": found}} | ({"host": host} if host else {})
+
+
+class ByAge:
+    """Owners of hosts where there are no records."""
+
+    def owners(self, named: Named) -> Generator[int, None, Owners]:
+        return by_age(named, {})
 
 
 class FakeView:

@@ -56,6 +56,15 @@ class Etcd:
 
 
 @dataclass(frozen=True, slots=True)
+class Containerd:
+    """The containerd that the agent uses."""
+
+    version: str
+    restart_monitor: bool
+    """Its plugin that starts ended containers again is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """One machine and its cluster at one moment."""
 
@@ -76,6 +85,8 @@ class Facts:
     host_name: str = ""
     probed: Probed = field(default_factory=Probed)
     etcd: Etcd = field(default_factory=Etcd)
+    containerd: Containerd | None = None
+    """None for another container runtime, or if `ctr` cannot query it."""
     audit_users: frozenset[str] = frozenset()
     """Users of the newest events in the audit log."""
     objects: dict[str, list[Object]] = field(default_factory=dict)

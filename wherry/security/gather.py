@@ -26,7 +26,7 @@ from kube.errors import StatusError
 from kube.json_object import Object
 from wherry import cluster, daemons, units
 from wherry.errors import WherryError
-from wherry.security import ports
+from wherry.security import container_runtime, ports
 from wherry.security.facts import Etcd, Facts, Listening, Probed
 from wherry.settings import USER, Settings
 
@@ -73,6 +73,7 @@ async def facts(settings: Settings) -> Facts:
         host_name=socket.gethostname().strip().lower(),
         kubelet=_kubelet_files(settings),
         probed=await _probe(settings, sockets),
+        containerd=await container_runtime.query(settings),
     )
     if settings.is_worker:
         return found

@@ -1,4 +1,4 @@
-"""All checks in the benchmark's order, and the table in docs/security.md that is generated from them."""
+"""All checks in the benchmark's order, then Wherry's own, and the table in docs/security.md that is generated from them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import yaml
 from wherry.security import (
     api_server,
     configuration,
+    container_runtime,
     control_plane_files,
     controllers,
     etcd,
@@ -30,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     *rbac.CHECKS,
     *pod_standards.CHECKS,
     *policies.CHECKS,
+    *container_runtime.CHECKS,
 )
 
 

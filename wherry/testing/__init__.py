@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wherry.testing.case import KubernetesTestCase
     from wherry.testing.cluster import Cluster
     from wherry.testing.errors import ClusterError, WaitError
+    from wherry.testing.history.history import History
     from wherry.testing.nodes.exec_calls import AsyncExec, Exec, Output
     from wherry.testing.nodes.scripts import Exit, Pull, PullError, Run, Start
 
@@ -29,6 +30,7 @@ __all__ = [
     "ClusterError",
     "Exec",
     "Exit",
+    "History",
     "KubernetesTestCase",
     "Output",
     "Pull",
@@ -43,6 +45,7 @@ _MODULES = {
     "Cluster": "wherry.testing.cluster",
     "KubernetesTestCase": "wherry.testing.case",
     "ClusterError": "wherry.testing.errors",
+    "History": "wherry.testing.history.history",
     "WaitError": "wherry.testing.errors",
     **dict.fromkeys(("AsyncExec", "Exec", "Output"), "wherry.testing.nodes.exec_calls"),
     **dict.fromkeys(("Exit", "Pull", "PullError", "Run", "Start"), "wherry.testing.nodes.scripts"),

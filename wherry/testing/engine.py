@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import importlib
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -13,20 +13,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from control.assembly.api_server import ApiServer
-from control.auth.user import SYSTEM_MASTERS, UserInfo
+from control.auth.user import UserInfo
 from control.config import ControlConfig
 from control.dialing.node_dialer import NodeDialer
 from control.interfaces.local_nodes import LocalNodes
 from control.storage.engine import Engine as StoreEngine
 from control.storage.engine import memory_engine
 from control.storage.memory import MemoryStore
-from kube import pki, pki_layout
+from kube import pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.collecting import seldom_collected
 from kube.files import write_file
+from wherry.testing import default_objects
+from wherry.testing.kubeconfig import ADMIN, kubeconfig_text
 from wherry.testing.kubelet.dialer import KubeletDialer
 from wherry.testing.nodes.handlers import Handlers
 from wherry.testing.nodes.nodes import SimulatedNodes
@@ -36,10 +37,17 @@ from wherry.testing.nodes.scripts import Scripts
 if TYPE_CHECKING:
     from wherry.testing.saving.cluster_state import ClusterState
 
-CONTEXT = "wherry-testing"
-"""Name of the context in kubeconfigs."""
-ADMIN = UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,))
+COLLECT = (5_000, 10, 10)
+"""Thresholds of the garbage collector: Python's own take a tenth of all time, a control plane's keep ended clusters."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name and mode 0700
 COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.scheduler.configuration")
+"""Modules that the API server imports in a thread when it has served for a moment; here the first start waits for them."""
+
+
+def import_components() -> None:
+    """Import the components, whose import by the server would be idle time in virtual time."""
+    for each in COMPONENTS:
+        importlib.import_module(each)
 
 
 @dataclass(slots=True)
@@ -70,23 +78,7 @@ class Engine:
     def kubeconfig_text(self) -> str:
         """Return a kubeconfig of the administrator, with certificates and key in it."""
         # It is checked by the cluster's time here, and by the machine's in TLS.
-        now = min(datetime.now(UTC), self.api.clock.now())
-        pair = pki.issue(self.keys.ca, ADMIN.name, ADMIN.groups, now=now, lifetime=pki.CA_LIFETIME)
-        cluster = {"server": self.url, "certificate-authority-data": _base64(self.keys.ca.cert_pem)}
-        user = {"client-certificate-data": _base64(pair.cert_pem), "client-key-data": _base64(pair.key_pem)}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": CONTEXT, "cluster": cluster}],
-            "users": [{"name": CONTEXT, "user": user}],
-            "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
-            "current-context": CONTEXT,
-        }
-        return yaml.safe_dump(config, sort_keys=False)
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+        return kubeconfig_text(self.url, self.keys, min(datetime.now(UTC), self.api.clock.now()))
 
 
 @contextlib.asynccontextmanager
@@ -97,17 +89,17 @@ async def engine(
 
     `state` is that of a file: the cluster begins with its objects, keys and nodes.
     """
-    if clock.steady:  # their import would be idle time
-        await asyncio.to_thread(lambda: [importlib.import_module(each) for each in COMPONENTS])
-    with tempfile.TemporaryDirectory(prefix="wherry-testing-") as name:
+    with seldom_collected(*COLLECT), tempfile.TemporaryDirectory(prefix="wherry-testing-", dir=_memory()) as name:
         folder = Path(name)
         store = MemoryStore(clock)
         if state is not None:
             state.write_keys(folder / "pki")
             state.load_objects(store)
+        else:
+            default_objects.load(store, clock.now())
         # Not in a thread, which would write on into the folder when the start is interrupted.
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
-        config, handlers = _config(folder, port), Handlers()
+        config, handlers = config_of(folder, port), Handlers()
         kubelets = KubeletDialer(NodeDialer(config), handlers, clock)
         async with ApiServer.open(config, clock, _opened(store, clock), dialer=kubelets) as api:
             local = LocalNodes()
@@ -137,7 +129,13 @@ async def _opened(store: MemoryStore, clock: Clock) -> StoreEngine:
     return memory_engine(store, clock)
 
 
-def _config(folder: Path, port: int) -> ControlConfig:
+def _memory() -> str | None:
+    """Return the folder of shared memory, if there is one: a disk takes long to store certificates that nobody needs later."""
+    return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
+
+
+def config_of(folder: Path, port: int) -> ControlConfig:
+    """Return the configuration of a server with keys in `folder/pki`."""
     pki = folder / "pki"
     return ControlConfig(
         data_dir=folder / "data",
@@ -155,4 +153,5 @@ def _config(folder: Path, port: int) -> ControlConfig:
         port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
+        store="memory",
     )

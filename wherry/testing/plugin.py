@@ -1,103 +1,68 @@
 """The pytest plugin: fixtures `kubernetes`, `async_kubernetes`, `namespace` and `kube_client`, and the marker `kubernetes`.
 
-One cluster serves all tests of a process. After each test it returns to the state before it.
+One cluster of real time and one of virtual time serve all tests of a process. After each test they return to the state before
+it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from wherry.testing.errors import ClusterError
+from wherry.testing.pytest_support import histories, marker
+from wherry.testing.pytest_support.clusters import Clusters
+
 if TYPE_CHECKING:
     from wherry.testing.async_view import AsyncView
-    from wherry.testing.cluster import Cluster, Snapshot
+    from wherry.testing.cluster import Cluster
 
-INI = "kubernetes_nodes"
-_MARKER = (
-    "kubernetes(nodes=N, load=SOURCE): the test's cluster has N simulated nodes, and the objects of a source "
-    "(a path, YAML text, dicts) when it begins"
-)
+NODES, TIME, HISTORY = "kubernetes_nodes", "kubernetes_time", "kubernetes_history"
+_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the number of nodes to the configuration."""
-    parser.addini(INI, "Number of simulated nodes of the fixture `kubernetes` (default 1).", default="1")
+    """Add the settings."""
+    parser.addini(NODES, "Number of simulated nodes of the fixture `kubernetes` (default 1).", default="1")
+    parser.addini(TIME, "Time of the fixture `kubernetes`: real (default) or virtual.", default="real")
+    parser.getgroup("kubernetes").addoption(
+        "--kubernetes-history",
+        dest=HISTORY,
+        metavar="DIR",
+        type=Path,
+        help="Keep the history of each failed test's cluster in a file of this folder, for `wherry dev --replay`.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
-    config.addinivalue_line("markers", _MARKER)
-
-
-class _Shared:
-    """The cluster of all tests, with the state that it returns to."""
-
-    def __init__(self, nodes: int) -> None:
-        self._nodes = nodes
-        self.cluster: Cluster | None = None
-        self._snapshot: Snapshot | None = None
-
-    def begin(self) -> Cluster:
-        """Return the cluster, which is started for the first test."""
-        if self.cluster is None:
-            from wherry.testing.cluster import Cluster
-
-            cluster = Cluster(self._nodes)
-            cluster.__enter__()
-            self.cluster, self._snapshot = cluster, cluster.snapshot()
-        return self.cluster
-
-    def reset(self) -> None:
-        """Return to the state before the test; a cluster that cannot is replaced for the next one."""
-        from wherry.testing.errors import ClusterError
-
-        assert self._snapshot is not None
-        try:
-            self._snapshot.restore()
-        except ClusterError:
-            self.end()
-            raise
-
-    def end(self) -> None:
-        cluster, self.cluster = self.cluster, None
-        if cluster is not None:
-            cluster.__exit__(None, None, None)
+    config.addinivalue_line("markers", marker.TEXT)
 
 
 @pytest.fixture(scope="session")
-def _shared_cluster(pytestconfig: pytest.Config) -> Iterator[_Shared]:
-    text = str(pytestconfig.getini(INI))
-    if not text.isdigit():
-        raise pytest.UsageError(f"{INI} = {text}: it is a number of nodes")
-    shared = _Shared(int(text))
-    yield shared
-    shared.end()
+def _kubernetes_clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
+    nodes, time = str(pytestconfig.getini(NODES)), str(pytestconfig.getini(TIME))
+    if not nodes.isdigit():
+        pytest.fail(f"{NODES} = {nodes}: it is a number of nodes", pytrace=False)
+    if time not in ("real", "virtual"):
+        pytest.fail(f"{TIME} = {time}: it is real or virtual", pytrace=False)
+    clusters = Clusters(int(nodes), record=pytestconfig.getoption(HISTORY) is not None)
+    yield clusters
+    clusters.end()
 
 
 @pytest.fixture
-def kubernetes(request: pytest.FixtureRequest, _shared_cluster: _Shared) -> Iterator[Cluster]:
+def kubernetes(request: pytest.FixtureRequest, _kubernetes_clusters: Clusters) -> Iterator[Cluster]:
     """A cluster that only this test changes."""
-    nodes, load = _marked(request)
-    cluster = _shared_cluster.begin()
+    wanted, stash = marker.wanted(request.node, str(request.config.getini(TIME))), request.node.stash
     try:
-        for _ in range(max(0, nodes - len(cluster.nodes))):
-            cluster.add_node()
-        if load is not None:
-            cluster.apply(load)
-        yield cluster
-    finally:
-        _shared_cluster.reset()
-
-
-def _marked(request: pytest.FixtureRequest) -> tuple[int, Any]:
-    marker = request.node.get_closest_marker("kubernetes")
-    known = dict(marker.kwargs) if marker is not None else {}
-    nodes, load = known.pop("nodes", 0), known.pop("load", None)
-    if known or (marker is not None and marker.args) or not isinstance(nodes, int):
-        raise pytest.UsageError(f"wrong marker on {request.node.nodeid}: write {_MARKER.partition(':')[0]}")
-    return nodes, load
+        with _kubernetes_clusters.use(wanted, lambda: not stash.get(_PASSED, False)) as cluster:
+            yield cluster
+    except ClusterError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture
@@ -130,16 +95,19 @@ def kube_client(kubernetes: Cluster) -> Iterator[Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the state of the cluster to the report of a failed test."""
+    """Add the state of the cluster to the report of a failed test, and keep its history."""
     report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
     known = getattr(item, "funcargs", {})
     if report.when == "call" and report.failed and "kubernetes" in known:
         from wherry.testing import cluster
         from wherry.testing import report as state
 
-        if isinstance(known["kubernetes"], cluster.Cluster):
+        found = known["kubernetes"]
+        if isinstance(found, cluster.Cluster):
             name = known.get("namespace", "")
-            report.sections.append(
-                ("kubernetes", state.text(known["kubernetes"], name if isinstance(name, str) else ""))
-            )
+            report.sections.append(("kubernetes", state.text(found, name if isinstance(name, str) else "")))
+            if (folder := item.config.getoption(HISTORY)) is not None:
+                report.sections.append(("kubernetes history", histories.save(found, folder, item.nodeid)))
     return report

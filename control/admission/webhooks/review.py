@@ -17,6 +17,7 @@ from control.admission.matching import Invocation
 from control.admission.request import describe
 from control.decoding.numbers import normalized
 from control.interfaces.admission import Attributes
+from kube import base64_text
 from kube.errors import StatusError
 from kube.json_object import UNREADABLE, Object
 
@@ -136,11 +137,10 @@ def _encoded_patch(response: Object, version: str) -> str:
     if kind != "JSONPatch" and (kind or version.endswith("/v1")):
         raise BadAnswer(f'webhook returned response.patch, but response.patchType must be "JSONPatch", not {kind!r}')
     try:
-        base64.b64decode(encoded, validate=True)
+        base64_text.decode(encoded)
     except (ValueError, TypeError) as error:
         raise BadAnswer(f"the response cannot be read: response.patch: {error}") from error
-    found: str = encoded
-    return found
+    return base64_text.without_breaks(encoded)
 
 
 def _decoded(encoded: str) -> list[Any]:

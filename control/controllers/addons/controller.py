@@ -17,7 +17,6 @@ import logging
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from control.controllers.addons import folder, manifest
 from control.controllers.addons.application import Application
@@ -27,6 +26,7 @@ from control.controllers.addons.manifest import Manifest, ManifestError
 from control.controllers.addons.parents import ParentConflict, Parents
 from control.controllers.addons.record import Record
 from control.controllers.addons.reports import Reports
+from control.controllers.addons.settings import AddonSettings
 from control.controllers.addons.tracking import PRUNE_SECONDS, SETTLE_SECONDS, Files, Tracked
 from control.controllers.context import Context
 from kube import cancellation
@@ -39,19 +39,6 @@ COMPONENT = "addon-controller"
 SCAN_SECONDS, CHECK_SECONDS = 2.0, 30.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 REMOVAL_POLL, KEPT_SECONDS = 2.0, 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class AddonSettings:
-    """The folder of addons, those that are disabled, and this server among those that share the store."""
-
-    folder: Path
-    disabled: frozenset[str] = frozenset()
-    server: str = ""
-    shared: bool = False
-    """True if other servers may apply addons, too."""
-    record: Path | None = None
-    """File with the names of the addons that were applied from the folder; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

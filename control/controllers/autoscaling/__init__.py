@@ -1,3 +1,1 @@
-from control.controllers.autoscaling.controller import AutoscalingController, AutoscalingSettings
-
-__all__ = ["AutoscalingController", "AutoscalingSettings"]
+"""The horizontal pod autoscaler. Its modules are imported when there is one (control/controllers/on_demand.py)."""

@@ -11,10 +11,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from control.controllers.autoscaling.settings import DOWN_WINDOW
 from kube.api import autoscaling_v2
 
-DOWN_WINDOW = 300.0
-"""Stabilization window for scaling down, in seconds (--horizontal-pod-autoscaler-downscale-stabilization)."""
 Rules = autoscaling_v2.HPAScalingRules
 Behavior = autoscaling_v2.HorizontalPodAutoscalerBehavior
 

@@ -14,8 +14,9 @@ from decimal import Decimal
 
 from control.controllers.autoscaling import replicas as rules
 from control.controllers.autoscaling.metrics_client import ListedUsage, MetricsClient
-from control.controllers.autoscaling.replicas import MetricsError, Proposal, Startup, Tolerances
+from control.controllers.autoscaling.replicas import MetricsError, Proposal, Tolerances
 from control.controllers.autoscaling.selector_limit import check_metric
+from control.controllers.autoscaling.settings import Startup
 from control.controllers.autoscaling.target import Targets, UnknownKind
 from kube.api import autoscaling_v2, core_v1
 from kube.errors import StatusError

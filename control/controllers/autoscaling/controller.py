@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 import msgspec
@@ -17,9 +16,10 @@ import msgspec
 from control.controllers.autoscaling import behavior as shaping
 from control.controllers.autoscaling.calculate import Calculator, MetricFailed, Situation
 from control.controllers.autoscaling.metrics_client import MetricsClient
-from control.controllers.autoscaling.replicas import Startup, Tolerances
+from control.controllers.autoscaling.replicas import Tolerances
 from control.controllers.autoscaling.scale_selectors import ScaleSelectors
 from control.controllers.autoscaling.selector_limit import problem_of_target, shortened
+from control.controllers.autoscaling.settings import DEFAULTS, AutoscalingSettings
 from control.controllers.autoscaling.status import Outlook
 from control.controllers.autoscaling.target import Targets, UnknownKind
 from control.controllers.context import Context
@@ -37,16 +37,6 @@ log = logging.getLogger(__name__)
 Autoscaler = autoscaling_v2.HorizontalPodAutoscaler
 
 
-@dataclass(frozen=True, slots=True)
-class AutoscalingSettings:
-    """Upstream's HPAController configuration. Times are seconds."""
-
-    sync_period: float = 15.0
-    tolerance: float = 0.1
-    downscale_stabilization: float = shaping.DOWN_WINDOW
-    startup: Startup = field(default_factory=Startup)
-
-
 class _Failed(Exception):
     """No number could be computed; the autoscaler stays as it is."""
 
@@ -54,7 +44,7 @@ class _Failed(Exception):
 class AutoscalingController:
     """Follows autoscalers and pods."""
 
-    def __init__(self, context: Context, settings: AutoscalingSettings = AutoscalingSettings()) -> None:
+    def __init__(self, context: Context, settings: AutoscalingSettings = DEFAULTS) -> None:
         self._client, self._clock, self._settings = context.client, context.clock, settings
         self._recorder = context.recorder("horizontal-pod-autoscaler")
         self._autoscalers = context.informers.of(Autoscaler)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from control.controllers import pods as pod_rules
+from control.controllers.autoscaling.settings import Startup
 from kube.api import core_v1
 from kube.clock import after, parse_time
 from kube.quantity import milli
@@ -41,14 +42,6 @@ class Tolerances:
 
     def within(self, ratio: float) -> bool:
         return 1.0 - self.down <= ratio <= 1.0 + self.up
-
-
-@dataclass(frozen=True, slots=True)
-class Startup:
-    """Seconds after a pod's start during which its CPU usage is ignored."""
-
-    cpu_initialization: float = 300.0
-    initial_readiness: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

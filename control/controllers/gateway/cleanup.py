@@ -7,8 +7,7 @@ import logging
 from typing import Any
 
 from control.controllers.context import Context
-from control.controllers.gateway.certificate_check import TYPE
-from control.controllers.gateway.generated import owner_of
+from control.controllers.gateway.owner import owner_of
 from kube.api import core_v1
 from kube.errors import StatusError
 from kube.gateway.names import CERTIFICATE, NAMESPACE
@@ -30,6 +29,8 @@ class GatewayCleanup:
         """Delete the objects, then wait until cancelled."""
         services = [each for each in self._services.list() if owner_of(each)]
         if services:
+            from control.controllers.gateway.certificate_check import TYPE
+
             with self._context.informers.requested() as needed:
                 secrets = self._context.informers.filtered(core_v1.Secret, NAMESPACE, field_selector=f"type={TYPE}")
             await wait_until_listed("gateway controller", needed, self._context.clock)

@@ -14,6 +14,7 @@ from control.controllers.gateway.certificate_check import TYPE
 from control.controllers.gateway.certificates import Certificates
 from control.controllers.gateway.gateways import Gateways
 from control.controllers.gateway.generated import GeneratedObjects
+from control.controllers.gateway.host_records import HostRecords
 from control.controllers.gateway.ingresses import Ingresses
 from control.controllers.gateway.installation import Installation
 from control.controllers.gateway.private_ports import NoPort
@@ -21,7 +22,7 @@ from control.controllers.gateway.routes import Routes
 from kube.api import apiextensions_v1, core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
 from kube.gateway.cluster import Cluster, Informers
-from kube.gateway.names import INGRESS
+from kube.gateway.names import INGRESS, NAMESPACE
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
 from kube.gateway.view import Certificate
 from kube.informer import Change
@@ -72,7 +73,8 @@ class _Work:
             informers.of(networking_v1.IngressClass),
             informers.of(networking_v1.Ingress),
         )
-        self._cluster = Cluster(self._informers, self._certificate_state, self._affected)
+        self._hosts = HostRecords(client, clock, informers.filtered(core_v1.ConfigMap, NAMESPACE), self._affected)
+        self._cluster = Cluster(self._informers, self._certificate_state, self._hosts, self._affected)
         secrets = informers.filtered(core_v1.Secret, field_selector=f"type={TYPE}")
         self._certificates = Certificates(client, secrets, self._cluster.certificate_changed, self._copy_changed)
         self._generated = GeneratedObjects(
@@ -93,6 +95,7 @@ class _Work:
             self._cluster,
             self._generated,
             self._certificates,
+            self._hosts,
             self._informers.ingresses,
             lambda key: self.controller.enqueue(f"{STATUS} {key}"),
         )
@@ -114,6 +117,7 @@ class _Work:
         """Work until cancelled."""
         await self._installation.ensure_classes(self._informers.classes, self._informers.ingress_classes)
         self._generated.restore()
+        await self._hosts.restore()
         known = sorted(self._informers.gateways.list(), key=self._rank)
         for gateway in known:
             await self._gateways.prepare(key_of(gateway))

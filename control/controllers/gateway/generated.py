@@ -6,24 +6,18 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from control.controllers.gateway import plan
+from control.controllers.gateway.owner import owner_of
 from control.controllers.gateway.plan import Owner
 from control.controllers.gateway.private_ports import PrivatePorts
 from kube.api import core_v1, discovery_v1
 from kube.client import Client
 from kube.errors import StatusError
-from kube.gateway.names import NAMESPACE, OWNER, UID
+from kube.gateway.names import NAMESPACE, UID
 from kube.informer import Change, Informer
-from kube.object_names import name_of, namespace_of
+from kube.object_names import name_of
 
 GENERATED = "gateway"
 """Index of generated objects by the key of their Gateway, "" if they do not have it any more."""
-
-
-def owner_of(found: Any) -> tuple[str, ...]:
-    """Return the key of the Gateway that an object was generated for."""
-    if namespace_of(found) != NAMESPACE or UID not in found.metadata.labels:
-        return ()
-    return (found.metadata.annotations.get(OWNER, ""),)
 
 
 class GeneratedObjects:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from control.controllers.gateway import plan
 from control.controllers.gateway.certificates import Certificates
 from control.controllers.gateway.generated import GeneratedObjects
+from control.controllers.gateway.host_records import HostRecords
 from control.controllers.gateway.plan import Owner
 from kube.api import networking_v1
 from kube.client import Client
@@ -15,6 +16,7 @@ from kube.events import EventRecorder
 from kube.gateway.cluster import Cluster
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.names import HTTP, HTTPS, INGRESS
+from kube.gateway.steps import completed
 from kube.gateway.verdict import MOST_MESSAGE
 from kube.informer import Informer
 from kube.object_names import key_of, name_of, namespace_of
@@ -31,11 +33,12 @@ class Ingresses:
         cluster: Cluster,
         generated: GeneratedObjects,
         certificates: Certificates,
+        hosts: HostRecords,
         ingresses: Informer[networking_v1.Ingress],
         changed: Callable[[str], None],
     ) -> None:
         self._client, self._clock, self._recorder, self._cluster = client, clock, recorder, cluster
-        self._generated, self._certificates = generated, certificates
+        self._generated, self._certificates, self._hosts = generated, certificates, hosts
         self._ingresses, self._changed = ingresses, changed
         self._served: dict[str, tuple[str, ...]] = {}
         """Keys of Ingresses, with the problems that were reported."""
@@ -46,6 +49,7 @@ class Ingresses:
     async def prepare(self) -> IngressResult | None:
         """Compute the gateway, and record the certificates that it uses; None if there are no Ingresses."""
         if not self._cluster.served_ingresses():
+            await completed(self._hosts.owners(()))
             return None
         result = await self._cluster.compute_ingresses()
         self._certificates.use(INGRESS, result.certificates)
@@ -57,6 +61,8 @@ class Ingresses:
         Returns the number of routes and certificates that are served. Raises NoPort, StatusError.
         """
         result = await self.prepare()
+        await self._hosts.write()
+        self.retry_seconds = kept = self._hosts.seconds
         if result is None:
             self._certificates.use(INGRESS, ())
             await self._generated.remove(INGRESS)
@@ -65,10 +71,10 @@ class Ingresses:
         ports = [HTTP, *([HTTPS] if any(each.tls for each in result.served) else [])]
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), ports)
         addresses, now = self._addresses, self._clock.now()
-        self.retry_seconds = None
         if service is not None:
             addresses = plan.addresses(service, now)
-            self.retry_seconds = None if addresses else plan.BALANCER_SECONDS
+            if not addresses:
+                self.retry_seconds = plan.BALANCER_SECONDS if kept is None else min(plan.BALANCER_SECONDS, kept)
         served = {key_of(each): result.problems.get(key_of(each), ()) for each in self._cluster.served_ingresses()}
         self._update(served, addresses)
         return len(result.served[0].routes) + len(result.served)

@@ -15,10 +15,18 @@ from tests.support.node import NodeUnderTest, eventually
 
 MOST = f"{max(1, (os.cpu_count() or 1)) * 1000 - 100}m"
 """Nearly all processors of the node."""
+CRITICAL = "system-node-critical"
 
 
 def wants(cpu: str) -> dict[str, object]:
     return container(resources={"requests": {"cpu": cpu}})
+
+
+async def priority_class(node: NodeUnderTest) -> None:
+    found = [c.metadata.name for c in (await node.client.list(scheduling_v1.PriorityClass)).items]
+    if CRITICAL not in found:
+        made = scheduling_v1.PriorityClass(metadata=meta_v1.ObjectMeta(name=CRITICAL), value=2_000_001_000)
+        await node.client.create(made)
 
 
 async def test_others_make_way_for_a_critical_pod_which_starts_when_they_are_gone(
@@ -26,12 +34,8 @@ async def test_others_make_way_for_a_critical_pod_which_starts_when_they_are_gon
 ) -> None:
     await create(node, "ordinary", wants(MOST))
     await node.ready("ordinary")
-    name = "system-node-critical"
-    found = [c.metadata.name for c in (await node.client.list(scheduling_v1.PriorityClass)).items]
-    if name not in found:
-        made = scheduling_v1.PriorityClass(metadata=meta_v1.ObjectMeta(name=name), value=2_000_001_000)
-        await node.client.create(made)
-    await create(node, "critical", wants("500m"), priorityClassName=name)
+    await priority_class(node)
+    await create(node, "critical", wants("500m"), priorityClassName=CRITICAL)
     await node.ready("critical")
     loser = await node.wait("ordinary", lambda p: p.status.phase == "Failed")
     assert (loser.status.reason, loser.status.message) == ("Preempting", "Preempted in order to admit critical pod")
@@ -94,3 +98,19 @@ async def test_a_static_pod_that_is_not_for_this_node_fails_and_harms_no_other(
         return wrong is not None and wrong.reason == "NodeAffinity" and right is not None and right.phase == "Running"
 
     await eventually(there, "one static pod fails and the other runs")
+
+
+async def test_a_critical_pod_does_not_wait_longer_than_upstream_for_a_preempted_one_that_does_not_end(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    await create(node, "ordinary", wants(MOST), terminationGracePeriodSeconds=20)
+    await node.ready("ordinary")
+    await priority_class(node)
+    runtime.failures.delay("StopContainer", 500)
+    began = node.clock.monotonic()
+    await create(node, "critical", wants("500m"), priorityClassName=CRITICAL)
+    await node.ready("critical")
+    assert node.clock.monotonic() - began >= 30, "one and a half times the grace period"
+    expected = "Container runtime did not kill the pod within specified grace period."
+    assert await node.event("ordinary", "ExceededGracePeriod") == expected
+    assert (await node.get("ordinary")).status.phase == "Running"

@@ -8,7 +8,7 @@ from control.controllers import manager
 from control.controllers.gateway.limits import MOST_GATEWAYS
 from kube.api import core_v1, discovery_v1, meta_v1, rbac_v1
 from kube.client import Client
-from kube.gateway.names import NAMESPACE
+from kube.gateway.names import HOSTS, NAMESPACE
 from tests.contract.gateway.conftest import GROUP, GatewayCluster
 from tests.contract.gateway.test_gateway_controller import GATEWAY, ROUTE, SERVICE
 from tests.contract.gateway.test_gateway_tls import copy, https, secret
@@ -125,6 +125,7 @@ async def test_an_editor_of_a_namespace_manages_gateways_and_routes_there_alone(
     for method, path in (
         ("GET", f"/api/v1/namespaces/{NAMESPACE}/services"),
         ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets"),
+        ("PATCH", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{HOSTS}"),
         ("GET", f"{GROUP}/namespaces/apps/gateways"),
         ("PATCH", f"{GROUP}/namespaces/infra/gateways/web/status"),
         ("DELETE", f"{GROUP}/gatewayclasses/wherry"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 HEAD = """
 import pytest
 from wherry.testing import Cluster, Exit, Run
@@ -26,7 +28,7 @@ def run(folder: Path, code: str, *arguments: str) -> tuple[int, str]:
     (folder / "test_it.py").write_text(HEAD + code)
     (folder / "pytest.ini").write_text("[pytest]\nkubernetes_nodes = 2\nasyncio_mode = auto\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "wherry.testing.plugin", "--strict-markers", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=folder, env=ENV, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -69,7 +71,7 @@ def test_after(kubernetes):
 
 async def test_async(async_kubernetes):
     await async_kubernetes.apply(deployment("web"))
-    async_kubernetes.pods.script("other", Exit(1))
+    async_kubernetes.pods.script("other", Exit(1), optional=True)
     found = await async_kubernetes.wait("deployment/web", "Available")
     assert found["status"]["readyReplicas"] == 1
 
@@ -102,7 +104,18 @@ def test_fails(kubernetes, namespace):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("@pytest.mark.kubernetes(node=4)\ndef test_it(kubernetes): pass", "write kubernetes(nodes=N, load=SOURCE)"),
+        (
+            "@pytest.mark.kubernetes(node=4)\ndef test_it(kubernetes): pass",
+            "wrong marker on test_it.py::test_it: write kubernetes(",
+        ),
+        ("@pytest.mark.kubernetes(nodes=True - 2)\ndef test_it(kubernetes): pass", "nodes=-1 is no number of nodes"),
+        ('@pytest.mark.kubernetes(time="fast")\ndef test_it(kubernetes): pass', "'fast' is neither real nor virtual"),
+        ("@pytest.mark.kubernetes(start=1)\ndef test_it(kubernetes): pass", "start=1 is no datetime with a time zone"),
+        (
+            "from datetime import UTC, datetime\n@pytest.mark.kubernetes(start=datetime(2026, 1, 1, tzinfo=UTC))\n"
+            "def test_it(kubernetes): pass",
+            'start is of virtual time: add time="virtual"',
+        ),
         ('@pytest.mark.kubernetes(load="x.yaml")\ndef test_it(kubernetes): pass', "x.yaml: No such file or directory"),
     ],
 )
@@ -111,9 +124,61 @@ def test_a_wrong_marker_is_named_and_the_next_test_runs(tmp_path: Path, code: st
     assert (status, message in output, "1 passed, 1 error" in output) == (1, True, True), output
 
 
-def test_a_wrong_number_of_nodes_is_named(tmp_path: Path) -> None:
-    status, output = run(tmp_path, "def test_it(kubernetes): pass\n", "-o", "kubernetes_nodes=many")
-    assert status != 0 and "kubernetes_nodes = many: it is a number of nodes" in output
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("kubernetes_nodes=many", "kubernetes_nodes = many: it is a number of nodes"),
+        ("kubernetes_time=fast", "kubernetes_time = fast: it is real or virtual"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, setting: str, message: str) -> None:
+    status, output = run(tmp_path, "def test_it(kubernetes): pass\n", "-o", setting)
+    assert status != 0 and message in output
+
+
+def test_virtual_time_by_marker_with_and_without_a_start(tmp_path: Path) -> None:
+    status, output = run(
+        tmp_path,
+        """
+from datetime import UTC, datetime, timedelta
+
+pytestmark = pytest.mark.kubernetes(nodes=3, load=[deployment("all")])
+START = datetime(2030, 1, 1, tzinfo=UTC)
+ended = []
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.kubernetes(time="virtual", load=[deployment("one")])
+def test_moves_time(kubernetes, number):
+    assert len(kubernetes.nodes) == 3
+    before = kubernetes.now
+    assert not ended or before >= ended[-1]
+    kubernetes.wait("deployment/all", "Available")
+    kubernetes.wait("deployment/one", "Available")
+    kubernetes.pods.script("late", Run(ready_after=86400))
+    kubernetes.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late"},
+                      "spec": {"nodeName": "node-3", "containers": [{"name": "c", "image": "i"}]}})
+    kubernetes.wait("pod/late", "Ready", timeout=100_000)
+    assert kubernetes.now - before >= timedelta(days=1)
+    ended.append(kubernetes.now)
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.kubernetes(time="virtual", start=START)
+def test_starts_then(kubernetes, number):
+    assert kubernetes.now == START
+    kubernetes.advance(days=1)
+    assert kubernetes.now == START + timedelta(days=1)
+
+def test_real(kubernetes):
+    with pytest.raises(Exception, match="the time of this cluster is real"):
+        kubernetes.advance(days=1)
+""",
+    )
+    assert (status, "6 passed" in output) == (0, True), output
+
+
+def test_the_settings_of_pytest_choose_virtual_time(tmp_path: Path) -> None:
+    code = "def test_it(kubernetes): kubernetes.advance(days=1)\n"
+    assert run(tmp_path, code, "-o", "kubernetes_time=virtual")[0] == 0
 
 
 def test_a_test_case_of_unittest(tmp_path: Path) -> None:
@@ -132,5 +197,5 @@ class TestIt(KubernetesTestCase):
 """
     (tmp_path / "test_case.py").write_text(HEAD + code)
     command = [sys.executable, "-m", "unittest", "test_case"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and "Ran 2 tests" in done.stderr, done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.attached_clients import AttachedClients
 from agent.interfaces import PodView
 from agent.probes.probe_metrics import ProbeMetrics
 from agent.runtime_messages import container_record, sandbox_record
@@ -86,6 +87,7 @@ class Served:
     tls: ssl.SSLContext
     folder: Path
     logs: Path
+    attached: AttachedClients
 
     def url(self, path: str, scheme: str = "https") -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
@@ -202,7 +204,7 @@ async def _served(pods: OnePod, folder: Path) -> AsyncIterator[Served]:
     try:
         tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         tls.load_cert_chain(folder / "client.crt", folder / "client.key")
-        yield Served(pods, await port, tls, folder, folder / "pods")
+        yield Served(pods, await port, tls, folder, folder / "pods", parts.attached)
     finally:
         task.cancel()
         await asyncio.wait({task})

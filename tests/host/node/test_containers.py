@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kube.api import core_v1, meta_v1
-from tests.support.images import BUSYBOX_IMAGE
+from tests.support.containerd import Containerd
+from tests.support.images import BUSYBOX_IMAGE, Image
 from tests.support.node import NodeUnderTest, eventually, is_ready
 
 TRAP = "trap 'exit 0' TERM; sleep 1000 & wait"
@@ -263,6 +266,22 @@ async def test_a_container_that_would_be_root_is_refused(node: NodeUnderTest) ->
     )
     message = state(pod).waiting.message or ""  # type: ignore[union-attr]
     assert message.startswith('container has runAsNonRoot and image will run as root (pod: "root_default(')
+
+
+@pytest.mark.parametrize("user", ["4294967296", "-1", "2147483648"])
+async def test_an_image_cannot_name_root_by_a_number_that_is_no_user_id(
+    node: NodeUnderTest, containerd: Containerd, user: str
+) -> None:
+    """The runtime looks it up as a name, in a file of the image."""
+    users = f"root:x:0:0::/:/bin/sh\n{user}:x:0:0::/:/bin/sh\n".encode()
+    image = Image(f"wherry.test/user:{user.strip('-')}", user=user, files={"etc/passwd": users})
+    containerd.load([image])
+    container = {**shell(TRAP), "image": image.name, "imagePullPolicy": "Never"}
+    await node.create("odd", {"securityContext": {"runAsNonRoot": True}, "containers": [container]})
+    pod = await node.wait("odd", lambda p: (w := state(p).waiting) is not None and w.reason != "ContainerCreating")
+    waiting = state(pod).waiting
+    assert waiting is not None and waiting.reason == "CreateContainerConfigError"
+    assert "container has runAsNonRoot and image " in (waiting.message or "")
 
 
 async def test_hooks_run_before_ready_and_before_the_end(node: NodeUnderTest, tmp_path: Any) -> None:

@@ -75,7 +75,7 @@ def test_more_labels_than_fit_are_left_out_in_order() -> None:
     config = configured(given)
     assert config.ByteSize() < SANDBOX_BYTES + 2048
     assert "label-0" in config.labels and "label-4999" not in config.labels
-    assert metadata_warning(given, config).startswith(f"{5003 - len(config.labels)} labels and ")
+    assert metadata_warning(given, config).startswith(f"{5004 - len(config.labels)} labels and ")
 
 
 def test_as_many_pods_as_a_node_has_get_the_same_share() -> None:

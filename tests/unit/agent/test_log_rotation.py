@@ -1,3 +1,5 @@
+import asyncio
+import dataclasses
 import gzip
 import os
 from pathlib import Path
@@ -5,6 +7,8 @@ from typing import cast
 
 import pytest
 
+from agent import limiter
+from agent.attached_clients import AttachedClients
 from agent.interfaces import Pods, PodView
 from agent.node import log_rotation
 from agent.node.log_rotation import LogRotation, remove_logs, tidy
@@ -22,11 +26,19 @@ class World:
         self.path = folder / "0.log"
         self.reopened = 0
         self.refuse = False
+        self.late = False
+        """The runtime begins a new file, and the call ends without a response."""
         self.clock = FakeClock()
         state = State.RUNNING if running else State.EXITED
         self._record = ContainerRecord(id="id", name="main", state=state, log_path=str(self.path))
         self.rotation = LogRotation(
-            cast(RuntimeService, self), cast(Pods, self), self.clock, max_bytes=100, max_files=4, period=10
+            cast(RuntimeService, self),
+            cast(Pods, self),
+            self.clock,
+            AttachedClients(),
+            max_bytes=100,
+            max_files=4,
+            period=10,
         )
 
     def views(self) -> list[PodView]:
@@ -38,6 +50,8 @@ class World:
             raise CRIError("container is not running")
         self.reopened += 1
         self.path.touch()
+        if self.late:
+            raise CRIError("Deadline Exceeded")
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self.path.parent.iterdir())
@@ -68,6 +82,15 @@ async def test_where_the_runtime_refuses_the_log_keeps_its_name(tmp_path: Path) 
     world.path.write_bytes(bytes(200))
     await world.rotation.rotate_all()
     assert world.names() == ["0.log"]
+
+
+async def test_a_new_file_that_a_call_without_response_has_begun_is_not_replaced(tmp_path: Path) -> None:
+    """The container writes into it: replaced, it would be a deleted file that no limit counts."""
+    world = World(tmp_path)
+    world.late = True
+    world.path.write_bytes(b"old" * 100)
+    await world.rotation.rotate_all()
+    assert world.names() == ["0.log", "0.log.20260101-000000"] and world.path.read_bytes() == b""
 
 
 async def test_a_log_lost_half_way_is_begun_again(tmp_path: Path) -> None:
@@ -130,6 +153,43 @@ async def test_a_log_that_cannot_be_read_delays_no_other(tmp_path: Path, monkeyp
     broken, world = World(tmp_path / "file"), World(tmp_path)  # a path below a file: ENOTDIR
     world.path.write_bytes(bytes(200))
     own = world.views()
+    broken._record = dataclasses.replace(broken._record, id="broken")
     monkeypatch.setattr(world, "views", lambda: broken.views() + own)
     await world.rotation.rotate_all()
     assert world.reopened == 1
+
+
+async def test_a_log_that_the_runtime_does_not_reopen_delays_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_rotation, "WAIT_SECONDS", 0.01)
+    worlds = [World(tmp_path / str(number)) for number in range(log_rotation.AT_ONCE)]
+    hung, reopened = [world.views()[0].containers[0] for world in worlds], list[str]()
+    views = []
+    for number, world in enumerate(worlds):
+        world.path.parent.mkdir()
+        world.path.write_bytes(bytes(200))
+        own = dataclasses.replace(hung[number], id=f"hung-{number}")
+        views.append(PodView(core_v1.Pod(), (own,), None))
+
+    async def reopen(container_id: str) -> None:
+        reopened.append(container_id)
+        if container_id.startswith("hung"):
+            await asyncio.Event().wait()
+
+    world = World(tmp_path)
+    world.path.write_bytes(bytes(200))
+    other = world.views()
+    monkeypatch.setattr(world, "views", lambda: views + other)
+    monkeypatch.setattr(world, "reopen_container_log", reopen)
+    monkeypatch.setattr(limiter, "SLOT_SECONDS", 0.05)
+    running = asyncio.create_task(world.rotation.run())
+    try:
+        async with asyncio.timeout(10):
+            while "id" not in reopened:
+                await world.clock.advance(10)
+                await asyncio.sleep(0.01)  # files are renamed in threads
+        assert sorted(reopened)[:4] == [f"hung-{number}" for number in range(4)], "each is called once"
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

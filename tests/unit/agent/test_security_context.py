@@ -53,6 +53,13 @@ def test_a_local_profile_that_is_empty_or_leads_out_is_refused(profile: str) -> 
         ({"runAsNonRoot": True}, security.ImageUser(), True),
         ({"runAsNonRoot": True}, security.ImageUser(0), True),
         ({"runAsNonRoot": True}, security.ImageUser(1000), False),
+        ({}, security.ImageUser(1 << 32), False),
+        ({"runAsNonRoot": True}, security.ImageUser((1 << 31) - 1), False),
+        ({"runAsNonRoot": True}, security.ImageUser(1 << 31), True),
+        ({"runAsNonRoot": True}, security.ImageUser(1 << 32), True),
+        ({"runAsNonRoot": True}, security.ImageUser(-1), True),
+        ({"runAsNonRoot": True}, security.ImageUser(-(1 << 63)), True),
+        ({"runAsNonRoot": True, "runAsUser": 5}, security.ImageUser(1 << 32), False),
         ({"runAsNonRoot": True}, security.ImageUser(None, "www"), True),
         ({"runAsNonRoot": True, "runAsUser": 5}, security.ImageUser(None, "www"), False),
         ({"runAsNonRoot": True, "runAsUser": 0}, security.ImageUser(1000), True),
@@ -65,3 +72,15 @@ def test_a_container_that_must_not_be_root(context: dict[str, Any], image: secur
             security.verify_user(given, given.spec.containers[0], image)
     else:
         security.verify_user(given, given.spec.containers[0], image)
+
+
+def test_a_user_id_that_no_process_can_have_is_refused_with_upstream_s_message() -> None:
+    """containerd looks up 4294967296 as a user's name, which the image's /etc/passwd gives to root (CVE-2026-46680)."""
+    given = pod({"name": "main", "securityContext": {"runAsNonRoot": True}})
+    with pytest.raises(environment.ContainerConfigError) as refused:
+        security.verify_user(given, given.spec.containers[0], security.ImageUser(1 << 32))
+    metadata = given.metadata
+    assert str(refused.value) == (
+        "container has runAsNonRoot and image has an invalid user id (4294967296). (Must be 1-(2147483647)): must be "
+        f'between 0 and 2147483647, inclusive (pod: "{metadata.name}_{metadata.namespace}({metadata.uid})", container: main)'
+    )

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from control.controllers import batch_delay, history
-from control.controllers.addons import AddonSettings
+from control.controllers.addons.settings import AddonSettings
 from control.controllers.context import Context
 from control.controllers.deployment import template
 from control.controllers.manager import CONTROLLERS, ControllerConfig

@@ -16,6 +16,7 @@ from kube.api import core_v1, discovery_v1, meta_v1, networking_v1
 from kube.clock import SYSTEM
 from kube.gateway import names
 from kube.gateway.cluster import Cluster
+from kube.gateway.ingress_hosts import record
 from kube.gateway.names import CONTROLLER
 from kube.gateway.objects import GatewayClass
 from kube.informer import Informer
@@ -99,6 +100,14 @@ class Site:
             while self.recorder.ports != list(ports):
                 await asyncio.sleep(0.01)
 
+    async def until_owned(self, host: str, namespace: str) -> None:
+        """Wait until a namespace serves a host."""
+        async with asyncio.timeout(5):
+            while not any(
+                each.routes and each.routes.owner(host) == namespace for each in self.recorder.wanted.values()
+            ):
+                await asyncio.sleep(0.01)
+
 
 @pytest.fixture
 async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
@@ -106,6 +115,7 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     found = Site()
     client = found.api.client()
     built = dataclasses.replace(api.build(client, "node-1", SYSTEM), certificates=Informer(client, core_v1.Secret))
+    built = dataclasses.replace(built, hosts=Informer(client, core_v1.ConfigMap))
     tasks = [asyncio.create_task(each.run()) for each in built.informers]
     for each in built.informers:
         await each.wait_synced()
@@ -147,6 +157,20 @@ async def test_ingresses_are_served_by_the_built_in_gateway(site: Site) -> None:
         slice_of(names.INGRESS, {80: 61000, 443: 61001}),
     )
     await site.until((NODE, 61000, False))
+
+
+async def test_a_host_is_served_for_its_recorded_namespace_whatever_older_ingress_names_it(site: Site) -> None:
+    site.put(
+        service(namespace="apps"),
+        ingress(ingress_rule("a.example.com"), namespace="apps", created="2025-01-01T00:00:00Z"),
+        ingress(ingress_rule("a.example.com")),
+        made(networking_v1.IngressClass, "wherry", "", {"controller": CONTROLLER}),
+        slice_of(names.INGRESS, {80: 61000}),
+    )
+    await site.until_owned("a.example.com", "apps")
+
+    site.put(record("infra", "a.example.com"))
+    await site.until_owned("a.example.com", "infra")
 
 
 async def test_slices_of_other_namespaces_open_no_ports(site: Site) -> None:

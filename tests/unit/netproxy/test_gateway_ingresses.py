@@ -15,7 +15,7 @@ from netproxy.gateway.errors import Refused
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import parse
 from netproxy.gateway.routing import PortTable, compile_listeners
-from tests.support.gateways import FakeView, ingress, ingress_rule, service
+from tests.support.gateways import ByAge, FakeView, ingress, ingress_rule, service
 
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 DEFAULT = {"service": {"name": "app", "port": {"number": 8080}}}
@@ -23,7 +23,7 @@ DEFAULT = {"service": {"name": "app", "port": {"number": 8080}}}
 
 def computed(*ingresses: networking_v1.Ingress) -> IngressResult:
     view = FakeView(service("app", "apps"), certificates={"infra/cert": "", "apps/cert": ""})
-    return compute([(each, convert(each, view)) for each in ingresses], view)
+    return compute([(each, convert(each, view)) for each in ingresses], view, ByAge())
 
 
 async def tables(*ingresses: networking_v1.Ingress) -> dict[int, PortTable]:

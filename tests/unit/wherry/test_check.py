@@ -1,10 +1,14 @@
+import shutil
 import socket
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from netproxy import modes
 from wherry import allocator, check
+from wherry.check import ROOTS_FOLDERS
+from wherry.errors import WherryError
 from wherry.settings import Settings
 
 
@@ -47,3 +51,30 @@ def test_packages_of_extras_that_are_missing_are_named_with_the_extra(monkeypatc
     assert (found.level, found.what) == ("error", "no Python packages no_such_package, no.such.module")
     assert found.fix == "pip install 'wherry[all]'"
     assert list(check._packages(Settings(role="worker"))) == []
+
+
+def errors_of(settings: Settings) -> list[tuple[str, str]]:
+    return [(found.what, found.fix) for found in check._proxy_mode(settings) if found.level == "error"]
+
+
+def test_a_proxy_mode_that_this_machine_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(modes, "IPVS_TABLE", str(tmp_path / "ip_vs"))
+    ((what, fix),) = errors_of(Settings(proxy_mode="ipvs"))
+    assert what.startswith("--proxy-mode ipvs: this kernel has no IP virtual server")
+    assert fix == "choose another --proxy-mode: iptables or nftables"
+    monkeypatch.setattr(shutil, "which", lambda program, path=None: None)
+    ((what, fix),) = errors_of(Settings(proxy_mode="nftables"))
+    assert what.startswith("--proxy-mode nftables: the command nft is not installed")
+    assert errors_of(Settings(proxy_mode="ipvs", proxy="none")) == errors_of(Settings()) == []
+    with pytest.raises(WherryError, match="nothing was started"):
+        check.require_shared(Settings(proxy_mode="ipvs"))
+
+
+def test_programs_of_root_are_found_by_users_whose_path_lacks_their_folders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "iptables-restore").touch(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(check, "ROOTS_FOLDERS", (str(tmp_path),))
+    assert check._which("iptables-restore") == str(tmp_path / "iptables-restore")
+    assert {"/usr/sbin", "/sbin"} <= set(ROOTS_FOLDERS)

@@ -143,6 +143,18 @@ def test_an_option_can_be_taken_back(tmp_path: Path) -> None:
         merged(tmp_path, "", before, ("max-pods",), max_pods=3)
 
 
+def test_a_command_that_failed_names_the_options_that_restore_the_former_ones() -> None:
+    before = Settings(max_pods=50, names=["a", "b"], service_load_balancer=False, node_ip="192.0.2.1")
+    after = Settings(
+        max_pods=60, names=["c"], proxy_mode="ipvs", node_ip="192.0.2.1", api_port=7443, registry_mirrors={"a": "b"}
+    )
+    found = wanted.taken_back(before, after, UP, {"api-port": 1})
+    assert found.startswith("\nThe options are saved; to restore the former ones, run `wherry up ")
+    words = found.split("`wherry up ")[1].rstrip("`").removeprefix("--").split(" --")
+    assert sorted(words) == ["max-pods 50", "name a", "name b", "no-service-load-balancer", "unset proxy-mode"]
+    assert wanted.taken_back(before, before, UP, {}) == wanted.taken_back(None, after, UP, {}) == ""
+
+
 def test_a_worker_takes_no_options_of_the_cluster(tmp_path: Path) -> None:
     """All machines may share one file, so that options of the cluster in it are left to the first machine."""
     worker = Settings(role="worker", joined="https://192.0.2.1:6443", node_name="n")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kube.process import Result
-from wherry import cni_plugins, containerd, oci, pause
+from wherry import cni_plugins, containerd, daemons, oci, pause
 from wherry.settings import Settings
 
 
@@ -25,6 +25,28 @@ def test_every_containerd_from_debian_12_on_reads_it(configuration: dict[str, ob
     assert configuration["version"] == 2, "3 is for containerd 2 alone, and 1 it reads no more"
     plugins = configuration["plugins"]
     assert isinstance(plugins, dict) and plugins["io.containerd.grpc.v1.cri"]["enable_cdi"] is True
+
+
+def test_the_restart_monitor_is_disabled_under_both_its_names(configuration: dict[str, object]) -> None:
+    disabled = configuration["disabled_plugins"]
+    assert isinstance(disabled, list)
+    assert {"io.containerd.internal.v1.restart", "io.containerd.monitor.container.v1.restart"} <= set(disabled)
+
+
+def test_a_changed_configuration_is_recorded_for_a_containerd_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cni_plugins, "FOLDERS", (str(tmp_path),))
+    monkeypatch.setattr(containerd, "has_bin_dirs", lambda: False)
+    (tmp_path / "bridge").touch()
+    settings = Settings(prefix=str(tmp_path))
+    pending = daemons.containerd_pending_file(settings)
+    containerd.write_configuration(settings)
+    containerd.write_configuration(settings)
+    assert not pending.exists()
+    settings.layout.containerd_configuration.write_text("version = 2\n")
+    containerd.write_configuration(settings)
+    assert pending.exists()
 
 
 def test_nothing_of_it_is_where_another_containerd_has_its_own(configuration: dict[str, object]) -> None:

@@ -95,6 +95,15 @@ def test_errors_that_end_a_command_are_escaped(printed: io.StringIO, monkeypatch
     assert printed.getvalue() == f"wherry: node has the addresses {ESCAPED}\n"
 
 
+def test_lines_are_wrapped_on_a_terminal_only() -> None:
+    pipe, screen = io.StringIO(), io.StringIO()
+    for text in ("one two three", terminal.styled("one two three")):
+        terminal.PlainConsole(file=pipe, width=8).print(text)
+    terminal.PlainConsole(file=screen, width=8, force_terminal=True, no_color=True).print("one two three")
+    assert pipe.getvalue() == "one two three\n" * 2
+    assert [line.strip() for line in screen.getvalue().splitlines()] == ["one two", "three"]
+
+
 def test_no_other_console_and_no_markup_is_used() -> None:
     for file in Path(terminal.__file__).parent.rglob("*.py"):
         tree = ast.parse(file.read_text())

@@ -17,14 +17,13 @@ from control.storage.memory import MemoryStore
 from kube import serialize
 from kube.api import core_v1
 from kube.files import write_file
-from wherry.testing.engine import Engine
 from wherry.testing.nodes.nodes import SimulatedNodes
 from wherry.testing.nodes.saved_node import SavedNode
 from wherry.testing.nodes.saved_pod import SavedPod
-from wherry.testing.nodes.saved_steps import SavedScript, saved_script
+from wherry.testing.nodes.saved_steps import SavedScript
 from wherry.testing.nodes.scripts import Scripts
 from wherry.testing.saving import file_format
-from wherry.testing.saving.objects import SavedObject, saved
+from wherry.testing.saving.objects import SavedObject
 
 PODS = "/registry/pods/"
 
@@ -58,22 +57,6 @@ class ClusterState(msgspec.Struct):
         items = (each.item() for each in self.objects if each.key.startswith(PODS))
         pods = [serialize.decode(item.value, core_v1.Pod) for item in items]
         await nodes.load(self.nodes, pods, {each.key: each for each in self.pods})
-
-
-def of_engine(engine: Engine, time: Literal["real", "virtual"]) -> ClusterState:
-    """Return the present state of a cluster. Raise ClusterError if a script has a function."""
-    items, revision, lifetimes = engine.store.state()
-    folder = engine.keys.directory
-    return ClusterState(
-        engine.api.clock.now(),
-        time,
-        revision,
-        {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()},
-        engine.nodes.saved(),
-        [saved_script(script) for script in engine.scripts.saved()],
-        engine.nodes.pods.saved(),
-        saved(items, lifetimes),
-    )
 
 
 def write(path: Path, state: ClusterState) -> None:

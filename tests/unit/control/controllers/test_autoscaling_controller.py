@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings, scale_selectors
 from control.controllers.autoscaling import controller as autoscaling
+from control.controllers.autoscaling import scale_selectors
+from control.controllers.autoscaling.controller import AutoscalingController
 from control.controllers.autoscaling.selector_limit import LARGEST_SELECTOR
+from control.controllers.autoscaling.settings import AutoscalingSettings
 from control.controllers.context import Context
 from control.controllers.step_counter import StepCounter
 from kube import serialize

@@ -12,7 +12,8 @@ import pytest
 
 from control.controllers.autoscaling.calculate import Calculator, MetricFailed, Situation
 from control.controllers.autoscaling.metrics_client import MetricsClient
-from control.controllers.autoscaling.replicas import MetricsError, Startup, Tolerances
+from control.controllers.autoscaling.replicas import MetricsError, Tolerances
+from control.controllers.autoscaling.settings import Startup
 from control.controllers.autoscaling.target import Targets
 from kube import serialize
 from kube.api import autoscaling_v2 as v2

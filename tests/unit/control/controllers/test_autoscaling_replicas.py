@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from control.controllers.autoscaling import replicas as rules
-from control.controllers.autoscaling.replicas import MetricsError, PodMetric, Startup, Tolerances
+from control.controllers.autoscaling.replicas import MetricsError, PodMetric, Tolerances
+from control.controllers.autoscaling.settings import Startup
 from kube.api import core_v1
 
 from .makers import NOW, ago, pod

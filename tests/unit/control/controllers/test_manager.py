@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -86,6 +87,7 @@ async def managed(server: EmptyServer, clock: FakeClock, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         manager, "CONTROLLERS", {name: instead(name, make) for name, make in manager.CONTROLLERS.items()}
     )
+    monkeypatch.setattr(manager, "wait_for_work", AsyncMock())  # there is no object that controllers would start with
     task = asyncio.create_task(manager.run(Client(server), SETTINGS, clock))
     try:
         await settle(50)

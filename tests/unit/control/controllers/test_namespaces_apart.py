@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from control.controllers import ownership
-from control.controllers.addons import AddonSettings
+from control.controllers.addons.settings import AddonSettings
 from control.controllers.context import Context
 from control.controllers.manager import CONTROLLERS, ControllerConfig
 from kube import pki, resources, serialize

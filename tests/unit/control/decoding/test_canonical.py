@@ -49,6 +49,12 @@ def test_what_is_no_base64_is_refused_with_its_place(text: str, place: int) -> N
     )
 
 
+def test_line_breaks_in_base64_are_ignored_and_not_stored() -> None:
+    assert decoded(core_v1.Secret, "Secret", data={"k": "YWJj\r\nZGVm\n"})["data"] == {"k": "YWJjZGVm"}
+    with pytest.raises(StatusError, match="illegal base64 data at input byte 5"):
+        decoded(core_v1.Secret, "Secret", data={"k": "YWJj\nZ"})
+
+
 def test_times_are_stored_in_utc_and_as_precise_as_their_kind() -> None:
     spec = {"renewTime": "2026-01-02T03:04:05.123456789+01:00"}
     lease = decoded(coordination_v1.Lease, "Lease", "coordination.k8s.io/v1", spec=spec)

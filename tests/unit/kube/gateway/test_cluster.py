@@ -22,6 +22,7 @@ from kube.shared_informers import SharedInformers
 from kube.step_limit import StepTooLong
 from tests.support.clock import FakeClock, settle
 from tests.support.gateways import (
+    ByAge,
     backend,
     from_all,
     gateway,
@@ -59,6 +60,7 @@ class Followed:
         self.cluster = Cluster(
             Informers(*(self.informers.of(kind) for kind in kinds)),  # type: ignore[arg-type]
             lambda namespace, name: self.certificates.get(f"{namespace}/{name}", "missing"),
+            ByAge(),
             self.affected.add,
         )
 

@@ -19,7 +19,7 @@ from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, MOST_HOSTS, 
 from kube.gateway.model import Backend, Match, PathMatch, Rule
 from kube.gateway.names import CONTROLLER, copy_of
 from tests.support import cost
-from tests.support.gateways import Counting, FakeView, ingress, ingress_rule, made, service
+from tests.support.gateways import ByAge, Counting, FakeView, ingress, ingress_rule, made, service
 
 DEFAULT = {"service": {"name": "app", "port": {"number": 8080}}}
 
@@ -29,7 +29,7 @@ def computed(*ingresses: networking_v1.Ingress, view: FakeView | None = None) ->
         service("app", "apps"),
         certificates={"infra/other": "", "apps/cert": "", "infra/broken": "invalid"},
     )
-    return compute([(each, convert(each, view)) for each in ingresses], view)
+    return compute([(each, convert(each, view)) for each in ingresses], view, ByAge())
 
 
 def tls(secret: str, *hosts: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_certificates_are_checked_one_in_each_step_and_none_beyond_the_limit() -
     found = [
         (each, convert(each, view)) for each in (ingress(tls=secrets), ingress(name="b", tls=[tls("last", "last.com")]))
     ]
-    checked = [0, *(view.checked for _ in compute_in_steps(found, view))]
+    checked = [0, *(view.checked for _ in compute_in_steps(found, view, ByAge()))]
     assert max(after - before for before, after in itertools.pairwise(checked)) == 1
     assert view.checked == MOST_CERTIFICATES
 

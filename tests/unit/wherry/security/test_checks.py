@@ -17,7 +17,7 @@ from control.admission.plugins import PLUGINS
 from kube.json_object import Object
 from wherry import configuration, containerd, file_modes, supervisor
 from wherry.security import report
-from wherry.security.facts import Etcd, EtcdPort, Facts, Listening, Probed
+from wherry.security.facts import Containerd, Etcd, EtcdPort, Facts, Listening, Probed
 from wherry.security.rows import CheckResult
 from wherry.security.table import CHECKS, results
 from wherry.settings import Settings, complete
@@ -154,6 +154,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Facts:
         authorizers=("Node", "RBAC"),
         kubelet=kubelet,
         host_name="n1",
+        containerd=Containerd("1.6.20~ds1", restart_monitor=False),
         probed=Probed(401, 404, "", 401, ""),
         audit_users=frozenset({"system:serviceaccount:kube-system:deployment-controller"}),
         objects=objects,
@@ -419,6 +420,7 @@ DEFECTS: dict[str, Change] = {
     "5.6.2": contexts(seccompProfile={"type": "Unconfined"}),
     "5.6.3": objects("Pod", pod(containers=[{"name": "c"}])),
     "5.6.4": objects("Pod", {**pod(), **named("p", "default")}),
+    "W.1": lambda facts: dataclasses.replace(facts, containerd=Containerd("1.6.20~ds1", restart_monitor=True)),
 }
 CANNOT_FAIL = {
     *("1.1.7", "1.1.8", "1.1.15", "1.1.16", "1.1.17", "1.1.18", "4.2.8"),  # not here

@@ -1,0 +1,19 @@
+"""Settings of the addon controller, apart from it: a server without addons does not import it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class AddonSettings:
+    """The folder of addons, those that are disabled, and this server among those that share the store."""
+
+    folder: Path
+    disabled: frozenset[str] = frozenset()
+    server: str = ""
+    shared: bool = False
+    """True if other servers may apply addons, too."""
+    record: Path | None = None
+    """File with the names of the addons that were applied from the folder; None: there is none."""

@@ -1,0 +1,29 @@
+"""Settings of the autoscaling controller, apart from it: the manager reads them without importing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DOWN_WINDOW = 300.0
+"""Stabilization window for scaling down, in seconds (--horizontal-pod-autoscaler-downscale-stabilization)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """Seconds after a pod's start during which its CPU usage is ignored."""
+
+    cpu_initialization: float = 300.0
+    initial_readiness: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalingSettings:
+    """Upstream's HPAController configuration. Times are seconds."""
+
+    sync_period: float = 15.0
+    tolerance: float = 0.1
+    downscale_stabilization: float = DOWN_WINDOW
+    startup: Startup = field(default_factory=Startup)
+
+
+DEFAULTS = AutoscalingSettings()

@@ -1,0 +1,116 @@
+"""Claims of namespaces to the hosts of Ingresses: the first that names one owns it until it no longer names it.
+
+A host is kept a little longer for its namespace, so that nobody gets it whose Ingress waits for the moment in which another one
+is replaced. A wildcard's hosts belong to its namespace: others name only what they owned before. Claims are made of those
+before and of the Ingresses, in steps: users decide how many there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+
+from kube.gateway.hostnames import parent
+from kube.gateway.ingress_hosts import MOST_BYTES, MOST_HOSTS, Named
+
+KEPT_SECONDS = 60.0
+"""Time for which a host is kept for a namespace that no longer names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Namespaces by hosts, the times until which hosts are kept that are not named, and each namespace's record."""
+
+    owners: Mapping[str, str] = field(default_factory=dict)
+    until: Mapping[str, float] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """A namespace's hosts, one a line."""
+
+
+def claimed(before: Claims, named: Named, now: float, *, wildcards_whole: bool) -> Generator[int, None, Claims]:
+    """Return the claims after changes of Ingresses, the generator's value; yield numbers of steps.
+
+    `wildcards_whole`: whether a host of another namespace's wildcard is refused.
+    """
+    wanted: dict[str, set[str]] = {}
+    for namespace, hosts in named:
+        wanted.setdefault(namespace, set()).update(hosts)
+        yield 1 + len(hosts) // 16
+    claiming = _Claiming(before, now)
+    yield from claiming.keep(wanted)
+    for namespace, hosts in named:
+        for host in hosts:
+            # A wildcard stands for one label: its `parent` is itself, so one is in no other one.
+            whole = wildcards_whole and claiming.owners.get(parent(host), namespace) != namespace
+            if host not in claiming.owners and not whole:
+                claiming.add(host, namespace)
+        yield 1 + len(hosts) // 8
+    return (yield from claiming.result())
+
+
+class _Claiming:
+    """Claims that are being made."""
+
+    def __init__(self, before: Claims, now: float) -> None:
+        self._before, self._now = before, now
+        self.owners: dict[str, str] = {}
+        self._until: dict[str, float] = {}
+        self._count, self._bytes = Counter[str](), Counter[str]()
+        self._unnamed: dict[str, deque[str]] = {}
+        """Hosts that are kept though they are not named, by namespace, the first to go first."""
+        self._changed: set[str] = set()
+
+    def keep(self, wanted: Mapping[str, set[str]]) -> Generator[int, None, None]:
+        """Keep what was claimed and is still named, or was until recently."""
+        unnamed = []
+        for number, (host, namespace) in enumerate(self._before.owners.items(), 1):
+            if host in wanted.get(namespace, ()):
+                self._put(host, namespace)
+            else:
+                unnamed.append((self._before.until.get(host, self._now + KEPT_SECONDS), host, namespace))
+            if not number % 16:
+                yield 1
+        for until, host, namespace in sorted(unnamed):
+            if until > self._now and self._room(host, namespace):
+                self._put(host, namespace)
+                self._until[host] = until
+                self._unnamed.setdefault(namespace, deque()).append(host)
+            else:
+                self._changed.add(namespace)
+        yield 1 + len(unnamed) // 16
+
+    def add(self, host: str, namespace: str) -> None:
+        """Claim a host that nobody owns, if its namespace does not own too many."""
+        unnamed = self._unnamed.get(namespace)
+        while not self._room(host, namespace) and unnamed:
+            self._drop(unnamed.popleft(), namespace)
+        if self._room(host, namespace):
+            self._put(host, namespace)
+            self._changed.add(namespace)
+
+    def _room(self, host: str, namespace: str) -> bool:
+        return self._count[namespace] < MOST_HOSTS and self._bytes[namespace] + len(host) < MOST_BYTES
+
+    def _put(self, host: str, namespace: str) -> None:
+        self.owners[host] = namespace
+        self._count[namespace] += 1
+        self._bytes[namespace] += len(host) + 1
+
+    def _drop(self, host: str, namespace: str) -> None:
+        del self.owners[host], self._until[host]
+        self._count[namespace] -= 1
+        self._bytes[namespace] -= len(host) + 1
+        self._changed.add(namespace)
+
+    def result(self) -> Generator[int, None, Claims]:
+        """Return the claims; records are written anew of namespaces whose claims have changed."""
+        lines: dict[str, list[str]] = {}
+        for number, (host, namespace) in enumerate(self.owners.items(), 1):
+            if namespace in self._changed or namespace not in self._before.texts:
+                lines.setdefault(namespace, []).append(host)
+            if not number % 32:
+                yield 1
+        texts = {each: text for each, text in self._before.texts.items() if self._count[each]}
+        texts |= {each: "\n".join(hosts) for each, hosts in lines.items()}
+        return Claims(self.owners, self._until, texts)

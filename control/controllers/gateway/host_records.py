@@ -1,0 +1,98 @@
+"""The records of who owns the hosts of Ingresses: read at the start, written before anything is served for them.
+
+Nobody but the controller changes them: what somebody else writes or deletes is restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from control.controllers.gateway.host_claims import Claims, claimed
+from kube.api import core_v1, meta_v1
+from kube.client import Client
+from kube.clock import Clock
+from kube.errors import StatusError
+from kube.gateway.ingress_hosts import (
+    Named,
+    Owners,
+    record,
+    recorded,
+    recorded_owners,
+)
+from kube.gateway.names import HOSTS, INGRESS, NAMESPACE
+from kube.gateway.steps import completed
+from kube.informer import Change, Informer
+from kube.object_names import name_of
+
+_MARK = f"{NAMESPACE}/{HOSTS}"
+
+
+class HostRecords:
+    """Claims, and the ConfigMaps with them. `affected` gets INGRESS if they have to be written again."""
+
+    def __init__(
+        self, client: Client, clock: Clock, records: Informer[core_v1.ConfigMap], affected: Callable[[str], None]
+    ) -> None:
+        self._client, self._clock, self._records, self._affected = client, clock, records, affected
+        self._claims = Claims()
+        self._complete = False
+        """All claims were recorded once: before, hosts of other namespaces' wildcards are claimed by age too."""
+
+    async def restore(self) -> None:
+        """Take over the records, before anything is claimed."""
+        self._claims = Claims(await completed(recorded_owners(self._records)))
+        self._complete = self._records.get(_MARK) is not None
+        self._records.subscribe(self._changed)
+
+    def owners(self, named: Named) -> Generator[int, None, Owners]:
+        """Claim hosts for the Ingresses that name them, and return the owners of all."""
+        now = self._clock.monotonic()
+        self._claims = yield from claimed(self._claims, named, now, wildcards_whole=self._complete)
+        return self._claims.owners
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the time until a host is given up."""
+        until = min(self._claims.until.values(), default=None)
+        return None if until is None else max(0.0, until - self._clock.monotonic())
+
+    async def write(self) -> None:
+        """Bring the records to what is claimed: first those that lose hosts, in the end the mark. Raises StatusError."""
+        texts = self._claims.texts
+        stored = {namespace: each for each in self._records.list() if (namespace := recorded(each)[0])}
+        for namespace in stored.keys() - texts.keys():
+            await self._delete(stored[namespace])
+        differing = [each for each, text in texts.items() if each not in stored or recorded(stored[each])[1] != text]
+        for namespace in sorted(differing, key=lambda each: each not in stored):
+            found, wanted = stored.get(namespace), record(namespace, texts[namespace])
+            if found is None:
+                await self._create(wanted)
+            else:
+                wanted.metadata.resource_version = found.metadata.resource_version
+                await self._client.update(wanted)
+        if self._records.get(_MARK) is None:
+            await self._create(core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name=HOSTS, namespace=NAMESPACE)))
+        self._complete = True
+
+    async def _create(self, wanted: core_v1.ConfigMap) -> None:
+        try:
+            await self._client.create(wanted)
+        except StatusError as error:
+            if not error.already_exists:  # it is not known yet; its event brings us back
+                raise
+
+    async def _delete(self, found: core_v1.ConfigMap) -> None:
+        try:
+            await self._client.delete(core_v1.ConfigMap, name_of(found), NAMESPACE, uid=found.metadata.uid or "")
+        except StatusError as error:
+            if not error.not_found:
+                raise
+
+    def _changed(self, change: Change[core_v1.ConfigMap]) -> None:
+        namespace, text = recorded(change.new)
+        if change.type == "DELETED":
+            differs = change.key == _MARK or namespace in self._claims.texts
+        else:
+            differs = bool(namespace) and self._claims.texts.get(namespace) != text
+        if differs:
+            self._affected(INGRESS)

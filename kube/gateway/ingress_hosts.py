@@ -1,0 +1,109 @@
+"""Hosts that Ingresses name, and the records of the namespaces that own them.
+
+The first namespace that names a host owns it until it no longer names it. Which was the first does not follow from the
+Ingresses themselves, whose authors may edit old ones. So the controller keeps records, ConfigMaps in a namespace to which users
+have no access, and nodes serve a host for its recorded owner alone. There are no records yet in a cluster of an older
+version, until its controllers have started: there the age of the Ingresses decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Mapping, Sequence
+from typing import Protocol
+
+from kube.api import core_v1, meta_v1, networking_v1
+from kube.gateway.names import HOSTS, NAMESPACE
+from kube.informer import Informer
+from kube.object_names import name_of
+
+MOST_NAMED = 8192
+"""Entries of rules and of `tls` of one Ingress that are read for hosts."""
+MOST_HOSTS, MOST_BYTES = 4096, 256 << 10
+"""Hosts that one namespace may own, and bytes of their names with one more for each: its record has that size."""
+_KEY = "hosts"
+
+Named = Sequence[tuple[str, tuple[str, ...]]]
+"""For each Ingress, the oldest first, its namespace and the hosts that it names."""
+Owners = Mapping[str, str]
+"""Namespaces by hosts."""
+
+
+class HostOwnership(Protocol):
+    """Tells which namespaces own hosts."""
+
+    def owners(self, named: Named) -> Generator[int, None, Owners]:
+        """Return the owners, the generator's value; yield numbers of steps."""
+        ...
+
+
+def named_hosts(ingress: networking_v1.Ingress) -> tuple[str, ...]:
+    """Return the hosts, wildcards too, that an Ingress names, whether or not it can be served."""
+    rules = (rule.host for rule in ingress.spec.rules if rule.host)
+    certificates = (host for each in ingress.spec.tls if each.secret_name for host in each.hosts if host)
+    return tuple(dict.fromkeys(itertools.islice(itertools.chain(rules, certificates), MOST_NAMED)))
+
+
+def by_age(named: Named, owners: Owners) -> Generator[int, None, Owners]:
+    """Return owners, and for hosts without one the namespace of the oldest Ingress that names them."""
+    found = dict(owners)
+    for namespace, hosts in named:
+        for host in hosts:
+            found.setdefault(host, namespace)
+        yield 1 + len(hosts) // 16
+    return found
+
+
+def record_name(namespace: str) -> str:
+    """Return the name of a namespace's record."""
+    return f"{HOSTS}-{namespace}"
+
+
+def record(namespace: str, text: str) -> core_v1.ConfigMap:
+    """Return the record of a namespace with its hosts, one a line."""
+    return core_v1.ConfigMap(
+        metadata=meta_v1.ObjectMeta(name=record_name(namespace), namespace=NAMESPACE), data={_KEY: text}
+    )
+
+
+def recorded(found: core_v1.ConfigMap) -> tuple[str, str]:
+    """Return the namespace of a record and its text; no namespace for another ConfigMap."""
+    start = record_name("")
+    name = name_of(found)
+    return (name.removeprefix(start), found.data.get(_KEY, "")) if name.startswith(start) else ("", "")
+
+
+def hosts_of(text: str) -> list[str]:
+    """Return the hosts of a record's text."""
+    return [line for line in text[:MOST_BYTES].split("\n") if line]
+
+
+class RecordedHosts:
+    """The records as a node reads them; `records` are the ConfigMaps of NAMESPACE."""
+
+    def __init__(self, records: Informer[core_v1.ConfigMap]) -> None:
+        self._records = records
+
+    @property
+    def known(self) -> bool:
+        """Return whether the records have been listed: without them it is not known who owns what."""
+        return self._records.synced
+
+    def owners(self, named: Named) -> Generator[int, None, Owners]:
+        """Return the recorded owners; by age where there are no records yet."""
+        found = yield from recorded_owners(self._records)
+        if self._records.get(f"{NAMESPACE}/{HOSTS}") is not None:
+            return found
+        return (yield from by_age(named, found))
+
+
+def recorded_owners(records: Informer[core_v1.ConfigMap]) -> Generator[int, None, dict[str, str]]:
+    """Return the recorded owners. Two records may name a host for a moment: then the first namespace by name has it."""
+    found: dict[str, str] = {}
+    for namespace, text in sorted(map(recorded, records.list())):
+        if namespace:
+            hosts = hosts_of(text)
+            for host in hosts:
+                found.setdefault(host, namespace)
+            yield 1 + len(hosts) // 16
+    return found

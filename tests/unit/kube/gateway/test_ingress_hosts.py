@@ -1,0 +1,108 @@
+"""Hosts that Ingresses name, and the records of their owners as nodes read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+
+import pytest
+
+from kube.api import core_v1, meta_v1
+from kube.gateway.ingress_gateway import NOBODY, compute
+from kube.gateway.ingress_hosts import MOST_NAMED, Named, Owners, RecordedHosts, named_hosts, record
+from kube.gateway.ingresses import convert
+from kube.gateway.names import HOSTS, NAMESPACE
+from kube.gateway.steps import completed
+from kube.informer import Informer
+from tests.support.clock import settle
+from tests.support.gateways import FakeView, ingress, ingress_rule, service
+from tests.support.memory_api import MemoryAPI
+
+MARK = core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name=HOSTS, namespace=NAMESPACE))
+OTHER = core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="kube-root-ca.crt", namespace=NAMESPACE))
+NAMED: Named = (("evil", ("evil.com", "shop.com")), ("victim", ("shop.com", "new.com")))
+
+
+class Records:
+    """Records in an API in memory, and a node that follows them."""
+
+    def __init__(self) -> None:
+        self.api = MemoryAPI()
+        self.informer = Informer(self.api.client(), core_v1.ConfigMap)
+        self.hosts = RecordedHosts(self.informer)
+
+    async def owners(self, *records: core_v1.ConfigMap) -> Owners:
+        """Store records and return the owners."""
+        for each in records:
+            self.api.put(each)
+        await settle(50)
+        return await completed(self.hosts.owners(NAMED))
+
+
+@pytest.fixture
+async def records() -> AsyncIterator[Records]:
+    found = Records()
+    task = asyncio.create_task(found.informer.run())
+    await found.informer.wait_synced()
+    yield found
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_an_ingress_names_the_hosts_of_its_rules_and_certificates() -> None:
+    found = ingress(
+        ingress_rule("a.com"),
+        {"host": "b.com"},
+        ingress_rule(""),
+        tls=[{"secretName": "cert", "hosts": ["a.com", "*.c.com"]}, {"hosts": ["d.com"]}],
+    )
+    assert named_hosts(found) == ("a.com", "b.com", "*.c.com")
+    many = ingress(*({"host": f"h{number}.com"} for number in range(MOST_NAMED + 5)))
+    assert len(named_hosts(many)) == MOST_NAMED
+
+
+async def test_without_records_the_oldest_ingress_owns_a_host(records: Records) -> None:
+    assert await records.owners(OTHER) == {"evil.com": "evil", "shop.com": "evil", "new.com": "victim"}
+
+
+async def test_the_recorded_namespace_owns_a_host_whatever_older_ingress_names_it(records: Records) -> None:
+    recorded = record("victim", "shop.com")
+    assert await records.owners(recorded) == {"evil.com": "evil", "shop.com": "victim", "new.com": "victim"}
+    assert await records.owners(MARK, OTHER) == {"shop.com": "victim"}
+
+
+async def test_of_two_records_with_a_host_the_first_by_name_counts(records: Records) -> None:
+    assert await records.owners(MARK, record("b", "a.com\nb.com"), record("a", "a.com")) == {"a.com": "a", "b.com": "b"}
+
+
+def test_without_their_list_records_are_not_known() -> None:
+    assert not Records().hosts.known
+
+
+class Recorded:
+    """Owners that are as recorded."""
+
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+
+    def owners(self, named: Named) -> Generator[int, None, Owners]:
+        yield 1
+        return self._owners
+
+
+def test_what_others_own_is_not_served_and_reported() -> None:
+    view = FakeView(service("app", "apps"), certificates={"apps/cert": ""})
+    owners = {"shop.com": "infra", "*.a.com": "infra", "own.com": "apps"}
+    hosts = ("shop.com", "login.a.com", "own.com", "pending.com")
+    thief = ingress(*map(ingress_rule, hosts), namespace="apps", tls=[{"secretName": "cert", "hosts": list(hosts)}])
+    result = compute([(thief, convert(thief, view))], view, Recorded(owners))
+
+    http, *https = result.served
+    assert [each.hostnames for each in http.routes] == [("own.com",)] and [each.hostname for each in https] == [
+        "own.com"
+    ]
+    assert http.owners is not None and http.owners.namespaces == owners | {"pending.com": NOBODY}
+    first, second, third = result.problems["apps/web"]
+    assert first == "host shop.com belongs to another namespace, whose Ingress named it first"
+    assert second == "host login.a.com belongs to another namespace, whose Ingress named *.a.com first"
+    assert "more than 4096 hosts" in third and "pending.com" in third
