@@ -4,7 +4,8 @@ A page has two kinds of blocks. ```yaml NAME.yaml is a file that is written besi
 `$ ` (one that ends in a backslash goes on in the next line) and what they print: spaces count as one, `...` stands for
 any text, and a line of `...` alone for any lines; a command without output may print what it likes. All of a page goes
 through one shell, so that its variables last. What only looks (kubectl get, logs, top ...) is looked at until it shows what the
-page shows; everything else is done once and must succeed, but for what the page shows as an error.
+page shows. curl too, because answers change a moment after the objects, but it must get one each time: a page that has to wait
+for it says so (--retry). Everything else is done once and must succeed, but for what the page shows as an error.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.support.host import Host
 
 _BLOCK = re.compile(r"^```(yaml|console)(?: +(\S+))?\n(.*?)^```$", re.M | re.S)
 _LOOKS = re.compile(r"^(kubectl (get|logs|top|describe|auth|rollout history)\b|curl )")
+_REQUESTS = re.compile(r"^curl ")
 _REFUSED = ("Error from server", "error:")
 _END = "--end of the command--"
 
@@ -40,7 +42,7 @@ class Step:
         """Return whether what was printed is what the page shows."""
         if not self.shows:
             return True
-        wanted = r"\n".join(_pattern(line) for line in self.shows)
+        wanted = r"\n".join(_pattern(_DIFFERS.sub("", line)) for line in self.shows)
         # A line of dots may stand for no line at all.
         wanted = wanted.replace(_ANY + r"\n", f"(?:{_ANY}\n)?").replace(r"\n" + _ANY, f"(?:\n{_ANY})?")
         lines = (" ".join(line.split()) for line in _DIFFERS.sub("", printed).strip().splitlines())
@@ -78,6 +80,10 @@ def parse(text: str) -> Iterator[Step | tuple[str, str]]:
                 step.shows.append(line)
         if step is not None:
             yield step
+
+
+class Failed(Exception):
+    """A command failed that is not repeated."""
 
 
 class Shell:
@@ -132,7 +138,10 @@ def _take(step: Step, shell: Shell) -> None:
     def shown() -> bool:
         status, printed = shell.run(step.command)
         shows = "\n".join(step.shows)
-        assert (status != 0) == step.refused, f"$ {step.command}\nended with {status}:\n{printed}"
+        ended = f"$ {step.command}\nended with {status}:\n{printed}"
+        if status and _REQUESTS.match(step.command):
+            raise Failed(ended)
+        assert (status != 0) == step.refused, ended
         assert step.agrees(printed), f"$ {step.command}\nprinted:\n{printed}\nand the page shows:\n{shows}"
         return True
 
