@@ -142,6 +142,15 @@ async def call_shared(
     return result
 
 
+async def returned(key: str, seconds: float) -> bool:
+    """Wait until no call with a key is under way; return False if one is after so many seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while (earlier := _calls().get(key)) is not None:
+                await asyncio.wait((earlier.future,))
+    return key not in _calls()
+
+
 def under_way(key: str) -> bool:
     """Return whether a call with a key has not returned yet."""
     return key in _calls()

@@ -3,9 +3,9 @@
     python -m bench.testing [PART...]        prints JSON: a part is an object; times are seconds, memory is MB
 
 Parts: start (import, first and further clusters), rate (two processes), restore, deployment, idle (30 virtual days), cronjobs
-(the same with 20 daily CronJobs), memory. Each one runs in a process of its own, so that it begins without imported modules.
-`..._cpu` is the process's CPU time: it depends less on other load than wall time does. Imports need compiled modules, which
-`scripts/bench` makes, and a wheel's installation too.
+(the same with 20 daily CronJobs), memory; envtest with WHERRY_KUBERNETES=DIR (bench/envtest.py). Each one runs in a process of
+its own, so that it begins without imported modules. `..._cpu` is the process's CPU time: it depends less on other load than
+wall time does. Imports need compiled modules, which `scripts/bench` makes, and a wheel's installation too.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ def median(measure: Callable[[], Measured], times: int) -> Measured:
     return {name: statistics.median(each[name] for each in found) for name in found[0]}
 
 
-def rss() -> float:
-    """Return the resident memory in MB."""
+def resident(name: str) -> Measured:
+    """Return the resident memory in MB, and what of it no other process can share: without the pages of files."""
     if sys.platform != "linux":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        return {name: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+        _, all_pages, shared = map(int, file.read().split()[:3])
+    page = resource.getpagesize() / 1e6
+    return {name: all_pages * page, f"{name}_private": (all_pages - shared) * page}
 
 
 def cluster(nodes: int = 1, **options: Any) -> Cluster:
@@ -91,15 +93,16 @@ def starting() -> Measured:
     while time.monotonic() < until:
         one_start()
         number += 1
-    return {"clusters": number}
+    return {"clusters": number, "cpu": time.process_time()}
 
 
 def rate() -> Measured:
     """Clusters a minute of two processes, with their start and imports."""
     began = time.monotonic()
     processes = [_process("starting") for _ in range(PROCESSES)]
-    number = sum(json.loads(each.communicate()[0])["clusters"] for each in processes)
-    return {"clusters_per_minute": number * 60 / (time.monotonic() - began)}
+    found = [json.loads(each.communicate()[0]) for each in processes]
+    elapsed, number = time.monotonic() - began, sum(each["clusters"] for each in found)
+    return {"clusters_per_minute": number * 60 / elapsed, "cpu_each": sum(each["cpu"] for each in found) / number}
 
 
 def restore() -> Measured:
@@ -166,14 +169,12 @@ def memory() -> Measured:
     """Resident memory of the process after the import, with a cluster, and with 100 pods in it."""
     from wherry.testing import Cluster  # noqa: F401
 
-    found: Measured = {"imported": rss()}
+    found = resident("imported")
     with cluster(NODES) as running:
-        found["fresh"] = rss()
-        running.snapshot()
-        found["all_controllers"] = rss()
+        found |= resident("fresh")
         running.apply(deployment(PODS))
         running.wait("deployment/web", f"status.availableReplicas={PODS}")
-        found["with_pods"] = rss()
+        found |= resident("with_pods")
     return found
 
 
@@ -202,6 +203,13 @@ PARTS: dict[str, Callable[[], Measured]] = {
 }
 
 
+def envtest() -> Measured:
+    """etcd and upstream's API server until it is ready, without nodes and controllers."""
+    from bench import envtest
+
+    return envtest.measure()
+
+
 def _process(part: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "bench.testing", "--inside", part]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -210,10 +218,10 @@ def _process(part: str) -> subprocess.Popen[str]:
 def main(arguments: list[str]) -> None:
     """Run the parts, each in a process, or one inside this process."""
     if arguments[:1] == ["--inside"]:
-        measured = {"starting": starting, **PARTS}[arguments[1]]()
+        measured = {"starting": starting, "envtest": envtest, **PARTS}[arguments[1]]()
         print(json.dumps({name: round(value, 4) for name, value in measured.items()}))
         return
-    for name in arguments or PARTS:
+    for name in arguments or [*PARTS, *(["envtest"] if "WHERRY_KUBERNETES" in os.environ else [])]:
         load = os.getloadavg()[0]
         process = _process(name)
         output, _ = process.communicate()

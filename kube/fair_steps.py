@@ -16,53 +16,73 @@ from kube.waiters import Waiters
 class FairSteps:
     """Steps that may take `seconds` of CPU time in an iteration of each event loop, and one more step.
 
-    Of those that wait `most` continue in an iteration.
+    Of those that wait `most` continue in an iteration, fewer if steps of the last one were so long that these exceed `seconds`.
     """
 
     def __init__(self, seconds: float, most: int = 1) -> None:
         self._seconds, self._most = seconds, most
-        self._last: tuple[asyncio.AbstractEventLoop | None, _Steps] = None, _Steps(most)
+        self._last: tuple[asyncio.AbstractEventLoop | None, StepsOfLoop] = None, StepsOfLoop(seconds, most)
         """Those of the loop that used this last; a look-up costs as much as all else here."""
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Steps] = weakref.WeakKeyDictionary()
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, StepsOfLoop] = weakref.WeakKeyDictionary()
 
     def wait(self, owner: str) -> asyncio.Future[None] | None:
         """Return what an owner's step waits for; None if it may run now."""
-        steps = self._of_running_loop()
-        if steps.spent < self._seconds and not steps.waiting:
-            return None
-        return steps.queue(owner)
+        return self.here().wait(owner)
+
+    def room(self) -> float:
+        """Return the seconds that steps of this iteration may still take; 0 if steps wait."""
+        return self.here().room()
 
     def count(self, seconds: float) -> None:
         """Count the CPU time of a step that has run."""
-        steps = self._of_running_loop()
-        steps.spent += seconds
-        if steps.spent >= self._seconds:
-            steps.renew_later()
+        self.here().count(seconds)
 
-    def _of_running_loop(self) -> _Steps:
+    def here(self) -> StepsOfLoop:
+        """Return the steps of the running event loop, for whoever asks often."""
         loop = asyncio.get_running_loop()
         last, steps = self._last
         if loop is not last:
-            steps = self._loops.setdefault(loop, _Steps(self._most))
+            steps = self._loops.setdefault(loop, StepsOfLoop(self._seconds, self._most))
             self._last = loop, steps
         return steps
 
 
-class _Steps:
+class StepsOfLoop:
     """The time that steps on one event loop have taken since it was renewed, and the steps that wait."""
 
-    __slots__ = ("_most", "_renews", "spent", "waiting")
+    __slots__ = ("_free", "_longest", "_most", "_noted", "_renews", "_seconds", "_spent", "_waiting")
 
-    def __init__(self, most: int) -> None:
-        self._most, self.spent, self._renews = most, 0.0, False
-        self.waiting = Waiters(newest=False)
+    def __init__(self, seconds: float, most: int) -> None:
+        self._seconds, self._most, self._renews = seconds, most, False
+        self._noted = seconds / 8
+        """Time that does not end with the iteration: most iterations take less, and cost nothing more."""
+        self._spent = self._longest = 0.0
+        self._free = seconds > 0
+        """True if a step may run now: not all time has been taken, and none waits."""
+        self._waiting = Waiters(newest=False)
 
-    def queue(self, owner: str) -> asyncio.Future[None]:
-        """Return a future that is done when a step of the owner's may run."""
-        self.renew_later()
-        return self.waiting.add(owner)
+    def wait(self, owner: str) -> asyncio.Future[None] | None:
+        """Return what an owner's step waits for; None if it may run now."""
+        if self._free:
+            return None
+        self._renew_later()
+        return self._waiting.add(owner)
 
-    def renew_later(self) -> None:
+    def room(self) -> float:
+        """Return the seconds that steps of this iteration may still take; 0 if steps wait."""
+        return self._seconds - self._spent if self._free else 0.0
+
+    def count(self, seconds: float) -> None:
+        """Count the CPU time of a step that has run."""
+        self._spent += seconds
+        if seconds > self._longest:
+            self._longest = seconds
+        if self._spent >= self._noted:
+            self._renew_later()
+            if self._spent >= self._seconds:
+                self._free = False
+
+    def _renew_later(self) -> None:
         """Allow further steps from the next iteration on."""
         if not self._renews:
             self._renews = True
@@ -70,9 +90,12 @@ class _Steps:
 
     def _renew(self) -> None:
         """Allow further steps; those of waiters are in the next iteration."""
-        self.spent, self._renews = 0.0, False
-        for _ in range(self._most):
-            if not self.waiting.wake():
+        longest = self._longest
+        most = self._most if longest * self._most <= self._seconds else max(1, int(self._seconds / longest))
+        self._spent, self._longest, self._renews = 0.0, 0.0, False
+        for _ in range(most):
+            if not self._waiting.wake():
                 break
-        if self.waiting:
-            self.renew_later()
+        if self._waiting:
+            self._renew_later()
+        self._free = self._seconds > 0 and not self._waiting

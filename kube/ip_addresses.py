@@ -37,6 +37,7 @@ def reached(text: str) -> Address:
     return address
 
 
+@bounded_cache(4096)
 def lenient(text: str) -> Address:
     """Return an address as `reached` does; leading zeros have no meaning."""
     return reached(_LEADING_ZEROS.sub("", text) if len(text) <= _LONGEST else text)
@@ -88,6 +89,7 @@ def lenient_cidr(text: str) -> Cidr:
     return Cidr(address, ipaddress.ip_network((address, prefix), strict=False), prefix, bits)
 
 
+@bounded_cache(1024)
 def network(text: str) -> Network:
     """Return the range that a stored CIDR or address names, bits behind the prefix cleared; raises ValueError for none."""
     return lenient_cidr(text).network if "/" in text else ipaddress.ip_network(lenient(text))

@@ -70,7 +70,10 @@ class LabelSelector:
         if self.nothing:
             return False
         if len(self.requirements) <= _FEW:
-            return all(r.matches(labels) for r in self.requirements)
+            for requirement in self.requirements:  # `all` takes as long again
+                if not requirement.matches(labels):
+                    return False
+            return True
         return self._rules().match(labels)
 
     def matcher(self) -> Callable[[Mapping[str, str]], bool]:
@@ -271,7 +274,10 @@ class FieldSelector:
     terms: tuple[tuple[str, str, bool], ...] = ()
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        return all((fields.get(field, "") == value) is equal for field, value, equal in self.terms)
+        for name, value, equal in self.terms:
+            if (fields.get(name, "") == value) is not equal:
+                return False
+        return True
 
     @property
     def empty(self) -> bool:

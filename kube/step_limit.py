@@ -29,7 +29,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from kube.counters import Counter
-from kube.fair_steps import FairSteps
+from kube.fair_steps import FairSteps, StepsOfLoop
 from kube.rate import Rate
 from kube.steps import Step, stepwise
 
@@ -70,9 +70,11 @@ class Shares:
         fair: FairSteps | None = None,
         *,
         every_step: bool = False,
+        beside: Shares | None = None,
     ) -> None:
+        """`beside` is other work of the same owners, which shares their time with this."""
         self.seconds, self.fair, self.every_step, self._work = seconds, fair, every_step, work
-        self._rate = Rate(seconds, share, pause)
+        self._rate: Rate = Rate(seconds, share, pause) if beside is None else beside._rate
         self._whole = seconds + share * pause
         LONG.add(work, amount=0)
         STOPPED.add(work, amount=0)
@@ -95,6 +97,10 @@ class Shares:
         """Count the time of a step that has ended, however short it was; with `every_step` charge it."""
         if self.fair is not None:
             self.fair.count(seconds)
+        self.add(owner, seconds, every_step=every_step)
+
+    def add(self, owner: str, seconds: float, *, every_step: bool) -> None:
+        """Add the time of steps that `fair` has counted; with `every_step` charge it."""
         EVERY.add(self._work, amount=seconds)
         if every_step and owner:
             self._rate.charge(owner, seconds, time.monotonic())
@@ -104,13 +110,27 @@ class Limit:
     """Limit of one piece of work, which has one step under way at a time; the owner may become known later.
 
     With `completes` the work decides from when on, or meanwhile, its steps are charged but not stopped (`complete`, `whole`).
-    `every_step` may be set to False for an owner that works for others: only its long steps are charged.
+    `every_step` may be set to False for an owner that works for others: only its long steps are charged. With `spread` short
+    steps wait for each other as those of `fair` do, measured by a clock that costs less, and are not charged.
     """
 
-    __slots__ = ("_completes", "_inner", "_last", "_since", "every_step", "owner", "shares", "stopped", "stops")
+    __slots__ = (
+        "_completes",
+        "_inner",
+        "_last",
+        "_since",
+        "every_step",
+        "owner",
+        "shares",
+        "spread",
+        "stopped",
+        "stops",
+    )
 
-    def __init__(self, shares: Shares, owner: str = "", *, completes: bool = False) -> None:
-        self.shares, self.owner = shares, owner
+    def __init__(
+        self, shares: Shares, owner: str = "", *, completes: bool = False, spread: FairSteps | None = None
+    ) -> None:
+        self.shares, self.owner, self.spread = shares, owner, spread
         self._completes = completes
         self.every_step = shares.every_step
         self.stops = True
@@ -191,10 +211,26 @@ def limited(work: Coroutine[Any, Any, T], limit: Limit) -> Awaitable[T]:
 
     Inside of other limited work the inner limit counts.
     """
-    fair = limit.shares.fair
+    fair, spread = limit.shares.fair, limit.spread
+    if spread is not None:
+        return _spread(work, limit, spread.here())
     if fair is None:
         return stepwise(work, limit.run)
     return stepwise(work, limit.run_counted, lambda: fair.wait(limit.owner))
+
+
+def _spread(work: Coroutine[Any, Any, T], limit: Limit, steps: StepsOfLoop) -> Awaitable[T]:
+    clock, owner = time.perf_counter, limit.owner
+
+    def run(step: Step, argument: Any) -> Any:
+        began = clock()
+        try:
+            return limit.run(step, argument)
+        finally:
+            argument = None  # see `stepwise`
+            steps.count(clock() - began)
+
+    return stepwise(work, run, lambda: steps.wait(owner))
 
 
 def inherited(work: Coroutine[Any, Any, T], *, completes: bool = False) -> Coroutine[Any, Any, T]:

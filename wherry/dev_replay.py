@@ -13,21 +13,21 @@ from wherry.dev_kubeconfig import written
 from wherry.terminal import console
 
 if TYPE_CHECKING:
-    from wherry.testing.history.console import Console
+    from wherry.testing.history.commands import Commands
 
 LONGEST_LINE = 4096
 
 
 async def replay(path: Path, kubeconfig: Path | None, port: int, stop: asyncio.Event) -> None:
     """Serve a history until `stop` is set or a command ends it. Raise ClusterError, WherryError."""
-    from wherry.testing.history.console import HELP, Console
+    from wherry.testing.history.commands import HELP, Commands
     from wherry.testing.history.history import History
     from wherry.testing.history.replay import Replay
 
     history = await asyncio.to_thread(History.load, path)
     async with Replay(history, port=port) as server:
         with written(server.kubeconfig_text, kubeconfig or server.folder / "kubeconfig") as found:
-            commands = Console(server, _show)
+            commands = Commands(server, _show)
             _show(f"{history.test}: {len(history.changes)} changes")
             _show(f"{server.url} with the objects of a revision; Ctrl-C ends it")
             _show(f"export KUBECONFIG={found}")
@@ -40,10 +40,10 @@ async def replay(path: Path, kubeconfig: Path | None, port: int, stop: asyncio.E
 
 
 def _show(line: str) -> None:
-    console.print(line, soft_wrap=True, markup=False, highlight=False)
+    console.print(line, soft_wrap=True)
 
 
-async def _execute(commands: Console, stop: asyncio.Event) -> None:
+async def _execute(commands: Commands, stop: asyncio.Event) -> None:
     async for line in _lines():
         if not await commands.execute(line):
             stop.set()

@@ -1,4 +1,4 @@
-"""The installed program and the daemons that run: whether they were started before it was replaced."""
+"""The installed program and the daemons that run: detects daemons that started before it was replaced."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from wherry.settings import Settings
 from wherry.terminal import console
 
 OWN_FILE = "~/.kube/wherry"
-"""File that users are told to write beside a kubeconfig of another cluster."""
+"""File that messages name beside a kubeconfig of another cluster."""
 
 
 def sudo() -> str:

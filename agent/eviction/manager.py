@@ -184,4 +184,5 @@ class Eviction:
         self._metrics.eviction_age.observe(self._clock.monotonic() - self._looked, signal)
 
     async def _used(self) -> dict[str, PodUse]:
-        return {use.uid: use for use in (await self._snapshot(PERIOD_SECONDS)).pods}
+        found = await self._snapshot(PERIOD_SECONDS)
+        return {use.uid: use for use in (*found.pods, *found.ending)}

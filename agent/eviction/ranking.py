@@ -41,6 +41,12 @@ def usage_of(view: PodView, use: PodUse | None, resource: str, parts: frozenset[
         used = use.processes
     elif resource in ("ephemeral-storage", "inodes"):
         used = _of_disk(pod, use, space=resource == "ephemeral-storage", parts=parts)
+    elif not use.containers:
+        # While containers run, the kernel counts these files for the ones that wrote them.
+        memory = {
+            volume.name for volume in pod.spec.volumes if volume.empty_dir and volume.empty_dir.medium == "Memory"
+        }
+        used = sum(system.used for name, system in use.volumes if name in memory)
     return Usage(view, used, _requested(pod, resource), containers)
 
 

@@ -72,13 +72,17 @@ class Collector:
             return self._last[1]
 
     async def _collect(self, disk_seconds: float) -> Snapshot:
-        views = {
-            view.sandbox.id: view for view in self._pods.views() if view.sandbox is not None and view.sandbox.ready
-        }
+        every = self._pods.views()
+        views = {view.sandbox.id: view for view in every if view.sandbox is not None and view.sandbox.ready}
+        ending = [
+            view.pod
+            for view in every
+            if view.terminating and not view.released and (view.sandbox is None or not view.sandbox.ready)
+        ]
         rates: dict[str, CPU] = {}
         pods = []
         found = await self._sandboxes(views)
-        disks = await self._disks.measure([view.pod for view in views.values()], disk_seconds)
+        disks = await self._disks.measure([*(view.pod for view in views.values()), *ending], disk_seconds)
         for stats in found:
             view = views.get(stats.attributes.id)
             if view is not None:
@@ -86,7 +90,7 @@ class Collector:
                 await asyncio.sleep(0)  # a pod may have thousands of containers
         node = await self._node(rates)
         self._cpu = rates
-        return Snapshot(node, tuple(pods))
+        return Snapshot(node, tuple(pods), tuple(_ending(pod, disks[pod.metadata.uid or ""]) for pod in ending))
 
     async def _sandboxes(self, sandbox_ids: Iterable[str]) -> list[PodSandboxStats]:
         """Request all pods at once; where one of them spoils the answer, for each, and for containers where that fails.
@@ -194,6 +198,24 @@ class Collector:
         else:
             rates[key] = replace(cpu, nano_cores=int(max(0, cpu.total - before.total) / elapsed))
         return rates[key]
+
+
+def _ending(pod: core_v1.Pod, disk: PodDiskUse) -> PodUse:
+    """Return the usage of a pod of which nothing runs."""
+    metadata = pod.metadata
+    return PodUse(
+        name=metadata.name or "",
+        namespace=metadata.namespace or "",
+        uid=metadata.uid or "",
+        started_at=0.0,
+        containers=(),
+        cpu=None,
+        memory=None,
+        interfaces=(),
+        processes=0,
+        volumes=disk.volumes,
+        files=disk.files,
+    )
 
 
 def _cpu(usage: CpuUsage) -> CPU:

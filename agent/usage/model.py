@@ -121,3 +121,5 @@ class Snapshot:
 
     node: NodeUse
     pods: tuple[PodUse, ...]
+    ending: tuple[PodUse, ...] = ()
+    """Disk usage of pods that have no sandbox any more and whose volumes are not removed yet."""

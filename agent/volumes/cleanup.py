@@ -18,6 +18,11 @@ from agent.volumes import mounts
 log = logging.getLogger(__name__)
 
 
+SUB_PATHS = "volume-subpaths"
+"""Folder of a pod for what is bound out of its volumes, by the volume's name."""
+EMPTY_DIR = "kubernetes.io~empty-dir"
+
+
 class CleanupError(Exception):
     """Something is still mounted below the folder."""
 
@@ -40,6 +45,16 @@ def remove_tree(folder: Path) -> None:
     if unmount_below(folder) and (left := mounts.mount_points(folder)):
         raise CleanupError(f"still mounted: {', '.join(left)}")
     remove(folder)
+
+
+def remove_empty_dirs(folder: Path) -> None:
+    """Remove a pod's emptyDir volumes, with what is bound out of them, as far as that can be done."""
+    for volume in sorted((folder / "volumes" / EMPTY_DIR).glob("*")):
+        unmount_below(folder / SUB_PATHS / volume.name)
+        try:
+            remove_tree(volume)
+        except (CleanupError, OSError) as error:
+            log.warning("removing volume %s: %s", volume, error)
 
 
 def orphans(pods_dir: Path, known: set[str]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.podspec.environment import ContainerConfigError
 from agent.podspec.security import AnyContainer
-from agent.volumes import subpath
+from agent.volumes import cleanup, subpath
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.mounts import MountTable
 from agent.volumes.payload import VolumeError
@@ -28,7 +28,7 @@ class ContainerMounts:
 
     def __init__(self, pod_dir: Path, container: AnyContainer, *, recursive_read_only: bool) -> None:
         self._container, self._recursive = container, recursive_read_only
-        self._sub_paths = pod_dir / "volume-subpaths"
+        self._sub_paths = pod_dir / cleanup.SUB_PATHS
         self._table = MountTable(self._sub_paths)
 
     def mounts(self, mounted: Mapping[str, MountedVolume], env: Mapping[str, str]) -> list[Mount]:

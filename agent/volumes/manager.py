@@ -7,6 +7,7 @@ one call to a thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ from agent.volumes.used import used_volumes
 from cri.messages import Mount
 from kube.api import core_v1
 from kube.quantity import Quantity
+
+log = logging.getLogger(__name__)
 
 BUNDLE_SECONDS = 60.0
 
@@ -181,6 +184,11 @@ class VolumeManager:
         `owner` is that of a pod of which this agent has mounted nothing, if it is known.
         """
         folder, owner = self.pod_dir(uid), self._owners.get(uid, owner)
+        if not await threads.returned(uid, threads.HUNG_SECONDS):
+            log.warning(
+                "pod %s: a call to one of its volumes has not returned: its emptyDir volumes are removed first", uid
+            )
+            await threads.call(f"emptyDir volumes of {uid}", cleanup.remove_empty_dirs, folder, owner=owner)
         done = await threads.call(uid, _take_down, folder, owner=owner)
         if not done or self._persistent.has_volumes_of(uid):
             await self._persistent.release(uid, owner)
@@ -212,9 +220,10 @@ class VolumeManager:
 def _take_down(folder: Path) -> bool:
     """Unmount and delete what a pod has; False if drivers have to release something first. Raise CleanupError."""
     if any((folder / kind / PLUGIN).is_dir() for kind in ("volumes", "volumeDevices")):
-        if (sub_paths := folder / "volume-subpaths").is_dir():
+        if (sub_paths := folder / cleanup.SUB_PATHS).is_dir():
             # What is bound out of a volume goes before the volume, which is busy otherwise.
             cleanup.unmount_below(sub_paths)
+        cleanup.remove_empty_dirs(folder)  # a driver that does not respond keeps only its own volumes
         return False
     cleanup.remove_tree(folder)
     return True

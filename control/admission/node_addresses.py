@@ -62,7 +62,7 @@ def _addresses(texts: Iterable[str | None]) -> set[str]:
 
 def _range_of(lookup: Lookup, text: str) -> str:
     """Return the range of Services that an address is in, "" if there is none."""
-    address = ipaddress.ip_address(text)
+    address = lenient(text)
     return next((str(each) for each in _ranges(lookup) if address in each), "")
 
 

@@ -34,6 +34,7 @@ from control.registry.context import SERVER
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
 from control.server.lookup import follow_auth
+from control.server.pipeline import request_shares
 from control.server_tasks import service_repair
 from control.server_tasks.bootstrap import Bootstrap
 from control.server_tasks.policy_checking import TypeChecking
@@ -42,6 +43,7 @@ from control.server_tasks.server_identity import ServerIdentity
 from control.storage.cache import WatchCache
 from control.storage.catching_up import CatchingUp
 from control.storage.engine import Engine, open_engine
+from control.storage.evaluation import Evaluations, evaluation_shares
 from control.storage.measured import MeasuredStore
 from control.storage.store import Store
 from kube.build import user_agent
@@ -70,12 +72,13 @@ class ApiServer:
     ) -> None:
         self.config, self.clock, self.store, self.engine, self.tracer = config, clock, store, engine, tracer
         self.background = Background(clock)
-        self.cache = WatchCache(store)
+        shares = request_shares()
+        self.cache = WatchCache(store, evaluations=Evaluations(evaluation_shares(shares)))
         self.catching_up = CatchingUp(self.cache, engine.check)
         self.stopping = False
         self.health = self._checks()
         self.resources = Resources(config, clock, store, self.cache)
-        self.serving = Serving(config, clock, self.health, self.resources, dialer or NodeDialer(config), tracer)
+        self.serving = Serving(config, clock, self.health, self.resources, dialer or NodeDialer(config), shares, tracer)
         self.registry, self.admission = self.resources.registry, self.resources.admission
         self.access, self.auth = self.resources.access, self.resources.access.auth
         self.pipeline, self.listener = self.serving.pipeline, self.serving.listener

@@ -40,6 +40,7 @@ from control.storage.cache import WatchCache
 from control.storage.store import Store
 from kube.clock import Clock
 from kube.resources import RESOURCES
+from kube.step_limit import Shares
 from kube.tracing.tracer import Tracer
 
 NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}
@@ -99,8 +100,10 @@ class Serving:
         health: Health,
         resources: Resources,
         dialer: Dialer,
+        shares: Shares,
         tracer: Tracer | None = None,
     ) -> None:
+        """`shares` limits the time of requests and of the selectors of watches."""
         registry, auth = resources.registry, resources.access.auth
         self.watches = WatchStreams(registry, config.min_watch_timeout)
         verbs = Verbs(registry, self.watches, config.max_body_bytes, auth.authorizer)
@@ -143,6 +146,7 @@ class Serving:
             functools.partial(list_size, registry),
             self.auditing.auditor,
             tracer,
+            shares,
         )
         self.edge = Edge(self.pipeline)
         self.listener = Listener(config, self.edge)

@@ -74,3 +74,18 @@ class TimeSlice:
         """Yield and begin a slice with an object."""
         await yield_to_loop()
         self._began, self._bytes = time.perf_counter(), size
+
+
+class ServerSlice(TimeSlice):
+    """The time slices of a task of the server that requests wait for: it continues in the next iteration of the loop."""
+
+    __slots__ = ()
+
+    def begin(self) -> None:
+        """Begin a slice, after the task has waited for something else."""
+        self._began, self._bytes = time.perf_counter(), 0
+
+    async def turn(self, size: int = 0) -> None:
+        """Let everything that is runnable have its step, and begin a slice with an object."""
+        await asyncio.sleep(0)
+        self._began, self._bytes = time.perf_counter(), size

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from control.http.exchange import Request
 from control.server import query_selectors
 from control.storage.entry import Predicate
+from control.storage.selector import Part, Required, Selector
 from kube import errors, selectors
 from kube.resources import Resource
 
@@ -14,6 +16,8 @@ MOST = 1 << 31
 """More objects than any list has: a limit beyond it is one that limits nothing."""
 MANY = 16
 """Terms of a selector up to which a comparison takes a few microseconds."""
+FEW = 8
+"""Values of a label by which a selector is looked up."""
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
 
 
@@ -31,6 +35,8 @@ class ListOptions:
     timeout: int | None = None
     bookmarks: bool = False
     send_initial: bool | None = None
+    key: bytes = b""
+    """Digest of the text of the selectors; empty if they select more than their text says."""
 
     @property
     def costly(self) -> bool:
@@ -47,6 +53,27 @@ class ListOptions:
         if self.labels.empty:
             return lambda entry: by_fields(entry.fields)
         return lambda entry: by_labels(entry.labels) and by_fields(entry.fields)
+
+    def selector(self) -> Selector | None:
+        """Return what a watch selects; None if it takes everything."""
+        predicate = self.predicate()
+        if predicate is None:
+            return None
+        parts: tuple[Part, ...] = (
+            ("fields",) if self.labels.empty else ("labels",) if self.fields.empty else ("labels", "fields")
+        )
+        return Selector(predicate, self.key or None, self._required(), parts, costly=self.costly)
+
+    def _required(self) -> Required | None:
+        """Return the values of a field or a label that all matches have, if there are few."""
+        exact = [(field, value) for field, value, equal in self.fields.terms if equal]
+        for field, value in exact:
+            if field not in _ALWAYS:  # what a folder's objects have in common is the last choice
+                return Required("fields", field, frozenset((value,)))
+        for each in self.labels.requirements:
+            if each.operator == "in" and len(each.values) <= FEW:
+                return Required("labels", each.key, each.values)
+        return Required("fields", exact[0][0], frozenset((exact[0][1],))) if exact else None
 
     def folder(self, resource: Resource, namespace: str) -> str:
         """Return the narrowest place in the store that holds all matches."""
@@ -75,6 +102,8 @@ async def read_options(request: Request, known: frozenset[str] | None) -> ListOp
         for term, _, _ in fields.terms:
             if term not in known and term not in _ALWAYS:
                 raise errors.bad_request(f"field label not supported: {term}")
+    texts = request.option("labelSelector"), request.option("fieldSelector")
+    key = hashlib.blake2b("\0".join(texts).encode(), digest_size=16).digest() if any(texts) else b""
     return ListOptions(
         labels,
         fields,
@@ -86,6 +115,7 @@ async def read_options(request: Request, known: frozenset[str] | None) -> ListOp
         request.number("timeoutSeconds"),
         bool(request.flag("allowWatchBookmarks")),
         request.flag("sendInitialEvents"),
+        key,
     )
 
 

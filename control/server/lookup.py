@@ -17,7 +17,7 @@ from typing import Any
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
 from control.event_loop import offload
-from control.event_loop.pacing import TimeSlice
+from control.event_loop.pacing import ServerSlice, TimeSlice
 from control.registry import creation, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
@@ -182,13 +182,20 @@ async def _follow(auth: Auth, registry: Registry, target: str, ready: Any) -> No
     if cached.unreadable:  # the server starts all the same: what is not known allows nothing
         waiting = False
         ready()
+    server_slice = ServerSlice()
     async with aclosing(list_and_watch(registry.cache, cached)) as updates:
         async for update in updates:
+            server_slice.begin()
+            found = []
+            for watch_event in update.watch_events:
+                await server_slice.step(watch_event.entry.undecoded)
+                obj = _read_by_auth(target, watch_event.entry)
+                if update.is_list:
+                    found.append(obj)
+                else:
+                    auth.changed(target, watch_event.type, obj)
             if update.is_list:
-                auth.replaced(target, [_read_by_auth(target, watch_event.entry) for watch_event in update.watch_events])
-            else:
-                for watch_event in update.watch_events:
-                    auth.changed(target, watch_event.type, _read_by_auth(target, watch_event.entry))
+                auth.replaced(target, found)
             if waiting:
                 waiting = False
                 await auth.rbac.compilation.settled()

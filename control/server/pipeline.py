@@ -35,6 +35,7 @@ from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError
 from kube.exceptions import drop_tracebacks
+from kube.fair_steps import FairSteps
 from kube.owners import owner_of
 from kube.selectors import FieldSelector
 from kube.step_limit import Limit, Shares, StepTooLong, limited
@@ -54,6 +55,14 @@ STEP_SECONDS = 1.0
 """CPU time for which a request may hold the event loop at once; an object of 1 MiB takes some hundredths."""
 SHARE, PAUSE = 0.2, 10.0
 """Part of all time that long steps of one user's requests may take; seconds until the next request after one was stopped."""
+STREAMS_SECONDS, CONTINUED = 0.005, 64
+"""Time of all streams in an iteration of the event loop, before they wait for each other; of those that wait, steps that
+continue in an iteration, if they are short. A change wakes all watchers at once."""
+
+
+def request_shares() -> Shares:
+    """Return the limits of requests."""
+    return Shares("requests", STEP_SECONDS, SHARE, PAUSE)
 
 
 def fairness_of(config: ControlConfig) -> Fairness:
@@ -80,13 +89,15 @@ class Pipeline:
         list_size: Callable[[RequestInfo], int],
         auditor: Auditor | None = None,
         tracer: Tracer | None = None,
+        shares: Shares | None = None,
     ) -> None:
         self.config, self.auth = config, auth
         self.resources, self.finite = resources, finite
         self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
         self._tracer = tracer
         self._clearing = Clearing(request_headers(config))
-        self._shares = Shares("requests", STEP_SECONDS, SHARE, PAUSE)
+        self._shares = shares or request_shares()
+        self._streams = FairSteps(STREAMS_SECONDS, CONTINUED)
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
@@ -116,7 +127,7 @@ class Pipeline:
 
     def stream_limit(self, request: Request) -> Limit:
         """Return the limit of the steps that write a request's stream."""
-        return Limit(self._shares, owner_of(request.user.name))
+        return Limit(self._shares, owner_of(request.user.name), spread=self._streams)
 
     def in_flight(self) -> dict[str, int]:
         """Return how many requests are being served, by kind."""

@@ -64,7 +64,7 @@ class Reading(HandlerSupport):
         options = await read_options(request, self.registry.served(resource).selectable)
         if name := request.info.name:
             if options.fields.empty:
-                options.fields = selectors.FieldSelector((("metadata.name", name, True),))
+                options.fields, options.key = selectors.FieldSelector((("metadata.name", name, True),)), b""
             elif options.fields.exact("metadata.name") != name:
                 raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
         return options

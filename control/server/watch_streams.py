@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from control.event_loop.pacing import TimeSlice
 from control.http.exchange import Response, Stream
@@ -19,6 +19,7 @@ from control.storage.store import Compacted, FutureRevision, StoreError
 from control.storage.watcher import WatchEvent
 from kube import errors
 from kube.counters import Counter
+from kube.owners import owner_of
 from kube.resources import Resource
 
 PART = 64 << 10
@@ -26,8 +27,14 @@ PART = 64 << 10
 WATCH_EVENTS = Counter("apiserver_watch_events", "Events sent to watchers.", "group", "version", "resource")
 
 
-def _parts(watch_events: Sequence[WatchEvent]) -> Iterator[Sequence[WatchEvent]]:
+def _parts(watch_events: Sequence[WatchEvent]) -> Iterable[Sequence[WatchEvent]]:
     """Cut what a watcher is to be sent into parts of about `PART` bytes: a client that does not read keeps one of them."""
+    if len(watch_events) == 1:
+        return (watch_events,)
+    return _cut(watch_events)
+
+
+def _cut(watch_events: Sequence[WatchEvent]) -> Iterator[Sequence[WatchEvent]]:
     start = size = 0
     for index, watch_event in enumerate(watch_events, 1):
         size += len(watch_event.entry.data)
@@ -56,7 +63,9 @@ class WatchStreams:
         cache, cached = self.registry.cache, self.registry.cached(resource)
         strategy = self.registry.strategy(resource)
         options.fields, served_selector = split(strategy, options.fields)
-        folder, predicate = options.folder(resource, namespace), options.predicate()
+        if served_selector is not None:
+            options.key = b""  # it selects more than other watches with the same query
+        folder, selector = options.folder(resource, namespace), options.selector()
         wanted = parse_revision(options.revision)
         initial = options.send_initial if options.send_initial is not None else wanted == 0
         if options.revision == "" or (options.send_initial and wanted == 0):
@@ -71,11 +80,11 @@ class WatchStreams:
         watcher = cached.watch(
             after,
             folder,
-            predicate,
+            selector,
+            owner=owner_of(user),
             bookmarks=options.bookmarks,
             initial=initial,
             initial_end=bool(options.send_initial) and options.bookmarks,
-            costly=options.costly,
         )
         timeout = float(options.timeout) if options.timeout else self.min_timeout * (1 + random.random())
 
@@ -91,7 +100,7 @@ class WatchStreams:
                         watch_events = changes if strategy.stored_as_served else await strategy.view_events(changes)
                     for part in _parts(watch_events):
                         if form.plain:
-                            yield b"".join([watch_event.wire for watch_event in part])
+                            yield part[0].wire if len(part) == 1 else b"".join([each.wire for each in part])
                         else:
                             lines = []
                             for watch_event in part:

@@ -1,7 +1,7 @@
 """The watch cache: the objects of all resources in memory, kept current by one watch of the store.
 
-One watch of /registry/ serves all resources, so there is one order of events and one revision for the whole cache; a batch
-from the store reaches all watchers in the same iteration of the event loop. Consistent reads request the store's revision
+One watch of /registry/ serves all resources, so there is one order of events and one revision for the whole cache. The event
+loop may continue between two revisions of a batch from the store. Consistent reads request the store's revision
 and wait until the cache has reached it (`wait_current`, `wait_fresh`).
 """
 
@@ -16,7 +16,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 
+from control.event_loop.pacing import ServerSlice
 from control.storage.entry import Fields
+from control.storage.evaluation import Evaluations
 from control.storage.resource_cache import ResourceCache
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, StoreError, Unavailable, prefix_end
 from kube.clock import SYSTEM, Clock
@@ -39,8 +41,9 @@ FRESH_SECONDS = 3.0
 class WatchCache:
     """Register resources, then `run` it; `wait_ready` returns after the first listing."""
 
-    def __init__(self, store: Store, clock: Clock = SYSTEM) -> None:
+    def __init__(self, store: Store, clock: Clock = SYSTEM, evaluations: Evaluations | None = None) -> None:
         self.store, self.clock = store, clock
+        self.evaluations = evaluations or Evaluations()
         self.revision = 0
         self._resources: dict[str, ResourceCache] = {}
         self._loading: dict[str, list[Event]] = {}
@@ -52,9 +55,15 @@ class WatchCache:
 
     def resource(self, prefix: str, kind: str, api_version: str, fields: Fields = lambda obj: {}) -> ResourceCache:
         """Register a resource before `run`; `prefix` is its folder, for example "/registry/pods/"."""
-        cache = ResourceCache(self.store, prefix, kind, api_version, fields, lambda: self.revision, self.clock)
+        cache = self._made(prefix, kind, api_version, fields)
         self._resources[prefix] = cache
         return cache
+
+    def _made(self, prefix: str, kind: str, api_version: str, fields: Fields) -> ResourceCache:
+        def now() -> int:
+            return self.revision
+
+        return ResourceCache(self.store, prefix, kind, api_version, fields, now, self.clock, self.evaluations)
 
     async def add_resource(
         self, prefix: str, kind: str, api_version: str, fields: Fields = lambda obj: {}
@@ -63,7 +72,7 @@ class WatchCache:
         await self._ready.wait()
         while True:
             start = self._generation
-            cache = ResourceCache(self.store, prefix, kind, api_version, fields, lambda: self.revision, self.clock)
+            cache = self._made(prefix, kind, api_version, fields)
             late: list[Event] = []
             self._loading[prefix] = late
             try:
@@ -116,6 +125,7 @@ class WatchCache:
                 task.cancel()
             for cache in self._resources.values():
                 cache.end_watches()
+            await self.evaluations.close()
 
     async def wait_ready(self) -> None:
         await self._ready.wait()
@@ -149,8 +159,14 @@ class WatchCache:
     async def _follow(self) -> None:
         async with aclosing(self.store.watch(ROOT, self.revision)) as watch:
             self._request_progress = watch.request_progress
+            server_slice = ServerSlice()
             async for batch in watch:
+                server_slice.begin()
                 for event in batch.events:
+                    # The changes of one revision are one change to whoever lists or begins to watch.
+                    if server_slice.over(len(event.value)) and event.revision > self.revision:
+                        self._advance_to(self.revision)
+                        await server_slice.turn(len(event.value))
                     prefix = self._prefix_of(event.key)
                     # The revision increases with each event, so that bookmarks and lists between events are correct.
                     self.revision = event.revision
@@ -219,7 +235,8 @@ class WatchCache:
         while True:
             await self.clock.sleep(BOOKMARK_SECONDS)
             for cache in tuple(self._resources.values()):
-                cache.send_bookmarks()
+                await cache.send_bookmarks()
+                await asyncio.sleep(0)
 
     async def _drop_old_changes(self) -> None:
         while True:

@@ -2,8 +2,8 @@
 
 Keys are in one sorted list (binary search; an insertion is a short memmove), so a namespace is a slice. Watchers are
 registered by the folder that they watch: a change looks up the three folders that contain it (the resource, the namespace,
-the object) instead of checking every watcher. A watch starts with the recent changes since its revision; from
-an older revision, they are replayed from the store's history.
+the object) instead of checking every watcher; selectors are evaluated by evaluation.py. A watch starts with the recent changes
+since its revision; from an older revision, they are replayed from the store's history.
 """
 
 from __future__ import annotations
@@ -11,23 +11,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
+from control.storage.evaluation import Evaluations
 from control.storage.folder_list import FolderList
 from control.storage.index import Index
 from control.storage.loading import Loading, readable
 from control.storage.recent_changes import RecentChanges
 from control.storage.replay import initial_events, replay, replay_changes
 from control.storage.selection import select_entries
+from control.storage.selector import Selector
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unreadable, prefix_end
+from control.storage.watched_folder import WatchedFolder
 from control.storage.watcher import QUEUE, QUEUE_BYTES, Change, Watcher, WatchEvent
+from control.storage.watcher_group import Group
 from kube.clock import Clock
 from kube.shrinking import shrunk
 
 log = logging.getLogger(__name__)
+BOOKMARKED = 256
+"""Watchers, or groups of watchers with equal selectors, that are sent a bookmark at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class ResourceCache:
         fields: Fields,
         now: Callable[[], int],
         clock: Clock,
+        evaluations: Evaluations | None = None,
     ) -> None:
         self.prefix, self.kind, self.api_version = prefix, kind, api_version
         self._store, self._fields, self._now, self._clock = store, fields, now, clock
@@ -60,12 +67,12 @@ class ResourceCache:
         self.unreadable: dict[str, tuple[int, str]] = {}
         """Revision and error of each key whose value cannot be decrypted. Reads that contain such a key raise Unreadable."""
         self.recent = RecentChanges(clock)
-        self._watchers: dict[str, set[Watcher]] = {}
-        self._turn = asyncio.Lock()
-        """Serializes watchers with costly predicates."""
+        self._watched: dict[str, WatchedFolder] = {}
+        self._evaluations = evaluations or Evaluations()
         self._index: Index | None = None
         self.changed = 0
         """The revision of the last change to this resource."""
+        self._marked: WatchEvent | None = None
         self._listed: tuple[str, FolderList] | None = None
         """The folder that was listed last, as long as no object changes."""
 
@@ -132,21 +139,32 @@ class ResourceCache:
         self.changed = event.revision
         change = Change(key, event.revision, entry, previous, self._clock.monotonic())
         self.recent.append(change)
-        for watcher in self._watchers_of(key):
-            watcher.offer(change)
+        groups = []
+        for folder in self._watched_with(key):
+            for watcher in tuple(folder.plain):
+                watcher.push(change.plain)
+            groups += folder.affected(change)
+        if groups:
+            self._evaluations.offer(change, groups)
 
-    def _watchers_of(self, key: str) -> list[Watcher]:
-        folder = key[: key.rindex("/") + 1]
+    def _watched_with(self, key: str) -> list[WatchedFolder]:
+        """Return the watched folders that contain a key."""
+        folder, watched = key[: key.rindex("/") + 1], self._watched
         places = (self.prefix, folder, key) if folder != self.prefix else (folder, key)
-        return [watcher for place in places for watcher in self._watchers.get(place, ())]
+        return [watched[place] for place in places if place in watched]
+
+    def _watchers(self) -> Iterator[Watcher]:
+        """Return all watchers, which may be closed meanwhile."""
+        return (watcher for folder in tuple(self._watched.values()) for watcher in folder.watchers())
 
     def _set_unreadable(self, key: str, revision: int, failure: str) -> None:
         """Record an unreadable value and end the watches that contain it; they are rejected until it can be read."""
         log.error("%s at revision %d cannot be read: %s", key, revision, failure)
         self.unreadable[key] = (revision, failure)
         self.changed = revision
-        for watcher in self._watchers_of(key):
-            watcher.close(Unreadable(key, failure))
+        for folder in self._watched_with(key):
+            for watcher in folder.watchers():
+                watcher.close(Unreadable(key, failure))
 
     def set_readable(self, item: Item) -> None:
         """Store a value that has become readable. All watches end, because its revision may be older than theirs."""
@@ -258,27 +276,28 @@ class ResourceCache:
         self,
         after_revision: int,
         prefix: str = "",
-        predicate: Predicate | None = None,
+        selector: Selector | None = None,
         *,
+        owner: str = "",
         bookmarks: bool = False,
         initial: bool = False,
         initial_end: bool = False,
         limit: int = 0,
-        costly: bool = False,
     ) -> Watcher:
-        """Watch a folder for changes after a revision.
+        """Watch a folder for changes after a revision; the evaluation of the selector is charged to `owner`.
 
         `initial` sends the present objects as ADDED first and then the changes, whatever the revision; `initial_end` ends that
-        part with the bookmark of sendInitialEvents. A `costly` predicate is evaluated by one watcher at a time.
-        Raises FutureRevision (call `wait_fresh` before), Unreadable.
+        part with the bookmark of sendInitialEvents. Raises FutureRevision (call `wait_fresh` before), Unreadable.
         """
         prefix, now = prefix or self.prefix, self._now()
         if self.unreadable:
             self._check_readable(prefix)
         past: AsyncGenerator[Sequence[WatchEvent], None] | None = None
         recent: list[Change] = []
+        predicate = None if selector is None else selector.matches
         if initial:
             end = self.bookmark(now, {"k8s.io/initial-events-end": "true"}) if initial_end else None
+            costly = selector is not None and selector.costly
             past = initial_events(self.list(prefix).entries, end, predicate, costly=costly)
         elif after_revision > now:
             raise FutureRevision(after_revision, now)
@@ -290,24 +309,20 @@ class ResourceCache:
                 past, recent = replay_changes(recent, predicate), []
         elif after_revision < now:
             past = replay(self._store, self.readable, after_revision, now, prefix, predicate)
-        watchers = self._watchers.setdefault(prefix, set())
+        watched = self._watched.setdefault(prefix, WatchedFolder())
+        group = None
+        if selector is not None:
+            group = watched.group(selector, self._evaluations.account(owner), limit or QUEUE)
 
         def unregister(watcher: Watcher) -> None:
-            watchers.discard(watcher)
-            if not watchers and self._watchers.get(prefix) is watchers:
-                del self._watchers[prefix]
+            watched.remove(watcher, group)
+            if not watched and self._watched.get(prefix) is watched:
+                del self._watched[prefix]
 
-        watcher = Watcher(
-            predicate,
-            bookmarks=bookmarks,
-            unregister=unregister,
-            past=past,
-            limit=limit or QUEUE,
-            turn=self._turn if costly else None,
-        )
-        watchers.add(watcher)
+        watcher = Watcher(now, bookmarks=bookmarks, unregister=unregister, past=past, limit=limit or QUEUE)
+        watched.add(watcher, group)
         for change in recent:
-            watcher.offer(change)
+            watcher.push(change.plain)
         return watcher
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> WatchEvent:
@@ -316,13 +331,26 @@ class ResourceCache:
         value = codec.encode({"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata})
         return WatchEvent("BOOKMARK", self.entry("", value, revision))
 
-    def send_bookmarks(self) -> None:
-        """Send a bookmark to the watchers that requested them."""
-        watch_event = self.bookmark(self._now())
-        for watchers in tuple(self._watchers.values()):
-            for watcher in tuple(watchers):
-                if watcher.bookmarks:
-                    watcher.push(watch_event)
+    async def send_bookmarks(self) -> None:
+        """Send a bookmark to the watchers that requested them, some in each iteration of the event loop."""
+        sent = 0
+        for folder in tuple(self._watched.values()):
+            targets: list[Watcher | Group] = [*folder.plain, *folder.groups()]
+            for target in targets:
+                if isinstance(target, Group):
+                    target.bookmark(self._bookmark_now())
+                elif target.bookmarks and target in folder.plain:
+                    target.push(self._bookmark_now())
+                sent += 1
+                if sent % BOOKMARKED == 0:
+                    await asyncio.sleep(0)
+
+    def _bookmark_now(self) -> WatchEvent:
+        """Return the bookmark of this moment, one for all watchers."""
+        now = self._now()
+        if self._marked is None or self._marked.entry.revision != now:
+            self._marked = self.bookmark(now)
+        return self._marked
 
     def renew(self, fields: Fields) -> None:
         """Use another function for selectable fields, and end all watches, because objects may match differently now."""
@@ -332,6 +360,5 @@ class ResourceCache:
         self.end_watches()
 
     def end_watches(self, failure: Exception | None = None) -> None:
-        for watchers in tuple(self._watchers.values()):
-            for watcher in tuple(watchers):
-                watcher.close(failure)
+        for watcher in self._watchers():
+            watcher.close(failure)

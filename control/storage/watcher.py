@@ -1,21 +1,19 @@
 """Watchers of the cache: events are encoded once and put into each watcher's bounded queue.
 
 Watchers without a selector get each change as it happened. For a selector, an object that starts to match is ADDED, one that
-stops matching is DELETED with its last matching state. Each of these forms is created at most once a change and shared. A
-watcher whose queue overflows is dropped (its iteration ends); the client resumes with the last resourceVersion it received.
+stops matching is DELETED with its last matching state (evaluation.py). Each of these forms is created at most once a change
+and shared. A watcher whose queue overflows is dropped (its iteration ends); the client resumes with the last resourceVersion
+it received.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal
 
 from control.storage.entry import Entry, Predicate
-from control.storage.store import Unreadable
 
-log = logging.getLogger(__name__)
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 QUEUE = 4096
 QUEUE_BYTES = 32 << 20
@@ -51,12 +49,25 @@ class WatchEvent:
 class Change:
     """A revision's change to one object; `entry` is None after a deletion, `previous` None before a creation."""
 
-    __slots__ = ("_added", "_deleted", "at", "entry", "key", "plain", "previous", "revision")
+    __slots__ = (
+        "_added",
+        "_deleted",
+        "_same_fields",
+        "_same_labels",
+        "at",
+        "entry",
+        "key",
+        "plain",
+        "previous",
+        "revision",
+    )
 
     def __init__(self, key: str, revision: int, entry: Entry | None, previous: Entry | None, at: float = 0.0) -> None:
         self.key, self.revision, self.entry, self.previous, self.at = key, revision, entry, previous, at
         self._added: WatchEvent | None = None
         self._deleted: WatchEvent | None = None
+        self._same_labels: bool | None = None
+        self._same_fields: bool | None = None
         self.plain: WatchEvent
         if entry is None:
             assert previous is not None
@@ -80,12 +91,29 @@ class Change:
         """Return whether the object is in a folder, or has that key."""
         return self.key == prefix or (prefix.endswith("/") and self.key.startswith(prefix))
 
+    def same_labels(self) -> bool:
+        """Return whether the object has the labels that it had before."""
+        if self._same_labels is None:
+            entry, previous = self.entry, self.previous
+            self._same_labels = entry is not None and previous is not None and entry.labels == previous.labels
+        return self._same_labels
+
+    def same_fields(self) -> bool:
+        """Return whether the object has the selectable fields that it had before."""
+        if self._same_fields is None:
+            entry, previous = self.entry, self.previous
+            self._same_fields = entry is not None and previous is not None and entry.fields == previous.fields
+        return self._same_fields
+
     def event_for(self, predicate: Predicate | None) -> WatchEvent | None:
         """Return the event for a watcher of objects that match; None if the object matches neither before nor after."""
         if predicate is None:
             return self.plain
         now = self.entry is not None and predicate(self.entry)
-        before = self.previous is not None and predicate(self.previous)
+        return self.event(now=now, before=self.previous is not None and predicate(self.previous))
+
+    def event(self, *, now: bool, before: bool) -> WatchEvent | None:
+        """Return the event for watchers that select the object now, or did before; None for others."""
         if now and before:
             return self.plain
         if now:
@@ -106,49 +134,37 @@ class Watcher:
 
     def __init__(
         self,
-        predicate: Predicate | None,
+        since: int,
         *,
         bookmarks: bool,
         unregister: Callable[[Watcher], None],
         past: AsyncGenerator[Sequence[WatchEvent], None] | None = None,
         limit: int = QUEUE,
-        turn: asyncio.Lock | None = None,
     ) -> None:
-        self.predicate, self.bookmarks = predicate, bookmarks
-        self._turn = turn
-        """Set for costly predicates, which are evaluated when the watcher is read, one an iteration of the event loop."""
+        self.since, self.bookmarks = since, bookmarks
+        """`since` is the revision up to which `past` and the first pushes have everything."""
         self.dropped = False
         self._unregister, self._past, self._limit = unregister, past, limit
-        self._pending: list[WatchEvent | Change] = []
+        self._pending: list[WatchEvent] = []
         self._size = 0
         self._closed = False
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def offer(self, change: Change) -> None:
-        """Queue the event of a change for this watcher, if there is one; end the watch if its selector fails for the object."""
-        if self._turn is not None:
-            self.push(change)
-            return
-        try:
-            watch_event = change.plain if self.predicate is None else change.event_for(self.predicate)
-        except Exception:
-            # One object must not end the cache, which serves all others.
-            log.exception("a watch ends: its selector cannot be evaluated for %s", change.key)
-            self.close(Unreadable(change.key, "a selector cannot be evaluated for it"))
-            return
-        if watch_event is not None:
-            self.push(watch_event)
-
-    def push(self, watch_event: WatchEvent | Change) -> None:
+    def push(self, watch_event: WatchEvent) -> None:
+        """Queue an event; a watcher that has too many is dropped."""
         pending = self._pending
         pending.append(watch_event)
         self._size += watch_event.size
         if len(pending) > self._limit or (self._size > QUEUE_BYTES and len(pending) > 1):
-            self.dropped = True
-            self.close()
+            self.drop()
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def drop(self) -> None:
+        """End the iteration because the watcher has too many changes."""
+        self.dropped = True
+        self.close()
 
     def __aiter__(self) -> AsyncIterator[Sequence[WatchEvent]]:
         return self
@@ -160,34 +176,15 @@ class Watcher:
                     break
                 return watch_events
             self._past = None
-        seen: list[WatchEvent] = []
-        while not seen:
-            while not self._pending:
-                if self._failure is not None:
-                    raise self._failure
-                if self._closed:
-                    raise StopAsyncIteration
-                self._waiter = asyncio.get_running_loop().create_future()
-                await self._waiter
-            pending, self._pending, self._size = self._pending, [], 0
-            seen = await self._seen(pending)
-        return seen
-
-    async def _seen(self, pending: list[WatchEvent | Change]) -> list[WatchEvent]:
-        if self._turn is None:
-            return pending  # type: ignore[return-value]
-        found: list[WatchEvent] = []
-        for item in pending:
-            watch_event: WatchEvent | None
-            if isinstance(item, Change):
-                async with self._turn:
-                    watch_event = item.event_for(self.predicate)
-                    await asyncio.sleep(0)
-            else:
-                watch_event = item
-            if watch_event is not None and not self._closed:
-                found.append(watch_event)
-        return found
+        while not self._pending:
+            if self._failure is not None:
+                raise self._failure
+            if self._closed:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        pending, self._pending, self._size = self._pending, [], 0
+        return pending
 
     def close(self, failure: Exception | None = None) -> None:
         """End the iteration; queued events are not delivered. A failure is raised to the iterating task."""

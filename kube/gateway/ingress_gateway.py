@@ -33,6 +33,8 @@ class IngressResult:
     """(namespace, name) of the Secrets that are served."""
     problems: Mapping[str, tuple[str, ...]]
     """By keys of Ingresses: what is not served, or not as written."""
+    refused: frozenset[str]
+    """Keys of Ingresses of which no rule is served, because other namespaces own their hosts."""
 
 
 def compute(ingresses: Ingresses, view: View, ownership: HostOwnership) -> IngressResult:
@@ -86,14 +88,16 @@ class _Served:
         """The wildcards that include these hostnames."""
         self._certificates: dict[str, tuple[str, str]] = {}
         self._problems: dict[str, tuple[str, ...]] = {}
+        self._refused: set[str] = set()
 
     def add(self, ingress: networking_v1.Ingress, rules: IngressRules) -> Generator[int, None, None]:
         """Add one Ingress, within the limits of its namespace; yield after each certificate."""
-        namespace, problems = namespace_of(ingress), list(rules.problems)
+        namespace, problems, not_owned = namespace_of(ingress), list(rules.problems), 0
         for route in rules.routes:
             host = "".join(route.hostnames)
             if host and self._owners.get(host) != namespace:
                 problems.append(self._not_owned(host))
+                not_owned += 1
             elif self._matches[namespace] + len(route.rules) > MOST_MATCHES:
                 problems.append(f"the Ingresses of a namespace have more than {MOST_MATCHES} paths")
             else:
@@ -106,6 +110,8 @@ class _Served:
             if problem := self._add_certificate(host, namespace, secret):
                 problems.append(problem)
             yield 1
+        if not_owned and not_owned == len(rules.routes):
+            self._refused.add(key_of(ingress))
         if problems:
             self._problems[key_of(ingress)] = tuple(dict.fromkeys(problems))
 
@@ -146,7 +152,7 @@ class _Served:
                 copies = (copy_of(*secret),)
                 listeners.append(Listener(f"https-{number}", HTTPS, True, host, copies, routes, owners, secret[0]))
                 used[secret] = None
-        return IngressResult(tuple(listeners), tuple(used), self._problems)
+        return IngressResult(tuple(listeners), tuple(used), self._problems, frozenset(self._refused))
 
     def _serves(self, host: str, namespace: str) -> bool:
         """Return whether a namespace has a route for a hostname that it owns, or for one that a wildcard includes."""

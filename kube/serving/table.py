@@ -19,6 +19,7 @@ from kube.serving import handshakes
 from kube.serving.budget import Budget
 from kube.serving.fair_queue import FairQueue, Slots
 from kube.serving.limits import ServingLimits
+from kube.serving.table_group import TableGroup
 
 STALLED_SHARE = 8
 """Divisor of the limits of unread responses and of incomplete bodies: the share of one address or user that is slow."""
@@ -60,10 +61,10 @@ class Connection:
 
 
 class ConnectionTable:
-    """The connections of one listener."""
+    """The connections of one listener; with a group, limits of several tables together apply too."""
 
-    def __init__(self, limits: ServingLimits) -> None:
-        self._limits, self._most = limits, limits.most_connections
+    def __init__(self, limits: ServingLimits, group: TableGroup | None = None) -> None:
+        self._limits, self._most, self._group = limits, limits.most_connections, group
         self._peers: dict[str, dict[Connection, None]] = {}
         self._users: dict[str, dict[Connection, None]] = {}
         unread, heads = limits.most_unread_bytes, limits.heads_bytes
@@ -95,13 +96,15 @@ class ConnectionTable:
             self.evict(_weakest(group))
         elif self.unauthenticated >= self._limits.unauthenticated:
             self.evict(_weakest(_largest(self._peers)))
-        if len(self) >= self._most and not self.make_room():
+        full = len(self) >= self._most and not self.make_room()
+        if full or (self._group is not None and not self._group.make_room(self)):
             self.closed += 1
             return None
         connection = Connection(peer, close)
         connection.owner = self._peers.setdefault(peer, {})
         connection.owner[connection] = None
         self.unauthenticated += 1
+        self._record()
         return connection
 
     def make_room(self) -> bool:
@@ -172,6 +175,21 @@ class ConnectionTable:
             budget.note(connection, connection.who, size)
             while (found := budget.largest(connection.who, _is_nobody)) is not None:
                 self.evict(found)
+            self._record()
+            if self._group is not None:
+                self._group.limit_bytes()
+
+    def close_heaviest(self) -> bool:
+        """Close the connection for which most bytes are held; return False if there is none."""
+        sizes = max((self._heads, self._answers, self._bodies), key=lambda each: each.total).sizes
+        if not sizes:
+            return False
+        self.evict(max(sizes, key=lambda each: sizes[each]))
+        return True
+
+    def _record(self) -> None:
+        if self._group is not None:
+            self._group.record(self)
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that has ended; again is no error."""
@@ -179,6 +197,7 @@ class ConnectionTable:
             for budget in self._budgets:
                 budget.note(connection, connection.who, 0)
             self._leave(connection)
+            self._record()
             connection.release()
 
     def evict(self, connection: Connection) -> None:

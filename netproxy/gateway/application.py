@@ -18,14 +18,16 @@ from netproxy.gateway.path_table import Found
 from netproxy.gateway.protocol import CYCLE, PROTOCOL, TARGET, GatewayProtocol
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_headers import body_length, forwarded_headers, is_websocket, origin_headers
+from netproxy.gateway.request_target import RequestTarget, WrittenTarget
 from netproxy.gateway.routing import PortTable
 from netproxy.gateway.rule import CompiledFilters
 
 log = logging.getLogger(__name__)
 REQUESTS, PIECES = 8, 8
 """Requests begun, and large parts of responses written, in one iteration of the event loop: round robin over namespaces."""
-STEPS_PER_TURN = 100
-"""Steps of finding a rule that take about as long as the rest of a request."""
+STEPS_PER_TURN, BYTES_PER_TURN = 100, 2048
+"""Steps of finding a rule, and bytes of a target that is brought to its normal form, that take about as long as the rest of a
+request."""
 _VERSIONS = ("1.0", "1.1")
 
 
@@ -71,12 +73,11 @@ class GatewayApplication:
         modern = version == "1.1"
         length = body_length(headers, chunks_allowed=modern)
         hosts = [value for name, value in headers if name == b"host"]
-        target = request_target.parse(scope[TARGET], hosts, requires_host=modern)
+        written = request_target.split(scope[TARGET], hosts, requires_host=modern)
         table = protocol.routes()
         if table is None:
             raise Refused(404, "no route for this request")
-        routed = RoutedRequest(method, target, headers)
-        found = await self._find(table, routed, protocol)
+        target, found = await self._find(table, written, method, headers, protocol)
         rule = found.rule
         response.owner = rule.namespace
         scheme = "http" if protocol.server_name is None else "https"
@@ -109,18 +110,28 @@ class GatewayApplication:
             )
         )
 
-    async def _find(self, table: PortTable, request: RoutedRequest, protocol: GatewayProtocol) -> Found:
-        """Find a request's rule when it is the turn of the host's namespace, which takes more turns for what that has cost."""
-        owner = table.owner(request.target.host) or protocol.namespace
+    async def _find(
+        self, table: PortTable, written: WrittenTarget, method: str, headers: list[Header], protocol: GatewayProtocol
+    ) -> tuple[RequestTarget, Found]:
+        """Find a request's rule when it is the turn of the host's namespace, which takes more turns for what that has cost.
+
+        Its target is brought to its normal form then, too.
+        """
+        owner = table.owner(written.host) or protocol.namespace
         await self._requests.wait(owner)
+        turns = len(written.rest) // BYTES_PER_TURN
         try:
-            found = table.find(request, protocol.server_name)
+            request = RoutedRequest(method, written.normal(), headers)
+            try:
+                found = table.find(request, protocol.server_name)
+            finally:
+                turns += request.steps // STEPS_PER_TURN
         finally:
-            for _ in range(request.steps // STEPS_PER_TURN):
+            for _ in range(turns):
                 await self._requests.wait(owner)
         if found.rule.namespace != owner:
             await self._requests.wait(found.rule.namespace)
-        return found
+        return request.target, found
 
 
 def _path(chain: tuple[CompiledFilters, ...], found: Found, path: str) -> str:

@@ -12,10 +12,12 @@ import contextlib
 import os
 import ssl
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from kube import peer_certificates, tls_settings
 from kube.gateway import private_keys
@@ -32,24 +34,37 @@ class CertificateError(ValueError):
     """A Secret has no certificate that can be served."""
 
 
-def from_secrets(secrets: Sequence[Mapping[str, str]]) -> ssl.SSLContext:
-    """Return TLS settings for the data of Secrets of type kubernetes.io/tls; CertificateError if one cannot be used.
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A certificate and its key as PEM, and the kind of the key: OpenSSL serves one certificate of each."""
 
-    Of several certificates with keys of one type, the first is served.
-    """
+    kind: str
+    pem: bytes
+
+
+def context_with(certificates: Sequence[Parsed]) -> ssl.SSLContext:
+    """Return TLS settings with certificates, one of each kind of key; CertificateError if one cannot be used."""
     context = settings()
     try:
-        for data in reversed(secrets):
-            _load(context, _checked(data))
-    except CertificateError:
-        raise
+        for each in certificates:
+            _load(context, each.pem)
     except (ValueError, OSError) as error:  # ssl.SSLError is an OSError
         raise CertificateError(f"the certificate cannot be used: {error}") from error
     return context
 
 
-def _checked(data: Mapping[str, str]) -> bytes:
-    """Return a certificate and its key as PEM. The controller has checked the key; a node does not rely on that."""
+def parse(data: Mapping[str, str]) -> Parsed:
+    """Return the certificate in the data of a Secret of type kubernetes.io/tls; CertificateError if it cannot be used."""
+    try:
+        return _checked(data)
+    except CertificateError:
+        raise
+    except (ValueError, OSError) as error:
+        raise CertificateError(f"the certificate cannot be used: {error}") from error
+
+
+def _checked(data: Mapping[str, str]) -> Parsed:
+    """Check a certificate and its key. The controller has checked the key; a node does not rely on that."""
     try:
         chain, key = (base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key"))
     except (KeyError, binascii.Error) as error:
@@ -64,7 +79,14 @@ def _checked(data: Mapping[str, str]) -> bytes:
     except private_keys.KeyRefused as error:
         raise CertificateError(f"tls.key {error}") from error
     shown = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
-    return shown + private_keys.encode(private)  # and nothing else, such as a key between the certificates
+    pem = shown + private_keys.encode(private)  # and nothing else, such as a key between the certificates
+    return Parsed(_kind(private), pem)
+
+
+def _kind(key: private_keys.PrivateKey) -> str:
+    if isinstance(key, rsa.RSAPrivateKey):
+        return "RSA"
+    return "EC" if isinstance(key, ec.EllipticCurvePrivateKey) else "Ed25519"
 
 
 def settings() -> ssl.SSLContext:

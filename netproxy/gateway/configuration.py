@@ -1,15 +1,15 @@
 """Computes what the gateway serves, and has it served: again whenever something changes that it follows from.
 
-Only Gateways that a change affects are computed. After each computation the next one waits in proportion to its duration, so
-that changes of routes, whose number their authors decide, leave most of the time to requests.
+Only Gateways that a change affects are computed. Each namespace has its Gateways computed in a task of its own, in steps that
+share the event loop fairly with those of others, and a share of all time. What is computed is served at once, so changes of one
+namespace, whose number their authors decide, delay neither requests nor the changes of another by much.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kube.api import core_v1, discovery_v1
@@ -17,20 +17,24 @@ from kube.clock import Clock
 from kube.gateway import model, names
 from kube.gateway.cluster import Cluster
 from kube.gateway.ingress_hosts import RecordedHosts
+from kube.gateway.steps import SHARES
 from kube.gateway.view import Certificate
 from kube.informer import Change
-from kube.object_names import key_of
+from kube.step_limit import Limit, StepTooLong, limited
 from netproxy.gateway.api import Api
-from netproxy.gateway.certificates import CertificateError, from_secrets
 from netproxy.gateway.listening import Listening, Place, Served
-from netproxy.gateway.routing import PortTable, compile_listeners
+from netproxy.gateway.routing import compile_listeners
+from netproxy.gateway.tls_contexts import TlsContexts
 from netproxy.podnet.network import internal_ip
 
 log = logging.getLogger(__name__)
 LEAST, SHARE = 0.05, 3.0
-"""Seconds between two computations at least, and in proportion to the duration of the last one."""
+"""Seconds between two publications, and between two computations of a namespace, at least; of publications in proportion to the
+duration of the last one, too."""
 RETRY = 2.0
 """Seconds before another try to bind a port."""
+CERTIFICATES_SECONDS = 5.0
+"""Seconds at least until certificates are checked for which their namespace has had no time left."""
 
 
 @dataclass(slots=True)
@@ -39,11 +43,12 @@ class _Computed:
 
     namespace: str
     uid: str
-    tables: dict[int, PortTable]
-    tls: frozenset[int]
+    compiled: bool
+    """False if the Gateway had no ports of nodes yet."""
+    served: dict[int, Served] = field(default_factory=dict)
+    """By listeners' ports."""
+    tls: frozenset[int] = frozenset()
     """Listeners' ports with TLS."""
-    certificates: dict[int, dict[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Names of Secrets by listeners' ports and hostnames."""
 
 
 class Configuration:
@@ -51,11 +56,13 @@ class Configuration:
 
     def __init__(self, api: Api, listening: Listening, clock: Clock) -> None:
         self._api, self._listening, self._clock = api, listening, clock
-        self._changed = asyncio.Event()
-        self._affected: set[str] = set()
+        self._changed, self._more = asyncio.Event(), asyncio.Event()
+        """Set if something is to be published, and if a namespace needs a task."""
+        self._affected: dict[str, set[str]] = {}
+        """Keys of Gateways to compute by namespaces; names of those that have a task."""
+        self._working: set[str] = set()
         self._computed: dict[str, _Computed] = {}
-        self._contexts: dict[tuple[str, ...], tuple[tuple[str, ...], ssl.SSLContext | None]] = {}
-        """TLS settings by the names of their Secrets, with the resource versions of these."""
+        self._contexts = TlsContexts(lambda name: api.certificates.get(f"{names.NAMESPACE}/{name}"))
         self._hosts = RecordedHosts(api.hosts)
         self._cluster = Cluster(api.objects, self._certificate, self._hosts, self._affect)
         api.hosts.subscribe(lambda change: self._affect(names.INGRESS))
@@ -64,8 +71,8 @@ class Configuration:
         api.node.subscribe(lambda change: self._changed.set())
 
     def _affect(self, key: str) -> None:
-        self._affected.add(key)
-        self._changed.set()
+        self._affected.setdefault(_namespace(key), set()).add(key)
+        self._more.set()
 
     def _certificate(self, namespace: str, name: str) -> Certificate:
         copy = self._api.certificates.get(f"{names.NAMESPACE}/{names.copy_of(namespace, name)}")
@@ -74,14 +81,53 @@ class Configuration:
     def _certificate_changed(self, change: Change[core_v1.Secret]) -> None:
         namespace, _, name = change.new.metadata.annotations.get(names.CERTIFICATE, "").partition("/")
         self._cluster.certificate_changed(namespace, name)
-        self._changed.set()
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
-        if change.new.metadata.namespace == names.NAMESPACE:
-            self._changed.set()
+        metadata = change.new.metadata
+        if metadata.namespace != names.NAMESPACE:
+            return
+        key = metadata.annotations.get(names.OWNER, "")
+        found = self._computed.get(key)
+        if key and (found is None or not found.compiled):
+            self._affect(key)
+        self._changed.set()
 
     async def run(self) -> None:
         """Compute and serve until cancelled."""
+        self._working.clear()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._publish(), name="publication")
+            while True:
+                self._more.clear()
+                for namespace in self._affected.keys() - self._working:
+                    self._working.add(namespace)
+                    group.create_task(self._work(namespace), name=f"gateways of {namespace}")
+                await self._more.wait()
+
+    async def _work(self, namespace: str) -> None:
+        """Compute the Gateways of a namespace that are affected, until there are none."""
+        affected = self._affected[namespace]
+        while affected:
+            for key in self._cluster.by_age(affected):
+                await self._clock.sleep(SHARES.delay(namespace))
+                affected.discard(key)
+                try:
+                    await limited(self._compute(key), Limit(SHARES, namespace))
+                except asyncio.CancelledError:
+                    affected.add(key)
+                    raise
+                except StepTooLong as error:
+                    log.error("gateway %s: %s; it is served as before", key, error)
+                except Exception:
+                    # It is served as before until it changes; others are not affected.
+                    log.exception("gateway %s cannot be computed", key)
+                self._changed.set()
+            await self._clock.sleep(LEAST)
+        del self._affected[namespace]
+        self._working.discard(namespace)
+
+    async def _publish(self) -> None:
+        """Have what was computed served, again and again."""
         while True:
             if self._listening.failed and not self._changed.is_set():
                 await self._clock.sleep(RETRY)
@@ -89,14 +135,7 @@ class Configuration:
                 await self._changed.wait()
             self._changed.clear()
             began = self._clock.monotonic()
-            affected, self._affected = self._affected, set()
-            for key in self._cluster.by_age(affected):
-                try:
-                    await self._compute(key)
-                except Exception:
-                    # It is served as before until it changes; others are not affected.
-                    log.exception("gateway %s cannot be computed", key)
-            self._listening.set(await self._wanted())
+            self._listening.set(self._wanted())
             await self._clock.sleep(max(LEAST, SHARE * (self._clock.monotonic() - began)))
 
     async def _compute(self, key: str) -> None:
@@ -109,58 +148,53 @@ class Configuration:
         gateway = self._cluster.gateway(key)
         if gateway is None:
             self._computed.pop(key, None)
+            self._contexts.release(key)
             return
         served = (await self._cluster.compute(gateway)).served
         await self._store(key, gateway.metadata.namespace or "", gateway.metadata.uid or "", served)
 
-    async def _store(self, key: str, namespace: str, uid: str, served: Iterable[model.Listener]) -> None:
-        listeners = tuple(served)
+    async def _store(self, key: str, namespace: str, uid: str, listeners: Sequence[model.Listener]) -> None:
+        """Compile the routes and certificates of a Gateway, if it has ports; if not, this waits until it has some."""
+        if not self._api.ports(uid):
+            self._computed[key] = _Computed(namespace, uid, compiled=False)
+            self._contexts.release(key)
+            return
         tables = await compile_listeners(listeners)
-        found = _Computed(namespace, uid, tables, frozenset(each.port for each in listeners if each.tls))
-        for each in listeners:
-            if each.tls:
-                found.certificates.setdefault(each.port, {})[each.hostname.lower()] = each.certificates
-        self._computed[key] = found
+        secure = [each for each in listeners if each.tls]
+        wanted = {(each.namespace or namespace, each.certificates) for each in secure}
+        contexts, current = await self._contexts.of(key, wanted)
+        if not current:
+            delay = max((self._contexts.delay(each) for each, _ in wanted), default=0.0)
+            asyncio.get_running_loop().call_later(max(delay, CERTIFICATES_SECONDS), self._affect, key)
+        served = {port: Served(table, {}) for port, table in tables.items()}
+        for each in secure:
+            context = contexts.get((each.namespace or namespace, each.certificates))
+            if context is not None:
+                served[each.port].contexts[each.hostname.lower()] = context
+        ports = frozenset(each.port for each in secure)
+        self._computed[key] = _Computed(namespace, uid, compiled=True, served=served, tls=ports)
 
-    async def _wanted(self) -> dict[Place, Served]:
+    def _wanted(self) -> dict[Place, Served]:
         """Return what is to be served at which addresses and ports."""
         wanted: dict[Place, Served] = {}
-        used: set[tuple[str, ...]] = set()
         ports: set[int] = set()
         addresses = self._addresses()
         for key in sorted(self._computed):
             found = self._computed[key]
             for listener_port, node_port in self._api.ports(found.uid).items():
-                table = found.tables.get(listener_port)
-                if table is None or node_port in ports:
+                served = found.served.get(listener_port)
+                if served is None or node_port in ports:
                     continue
                 ports.add(node_port)
-                secrets = found.certificates.get(listener_port, {})
-                used.update(secrets.values())
-                contexts = {host: await self._context(each) for host, each in secrets.items()}
-                served = Served(table, {host: each for host, each in contexts.items() if each is not None})
                 for address in addresses:
                     wanted[Place(address, node_port, listener_port in found.tls, found.namespace)] = served
-        self._contexts = {key: value for key, value in self._contexts.items() if key in used}
         return wanted
-
-    async def _context(self, secrets: tuple[str, ...]) -> ssl.SSLContext | None:
-        """Return the TLS settings with the certificates of Secrets, None if they cannot be used."""
-        found = [self._api.certificates.get(f"{names.NAMESPACE}/{name}") for name in secrets]
-        present = [each for each in found if each is not None]
-        versions = tuple(each.metadata.resource_version or "" for each in present)
-        before = self._contexts.get(secrets)
-        if before is not None and before[0] == versions:
-            return before[1]
-        made: ssl.SSLContext | None = None
-        if present:
-            try:
-                made = await asyncio.to_thread(from_secrets, [each.data for each in present])
-            except CertificateError as error:
-                log.warning("%s: %s", ", ".join(map(key_of, present)), error)
-        self._contexts[secrets] = versions, made
-        return made
 
     def _addresses(self) -> list[str]:
         nodes = self._api.node.list()
         return [found for node in nodes for family in (4, 6) if (found := internal_ip(node, family))]
+
+
+def _namespace(key: str) -> str:
+    """Return whose time the computation of a Gateway takes; the gateway of all Ingresses has its own."""
+    return names.NAMESPACE if key == names.INGRESS else key.partition("/")[0]

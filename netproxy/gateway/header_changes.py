@@ -26,6 +26,8 @@ HOP_BY_HOP = frozenset(
 )
 LOOP = b"cdn-loop"
 """Counts the gateways that a request has passed (RFC 8586)."""
+CONNECTION_NAMES = 64
+"""Names of headers in all `Connection` headers of a message."""
 _FIXED = HOP_BY_HOP | {b"content-length", b"host", b"expect", LOOP}
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]{0,4096}")
@@ -52,6 +54,13 @@ class HeaderEdit:
 def edit(change: HeaderChange | None) -> HeaderEdit | None:
     """Return the changes that a route makes, None if it makes none."""
     return None if change is None else HeaderEdit(change)
+
+
+def connection_names(values: list[bytes]) -> set[bytes] | None:
+    """Return the names of headers in the values of `Connection` headers; None if there are too many to look at."""
+    if sum(value.count(b",") + 1 for value in values) > CONNECTION_NAMES:
+        return None
+    return {token.strip(b" \t").lower() for value in values for token in value.split(b",")}
 
 
 def _as_cgi(name: bytes) -> bytes:

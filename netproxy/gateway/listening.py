@@ -1,6 +1,7 @@
 """The sockets of a gateway: one for each port and address of the node, which stay while the routes behind them change.
 
-Each namespace of Gateways has a table of connections of its own: its clients use up no other namespace's connections.
+Each namespace of Gateways has a table of connections of its own: its clients use up no other namespace's connections. Where the
+process has too many in all, those of the namespace with most are closed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kube.serving import protocol
 from kube.serving.acceptor import Acceptor
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable
+from kube.serving.table_group import TableGroup, of_process
 from netproxy.gateway.application import GatewayApplication
 from netproxy.gateway.certificates import ServerNames
 from netproxy.gateway.protocol import GatewayProtocol
@@ -115,8 +117,9 @@ class _Listener:
 class Listening:
     """All listeners."""
 
-    def __init__(self, app: GatewayApplication, limits: ServingLimits) -> None:
+    def __init__(self, app: GatewayApplication, limits: ServingLimits, group: TableGroup | None = None) -> None:
         self._app = app
+        self._group = group or of_process(limits.most_connections)
         self._limits = replace(limits, connections=max(64, limits.most_connections // SHARE))
         self._listeners: dict[Place, _Listener] = {}
         self._tables: dict[str, ConnectionTable] = {}
@@ -135,7 +138,7 @@ class Listening:
         self._failed = {place: problem for place, problem in self._failed.items() if place in wanted}
 
     def _open(self, place: Place) -> _Listener | None:
-        table = self._tables.setdefault(place.namespace, ConnectionTable(self._limits))
+        table = self._tables.setdefault(place.namespace, ConnectionTable(self._limits, self._group))
         try:
             made = _Listener(place, self._app, table, self._limits)
         except OSError as error:

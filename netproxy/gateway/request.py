@@ -27,11 +27,10 @@ class RoutedRequest:
     def fields(self) -> dict[str, str]:
         """The headers by name; the values of one that is repeated are joined (RFC 9110, 5.3)."""
         if self._fields is None:
-            self._fields = {}
-            for raw_name, raw_value in self.headers:
-                name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-                before = self._fields.get(name)
-                self._fields[name] = value if before is None else f"{before}, {value}"
+            values: dict[str, list[str]] = {}
+            for name, value in self.headers:
+                values.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+            self._fields = {name: ", ".join(each) for name, each in values.items()}
         return self._fields
 
     @property

@@ -7,7 +7,7 @@ underscores that CGI and WSGI do not distinguish.
 from __future__ import annotations
 
 from netproxy.gateway.errors import Refused
-from netproxy.gateway.header_changes import HOP_BY_HOP, LOOP, Header
+from netproxy.gateway.header_changes import HOP_BY_HOP, LOOP, Header, connection_names
 from netproxy.gateway.limits import HOPS
 
 LOOP_NAME = b"wherry-gateway"
@@ -58,19 +58,25 @@ def is_websocket(method: str, headers: list[Header]) -> bool:
 
 
 def forwarded_headers(headers: list[Header]) -> list[Header]:
-    """Return the headers of a request that go to a backend; Refused if it has passed too many gateways."""
-    dropped = _DROPPED
+    """Return the headers of a request that go to a backend.
+
+    Refused if it has passed too many gateways, or names too many headers in `Connection`.
+    """
+    connection: list[bytes] = []
     loops: list[bytes] = []
     kept = []
     for name, value in headers:
         if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            dropped = dropped | {token.strip(b" \t").lower() for token in value.split(b",")}
+            connection.append(value)
         elif name == LOOP:
             loops += [token.strip(b" \t") for token in value.split(b",")]
-        elif name not in dropped and not (b"_" in name and name.replace(b"_", b"-") in _DROPPED):
+        elif name not in _DROPPED and not (b"_" in name and name.replace(b"_", b"-") in _DROPPED):
             kept.append((name, value))
-    if dropped is not _DROPPED:
-        kept = [header for header in kept if header[0] not in dropped]
+    if connection:
+        named = connection_names(connection)
+        if named is None:
+            raise Refused(431, "too many names in Connection")
+        kept = [header for header in kept if header[0] not in named]
     if loops.count(LOOP_NAME) >= HOPS:
         raise Refused(508, "the request has passed too many gateways")
     kept.append((LOOP, b", ".join([*loops, LOOP_NAME]) if loops else LOOP_NAME))

@@ -17,15 +17,39 @@ from netproxy.gateway.errors import Refused
 _PLAIN = re.compile(r"/[A-Za-z0-9._~!$&'()*+,=:@/-]*")
 _PATH = re.compile(r"/(?:[!\"$&-\[\\\]-~]|%[0-9A-Fa-f]{2})*")
 _QUERY = re.compile(rb"[!\"$-~]*")
-_ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
 _HOST = re.compile(r"([A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{0,5}))?")
-_SEPARATOR = re.compile(r"/|\\|%2F|%5C")
-_PARAMETER = re.compile(r";|%3B")
+_DOT_SEGMENT = re.compile(r"(?:/|\\|%2F|%5C)\.{1,2}(?:[/\\;]|%2F|%5C|%3B|\Z)")
+"""A dot segment for some server; slashes, backslashes and semicolons may be encoded."""
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _DOTS = (".", "..")
+_DECODED = {
+    text: chr(int(code, 16)) if chr(int(code, 16)) in _UNRESERVED else text.upper()
+    for code in (high + low for high in "0123456789abcdefABCDEF" for low in "0123456789abcdefABCDEF")
+    for text in (f"%{code}",)
+}
+"""Normal forms of encoded characters."""
 PARAMETERS = 256
 """Parameters of a query that are compared with routes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTarget:
+    """A target as the client wrote it: its path and query cost more than its host, whose namespace pays for them."""
+
+    authority: str
+    host: str
+    rest: bytes
+
+    def normal(self) -> RequestTarget:
+        """Return the target in its normal form; Refused if it is ambiguous or invalid."""
+        path, mark, query = self.rest.partition(b"?")
+        if query and not _QUERY.fullmatch(query):
+            raise Refused(400, "invalid query")
+        return RequestTarget(
+            self.authority, self.host, normalize_path(path.decode("latin-1")), (mark + query).decode("ascii")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +65,8 @@ class RequestTarget:
     query: str
 
 
-def parse(target: bytes, hosts: list[bytes], *, requires_host: bool) -> RequestTarget:
-    """Return the target of a request; Refused for one that is ambiguous or invalid. `hosts`: values of Host headers."""
+def split(target: bytes, hosts: list[bytes], *, requires_host: bool) -> WrittenTarget:
+    """Return the host and the rest of a target; Refused if they are ambiguous. `hosts`: values of the Host headers."""
     if len(hosts) > 1:
         raise Refused(400, "more than one Host header")
     if requires_host and not hosts:
@@ -58,16 +82,8 @@ def parse(target: bytes, hosts: list[bytes], *, requires_host: bool) -> RequestT
             target = b"/" + target
         if not authority:
             raise Refused(400, "invalid request target")
-    path, mark, query = target.partition(b"?")
-    if query and not _QUERY.fullmatch(query):
-        raise Refused(400, "invalid query")
     text = authority.decode("latin-1")
-    return RequestTarget(
-        text,
-        parse_host(text)[0] if text else "",
-        normalize_path(path.decode("latin-1")),
-        (mark + query).decode("ascii"),
-    )
+    return WrittenTarget(text, parse_host(text)[0] if text else "", target)
 
 
 @bounded_cache(1024)
@@ -85,8 +101,10 @@ def normalize_path(path: str) -> str:
         return path
     if not _PATH.fullmatch(path) or "%00" in path:
         raise Refused(400, "invalid path")
-    path = _remove_dots(_ENCODED.sub(_decoded, path))
-    if any(_PARAMETER.split(part, 1)[0] in _DOTS for part in _SEPARATOR.split(path)):
+    path = _ENCODED.sub(_decoded, path)
+    if "/." in path:
+        path = _remove_dots(path)
+    if _DOT_SEGMENT.search(path):
         raise Refused(400, "ambiguous path")
     return path
 
@@ -100,8 +118,7 @@ def written_path(text: str) -> str:
 
 
 def _decoded(found: re.Match[str]) -> str:
-    character = chr(int(found[1], 16))
-    return character if character in _UNRESERVED else found[0].upper()
+    return _DECODED[found[0]]
 
 
 def _remove_dots(path: str) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from netproxy.gateway.errors import BackendError
-from netproxy.gateway.header_changes import HOP_BY_HOP, Header
+from netproxy.gateway.header_changes import HOP_BY_HOP, Header, connection_names
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INVALID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -45,10 +45,11 @@ def response_head(status: int, headers: list[Header], *, head_only: bool) -> Res
 
 def end_to_end(headers: list[Header]) -> list[Header]:
     """Return headers without those of the connection, those that it names, and the length; BackendError if one is invalid."""
-    dropped = HOP_BY_HOP
+    named = connection_names([value for name, value in headers if name == b"connection"])
+    if named is None:
+        raise BackendError("a response with too many names in Connection")
     for name, value in headers:
-        if name == b"connection":
-            dropped = dropped | {token.strip(b" \t").lower() for token in value.split(b",")}
         if not _TOKEN.fullmatch(name) or _INVALID.search(value):
             raise BackendError("a response with an invalid header")
-    return [header for header in headers if header[0] not in dropped and header[0] != b"content-length"]
+    dropped = named | {b"content-length"}
+    return [header for header in headers if header[0] not in HOP_BY_HOP and header[0] not in dropped]

@@ -11,6 +11,8 @@ from netproxy.gateway.header_changes import Header
 from netproxy.gateway.limits import BackendLimits
 from netproxy.gateway.response import ResponseHead, response_head
 
+HEAD_BYTES = 256
+"""Bytes of a head that are checked in the time of a call."""
 PARTS = 64
 """Parts of a body that are kept apart; each takes some 50 bytes more than its own."""
 
@@ -32,7 +34,8 @@ class ResponseParser:
         self.buffered = 0
         """Bytes of the parts."""
         self.calls = 0
-        """Calls of the parser for headers and parts of a body: what parsing costs, if they are small."""
+        """Calls of the parser for headers and parts of a body, and once more for headers that are checked and copied: what
+        parsing costs, if they are small."""
         self._headers: list[Header] = []
         self._beside = self._announced = 0
 
@@ -91,6 +94,7 @@ class ResponseParser:
             return
         if status == 101 and not (self._upgrade and any(name == b"upgrade" for name, _ in self._headers)):
             raise BackendError("an upgrade that was not requested")
+        self.calls += len(self._headers) + self._beside // HEAD_BYTES
         self.head = response_head(status, self._headers, head_only=self._head_only)
         self._beside = 0
         if status == 101:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kube.gateway.model import Backend, Filters, Listener, Match, PathMatch, Route, Rule
 from kube.serving.limits import ServingLimits
+from kube.serving.table_group import TableGroup
 from netproxy.gateway.application import GatewayApplication
 from netproxy.gateway.backends import PortEndpoints
 from netproxy.gateway.errors import Refused
@@ -161,10 +162,11 @@ async def gateway(
     backends: BackendLimits = BACKENDS,
     contexts: dict[str, ssl.SSLContext] | None = None,
     address: str = "127.0.0.1",
+    group: TableGroup | None = None,
 ) -> AsyncIterator[Site]:
     """Serve listeners, with TLS if there are `contexts`; `services` maps names to ports of endpoints."""
     pool = Pool(backends)
-    listening = Listening(GatewayApplication(Forwarder(pool, Directory(services))), limits)  # type: ignore[arg-type]
+    listening = Listening(GatewayApplication(Forwarder(pool, Directory(services))), limits, group)  # type: ignore[arg-type]
     place = Place(address, reserve()[0], contexts is not None, "apps")
     site = Site(place.port, listening, pool, place, contexts or {})
     await site.serve(*listeners)

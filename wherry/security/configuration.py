@@ -68,6 +68,7 @@ def _covers(facts: Facts) -> CheckResult:
         ("secrets", "", "", "get", "Metadata"),
         ("configmaps", "", "", "update", "Metadata"),
         ("tokenreviews", "", "authentication.k8s.io", "create", "Metadata"),
+        ("serviceaccounts", "token", "", "create", "Metadata"),
         ("pods", "", "", "create", "RequestResponse"),
         ("deployments", "", "apps", "patch", "RequestResponse"),
         ("pods", "exec", "", "create", "RequestResponse"),

@@ -16,6 +16,7 @@ from kube.collecting import uncollected
 from wherry.testing import conditions
 from wherry.testing.async_objects import AsyncObjects
 from wherry.testing.async_pods import AsyncNode, AsyncPods
+from wherry.testing.async_states import AsyncStates
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError, WaitError
 from wherry.testing.manifests import Object
@@ -24,15 +25,12 @@ from wherry.testing.timing.real import LOOK_SECONDS, RealTime
 from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime
 
 if TYPE_CHECKING:
-    from wherry.testing.history.history import History
-    from wherry.testing.history.recorder import Recorder
     from wherry.testing.saving.cluster_state import ClusterState
-    from wherry.testing.snapshots import AsyncSnapshot
 
 START_SECONDS = 60.0
 
 
-class AsyncCluster(AsyncObjects):
+class AsyncCluster(AsyncObjects, AsyncStates):
     """A cluster that exists while the block runs.
 
     time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
@@ -59,7 +57,6 @@ class AsyncCluster(AsyncObjects):
         self._number, self._timeout, self._port = nodes, timeout, port
         self._virtual, self._start, self._reaction = time == "virtual", start, reaction
         self._state: ClusterState | None = None
-        self._recorder: Recorder | None = None
         self._stack = contextlib.AsyncExitStack()
         self.pods = AsyncPods(lambda: self.engine)
 
@@ -87,10 +84,12 @@ class AsyncCluster(AsyncObjects):
         return cluster
 
     async def __aenter__(self) -> Self:
-        with uncollected():  # 1 300 modules, none of which is garbage
-            from wherry.testing.engine import engine, load
+        with uncollected():  # a thousand modules, none of which is garbage
+            from wherry.testing import default_objects
+            from wherry.testing.engine import engine, import_components
 
-            load()
+            import_components()
+        self._loop = asyncio.get_running_loop()
         start = self._start or datetime.now(UTC).replace(microsecond=0)
         self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()
         async with contextlib.AsyncExitStack() as stack:
@@ -102,6 +101,8 @@ class AsyncCluster(AsyncObjects):
                 self._time.observe(self.engine.api)
                 self._resources = Resources(self.engine.client)
                 await self._started()
+                if self._state is None:
+                    default_objects.keep(self.engine.store)
             self._stack = stack.pop_all()
         return self
 
@@ -116,8 +117,13 @@ class AsyncCluster(AsyncObjects):
         except TimeoutError:
             raise ClusterError(f"the cluster has no service account default after {START_SECONDS:g} s") from None
 
-    async def __aexit__(self, *failure: Any) -> None:
-        await self._stack.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *failure: Any) -> None:
+        """End the cluster. Raise ClusterError if the block has not failed, but has an unused script."""
+        try:
+            if kind is None:
+                self.pods.check_scripts()
+        finally:
+            await self._stack.aclose()
 
     @property
     def url(self) -> str:
@@ -134,45 +140,19 @@ class AsyncCluster(AsyncObjects):
         """Wherry's typed client (kube.client), in this process."""
         return self.engine.client
 
+    def transport(self, user: str = "kubernetes-admin", groups: Sequence[str] | None = None) -> Any:
+        """Return a transport into this process for clients of httpx and httpx2, blocking ones and those for asyncio.
+
+        Requests act as a user in groups, by default as the administrator; those with a bearer token as its owner.
+        """
+        from wherry.testing.transport import Transport
+
+        return Transport(self.engine.api, self._loop, user, groups)
+
     @property
     def nodes(self) -> Sequence[str]:
         """Names of the simulated nodes."""
         return self.engine.nodes.names()
-
-    async def snapshot(self) -> AsyncSnapshot:
-        """Return the present state, which its method `restore` returns to."""
-        from wherry.testing.snapshots import AsyncSnapshot
-
-        return await AsyncSnapshot.take(self.engine)
-
-    def record(self) -> None:
-        """Record all changes of objects from now on, for `history`; forget those that were recorded before."""
-        from wherry.testing.history.recorder import Recorder
-
-        if self._recorder is None:
-            self._recorder = Recorder.of(self.engine.api, self.engine.store)
-        else:
-            self._recorder.begin()
-
-    def history(self, test: str = "") -> History:
-        """Return the changes since `record`, of a test with a name. Raise ClusterError if nothing is recorded."""
-        if self._recorder is None:
-            raise ClusterError("the cluster records no history: call record() first")
-        return self._recorder.history(test)
-
-    async def save(self, path: str | Path) -> None:
-        """Write the cluster's state to a file, with mode 0600, which `load` reads in another process. Raise ClusterError.
-
-        It has all objects with Secrets, the cluster's keys, the nodes with their pods, and the scripts, but no functions.
-        """
-        from wherry.testing.present_state import present_state
-        from wherry.testing.saving import cluster_state
-        from wherry.testing.snapshots import objects_at_rest
-
-        await self._time.rest()
-        await (await objects_at_rest(self.engine.api.store)).close()
-        state = present_state(self.engine, "virtual" if self._virtual else "real")
-        await asyncio.to_thread(cluster_state.write, Path(path), state)
 
     def node(self, name: str) -> AsyncNode:
         """Return a node by its name: node-1, node-2 and so on."""
@@ -223,7 +203,10 @@ class AsyncCluster(AsyncObjects):
         (`status.phase=Running`), or a function of the object, which may be a coroutine function.
         """
         resource, name = await self._reference(reference)
-        check, path = conditions.compiled(condition), resource.path(namespace, name)
+        check, path = (
+            conditions.compiled(condition, resource.api_version, resource.kind),
+            resource.path(namespace, name),
+        )
         limit = self._limit(timeout)
         deadline = self._time.clock.monotonic() + limit
         while True:
@@ -235,5 +218,5 @@ class AsyncCluster(AsyncObjects):
                 return obj
             if not await self._time.changed(revision, deadline):
                 await self._time.rest()
-                wanted = condition if isinstance(condition, str) else getattr(condition, "__name__", "the condition")
-                raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {conditions.described(obj)}")
+                wanted, state = conditions.named(condition), conditions.seen(obj, condition)
+                raise WaitError(f"{reference}: not {wanted} within {limit:g} s; last seen: {state}")

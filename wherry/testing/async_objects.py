@@ -16,6 +16,8 @@ from wherry.testing.timing.real import RealTime
 from wherry.testing.timing.virtual import VirtualTime
 
 MANAGER = "wherry-testing"
+STRICT = {"fieldValidation": "Strict"}
+"""Unknown and duplicate fields are errors."""
 SERVED_SECONDS = 10.0
 """Time that the kind of an object may take to be served after its definition was applied."""
 
@@ -39,7 +41,7 @@ class AsyncObjects:
         resource = await self._served(obj["apiVersion"], obj["kind"])
         metadata = obj["metadata"]
         where = (metadata.get("namespace") or namespace) if resource.namespaced else ""
-        query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"}
+        query = {"fieldManager": MANAGER, "force": "true", **STRICT}
         body = msgspec.json.encode(obj)
         try:
             if metadata.get("name"):
@@ -57,7 +59,7 @@ class AsyncObjects:
         """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
         resource = await self._served(str(obj.get("apiVersion")), str(obj.get("kind")))
         where = ((obj.get("metadata") or {}).get("namespace") or namespace) if resource.namespaced else ""
-        return _decoded(await self._call("POST", resource.path(where), body=msgspec.json.encode(obj)))
+        return _decoded(await self._call("POST", resource.path(where), query=STRICT, body=msgspec.json.encode(obj)))
 
     async def _served(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a kind whose definition may have been applied just now."""
@@ -92,7 +94,8 @@ class AsyncObjects:
         """Change an object by a merge patch; return it."""
         resource, name = await self._reference(reference)
         path = resource.path(namespace, name, subresource)
-        return _decoded(await self._call("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE))
+        body = msgspec.json.encode(patch)
+        return _decoded(await self._call("PATCH", path, query=STRICT, body=body, content_type=MERGE))
 
     async def delete(self, reference: str, *, namespace: str = "default") -> None:
         """Delete an object, as kubectl does (in the background)."""

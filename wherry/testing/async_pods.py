@@ -21,9 +21,16 @@ class AsyncPods:
     def __init__(self, engine: Callable[[], Engine]) -> None:
         self._engine = engine
 
-    def script(self, pod: str, steps: Step | Sequence[Step], *, container: str = "*") -> None:
-        """Set what containers of pods do at their starts; `pod` is a pattern such as `web-*` or `namespace/web-*`."""
-        self._engine().scripts.add(pod, steps, container)
+    def script(self, pod: str, steps: Step | Sequence[Step], *, container: str = "*", optional: bool = False) -> None:
+        """Set what containers of pods do at their starts; `pod` is a pattern such as `web-*` or `namespace/web-*`.
+
+        At the end of the test it is an error if no such container has started, unless the script is optional.
+        """
+        self._engine().scripts.add(pod, steps, container, optional=optional)
+
+    def check_scripts(self) -> None:
+        """Raise ClusterError if a script was added for containers of which none has started since."""
+        self._engine().scripts.check_used()
 
     def set_ready(self, pod: str, *, ready: bool = True, container: str = "", namespace: str = "default") -> None:
         """Set the outcome of a running pod's readiness probes from now on."""

@@ -23,4 +23,13 @@ class KubernetesTestCase(unittest.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.addCleanup(self._snapshot.restore)
+        self.addCleanup(self._reset)
+
+    def _reset(self) -> None:
+        """Return to the first state. Raise ClusterError if the test has passed, but has an unused script."""
+        outcome = getattr(self, "_outcome", None)
+        try:
+            if outcome is None or outcome.success:
+                self.cluster.pods.check_scripts()
+        finally:
+            self._snapshot.restore()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from wherry.testing.async_cluster import AsyncCluster
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
-from wherry.testing.manifests import Object, Source
+from wherry.testing.manifests import Object
+from wherry.testing.objects import Objects
 from wherry.testing.pods import Node, Pods
 from wherry.testing.timing.virtual import REACTION_SECONDS
 
@@ -38,7 +39,7 @@ class Snapshot:
         self._cluster.run(self._snapshot.restore())
 
 
-class Cluster:
+class Cluster(Objects):
     """A cluster that exists while the block runs.
 
     time: `real`, or `virtual`: it passes only in `advance`, `settle` and `wait`, and begins at `start` (by default now).
@@ -96,9 +97,9 @@ class Cluster:
         self._starting = asyncio.current_task()
         await self.running.__aenter__()
 
-    def __exit__(self, *failure: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *failure: Any) -> None:
         try:
-            self.run(self.running.__aexit__(*failure))
+            self.run(self.running.__aexit__(kind, *failure))
         finally:
             self._stop()
 
@@ -149,6 +150,13 @@ class Cluster:
         """Path of the administrator's kubeconfig."""
         return self.running.kubeconfig
 
+    def transport(self, user: str = "kubernetes-admin", groups: Sequence[str] | None = None) -> Any:
+        """Return a transport into this process for clients of httpx and httpx2, blocking ones and those for asyncio.
+
+        Requests act as a user in groups, by default as the administrator; those with a bearer token as its owner.
+        """
+        return self.running.transport(user, groups)
+
     @property
     def nodes(self) -> Sequence[str]:
         """Names of the simulated nodes."""
@@ -182,30 +190,6 @@ class Cluster:
     ) -> Node:
         """Add a node."""
         return Node(self.call, self.run, self.run(self.running.add_node(name, labels=labels, capacity=capacity)))
-
-    def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
-        """Apply objects (a path, YAML text, dicts) by server-side apply; return them as the server has them."""
-        return self.run(self.running.apply(source, namespace=namespace))
-
-    def create(self, obj: Mapping[str, Any], *, namespace: str = "default") -> Object:
-        """Create an object, also of a kind that cannot be applied (SubjectAccessReview); return the answer."""
-        return self.run(self.running.create(obj, namespace=namespace))
-
-    def get(self, reference: str, *, namespace: str = "default") -> Object:
-        """Return an object by its reference (`deployment/web`)."""
-        return self.run(self.running.get(reference, namespace=namespace))
-
-    def list(self, resource: str, *, namespace: str = "default", selector: str = "") -> list[Object]:
-        """Return the objects of a resource in a namespace ("" is all of them)."""
-        return self.run(self.running.list(resource, namespace=namespace, selector=selector))
-
-    def patch(self, reference: str, patch: Object, *, namespace: str = "default", subresource: str = "") -> Object:
-        """Change an object by a merge patch; return it."""
-        return self.run(self.running.patch(reference, patch, namespace=namespace, subresource=subresource))
-
-    def delete(self, reference: str, *, namespace: str = "default") -> None:
-        """Delete an object, as kubectl does (in the background)."""
-        self.run(self.running.delete(reference, namespace=namespace))
 
     @property
     def now(self) -> datetime:

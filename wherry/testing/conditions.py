@@ -12,10 +12,14 @@ Check: TypeAlias = Callable[[Object], Any]
 Condition: TypeAlias = "str | Check"
 
 
-def compiled(condition: Condition) -> Check:
-    """Return a function of the object, or of {} while there is none. Raise ClusterError if the text is no condition.
+STATUSES = ("True", "False", "Unknown")
 
-    The function of a coroutine function returns a coroutine.
+
+def compiled(condition: Condition, api_version: str = "", kind: str = "") -> Check:
+    """Return a function of the object, or of {} while there is none.
+
+    The function of a coroutine function returns a coroutine. Raise ClusterError if the text is no condition, or one that no
+    object of the kind can meet.
     """
     if callable(condition):
         return lambda obj: condition(obj) if obj else False
@@ -27,16 +31,37 @@ def compiled(condition: Condition) -> Check:
     if not field:
         raise ClusterError(f"no condition: {condition!r}")
     if "." in field:
-        path = field.removeprefix(".").split(".")
+        path = _path(field)
+        _check_field(path, api_version, kind)
         if not equals:
             return lambda obj: _at(obj, path) not in (None, "", [], {}, False)
         return lambda obj: _text(_at(obj, path)) == value
     wanted = value if equals else "True"
+    if wanted not in STATUSES:
+        raise ClusterError(
+            f"no condition: {condition!r}: the status of {field} is True, False or Unknown; fields are written with a dot "
+            "(status.phase=Running)"
+        )
     return lambda obj: _condition(obj, field) == wanted
 
 
+def named(condition: Condition) -> str:
+    """Return the name of a condition for messages."""
+    name = condition if isinstance(condition, str) else getattr(condition, "__name__", "<lambda>")
+    return "what the function wants" if name == "<lambda>" else name
+
+
+def seen(obj: Object, condition: Condition) -> str:
+    """Describe an object's state in one line, for a wait that failed; the field of the condition comes first."""
+    field = condition.partition("=")[0] if isinstance(condition, str) else ""
+    if not obj or "." not in field:
+        return described(obj)
+    value = _at(obj, _path(field))
+    return f"{field}={_text(value)}, {described(obj)}" if value is not None else f"no {field}, {described(obj)}"
+
+
 def described(obj: Object) -> str:
-    """Describe an object's state in one line, for a wait that failed."""
+    """Describe an object's state in one line."""
     if not obj:
         return "it does not exist"
     status = obj.get("status") or {}
@@ -53,6 +78,20 @@ def described(obj: Object) -> str:
                 f"container {each.get('name')}: {waiting.get('reason')}: {waiting.get('message', '')}".rstrip(": ")
             )
     return ", ".join(parts) or "it has no status"
+
+
+def _path(field: str) -> list[str]:
+    return field.removeprefix(".").split(".")
+
+
+def _check_field(path: list[str], api_version: str, kind: str) -> None:
+    from wherry.testing.fields import unknown_part
+
+    if (unknown := unknown_part(api_version, kind, path)) is not None:
+        part, known = unknown
+        raise ClusterError(
+            f"no condition: {kind} has no field {'.'.join(path)}: not {part}, but one of {', '.join(known)}"
+        )
 
 
 def _at(obj: Any, path: list[str]) -> Any:

@@ -26,6 +26,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.collecting import seldom_collected
 from kube.files import write_file
+from wherry.testing import default_objects
 from wherry.testing.kubeconfig import ADMIN, kubeconfig_text
 from wherry.testing.kubelet.dialer import KubeletDialer
 from wherry.testing.nodes.handlers import Handlers
@@ -43,7 +44,7 @@ COMPONENTS = ("control.controllers.manager", "control.scheduler.main", "control.
 """Modules that the API server imports in a thread when it has served for a moment; here the first start waits for them."""
 
 
-def load() -> None:
+def import_components() -> None:
     """Import the components, whose import by the server would be idle time in virtual time."""
     for each in COMPONENTS:
         importlib.import_module(each)
@@ -94,6 +95,8 @@ async def engine(
         if state is not None:
             state.write_keys(folder / "pki")
             state.load_objects(store)
+        else:
+            default_objects.load(store, clock.now())
         # Not in a thread, which would write on into the folder when the start is interrupted.
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         config, handlers = config_of(folder, port), Handlers()
@@ -150,4 +153,5 @@ def config_of(folder: Path, port: int) -> ControlConfig:
         port=port,
         shutdown_timeout=1.0,
         resource_metrics=False,
+        store="memory",
     )

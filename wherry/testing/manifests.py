@@ -10,6 +10,18 @@ import yaml
 
 from wherry.testing.errors import ClusterError
 
+
+class _Loader(yaml.SafeLoader):
+    """Refuses keys that a mapping has twice, as servers do: the last one would win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 Object: TypeAlias = dict[str, Any]
 Source: TypeAlias = "str | Path | Mapping[str, Any] | Iterable[Source]"
 
@@ -44,7 +56,7 @@ def _files(path: Path) -> list[Object]:
 
 def _documents(text: str, where: str) -> list[Object]:
     try:
-        found = [each for each in yaml.safe_load_all(text) if each is not None]
+        found = [each for each in yaml.load_all(text, _Loader) if each is not None]
     except yaml.YAMLError as error:
         raise ClusterError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
     result = []

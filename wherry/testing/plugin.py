@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from wherry.testing.errors import ClusterError
 from wherry.testing.pytest_support import histories, marker
 from wherry.testing.pytest_support.clusters import Clusters
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from wherry.testing.cluster import Cluster
 
 NODES, TIME, HISTORY = "kubernetes_nodes", "kubernetes_time", "kubernetes_history"
+_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,9 +57,12 @@ def _kubernetes_clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
 @pytest.fixture
 def kubernetes(request: pytest.FixtureRequest, _kubernetes_clusters: Clusters) -> Iterator[Cluster]:
     """A cluster that only this test changes."""
-    wanted = marker.wanted(request.node, str(request.config.getini(TIME)))
-    with _kubernetes_clusters.use(wanted) as cluster:
-        yield cluster
+    wanted, stash = marker.wanted(request.node, str(request.config.getini(TIME))), request.node.stash
+    try:
+        with _kubernetes_clusters.use(wanted, lambda: not stash.get(_PASSED, False)) as cluster:
+            yield cluster
+    except ClusterError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture
@@ -92,6 +97,8 @@ def kube_client(kubernetes: Cluster) -> Iterator[Any]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the state of the cluster to the report of a failed test, and keep its history."""
     report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
     known = getattr(item, "funcargs", {})
     if report.when == "call" and report.failed and "kubernetes" in known:
         from wherry.testing import cluster

@@ -42,6 +42,8 @@ class Ingresses:
         self._ingresses, self._changed = ingresses, changed
         self._served: dict[str, tuple[str, ...]] = {}
         """Keys of Ingresses, with the problems that were reported."""
+        self._refused: frozenset[str] = frozenset()
+        """Those of them that have no addresses, since other namespaces own all their hosts."""
         self._addresses: list[str] = []
         self.retry_seconds: float | None = None
         """Time until `reconcile` is to be called again."""
@@ -66,7 +68,7 @@ class Ingresses:
         if result is None:
             self._certificates.use(INGRESS, ())
             await self._generated.remove(INGRESS)
-            self._update({}, [])
+            self._update({}, frozenset(), [])
             return 0
         ports = [HTTP, *([HTTPS] if any(each.tls for each in result.served) else [])]
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), ports)
@@ -76,13 +78,14 @@ class Ingresses:
             if not addresses:
                 self.retry_seconds = plan.BALANCER_SECONDS if kept is None else min(plan.BALANCER_SECONDS, kept)
         served = {key_of(each): result.problems.get(key_of(each), ()) for each in self._cluster.served_ingresses()}
-        self._update(served, addresses)
+        self._update(served, result.refused, addresses)
         return len(result.served[0].routes) + len(result.served)
 
-    def _update(self, served: dict[str, tuple[str, ...]], addresses: list[str]) -> None:
+    def _update(self, served: dict[str, tuple[str, ...]], refused: frozenset[str], addresses: list[str]) -> None:
         before = self._served
-        changed = self._served.keys() ^ served.keys() if addresses == self._addresses else before.keys() | served.keys()
-        self._served, self._addresses = served, addresses
+        changed = before.keys() ^ served.keys() if addresses == self._addresses else before.keys() | served.keys()
+        changed |= self._refused ^ refused
+        self._served, self._refused, self._addresses = served, refused, addresses
         for key in changed:
             self._changed(key)
         for key, problems in served.items():
@@ -95,7 +98,7 @@ class Ingresses:
         ingress = self._ingresses.get(key)
         if ingress is None or ingress.metadata.deletion_timestamp is not None:
             return
-        wanted = self._addresses if key in self._served else []
+        wanted = self._addresses if key in self._served and key not in self._refused else []
         balancer = ingress.status.load_balancer
         current = [each.ip for each in balancer.ingress] if balancer is not None else []
         if current == wanted:

@@ -25,17 +25,19 @@ def web(namespace: str, *hosts: str, name: str = "web") -> dict[str, Any]:
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "defaultBackend": {"service": {"name": "app", "port": {"number": 8080}}},
-            "rules": [{"host": host} for host in hosts],
-        },
+        "spec": {"rules": rules(*hosts)},
     }
+
+
+def rules(*hosts: str) -> list[dict[str, Any]]:
+    backend = {"service": {"name": "app", "port": {"number": 8080}}}
+    paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
+    return [{"host": host, "http": {"paths": paths}} for host in hosts]
 
 
 async def edit(client: Client, namespace: str, *hosts: str) -> None:
     """Have the Ingress of a namespace name other hosts."""
-    rules = {"spec": {"rules": [{"host": host} for host in hosts] or None}}
-    await client.patch(networking_v1.Ingress, "web", namespace, rules)
+    await client.patch(networking_v1.Ingress, "web", namespace, {"spec": {"rules": rules(*hosts)}})
 
 
 async def recorded(client: Client, expected: dict[str, str]) -> None:
@@ -47,6 +49,16 @@ async def recorded(client: Client, expected: dict[str, str]) -> None:
         return found.pop(HOSTS, None) is not None and wanted == {
             name: data for name, data in found.items() if name.startswith(HOSTS)
         }
+
+    await eventually(look)
+
+
+async def has_addresses(client: Client, namespace: str, expected: bool) -> None:
+    """Wait until the Ingress of a namespace has addresses, or none."""
+
+    async def look() -> bool:
+        balancer = (await client.get(networking_v1.Ingress, "web", namespace)).status.load_balancer
+        return bool(balancer is not None and balancer.ingress) == expected
 
     await eventually(look)
 
@@ -69,6 +81,7 @@ async def test_an_older_ingress_that_is_edited_takes_no_host_of_another_namespac
     await edit(cluster.client, "apps", "evil.example", "shop.example", "login.shop.example")
 
     await refused(cluster.client, "apps", "host shop.example belongs to another namespace")
+    await has_addresses(cluster.client, "apps", True)  # of its own host
     await refused(cluster.client, "apps", "host login.shop.example belongs to another namespace")
     await recorded(cluster.client, {"apps": "evil.example", "infra": "shop.example\n*.shop.example"})
     assert not [each for each in (await cluster.client.list(core_v1.Event, "infra")).items if "shop" in each.message]
@@ -81,14 +94,17 @@ async def test_a_host_is_given_up_some_time_after_its_namespace_names_it_no_more
     await recorded(cluster.client, {"infra": "shop.example"})
     await cluster.apply(web("apps", "shop.example"))
     await refused(cluster.client, "apps", "shop.example")
+    await has_addresses(cluster.client, "infra", True)
+    await has_addresses(cluster.client, "apps", False)
     await cluster.client.delete(networking_v1.Ingress, "web", "infra")
     await cluster.apply(web("infra", "shop.example"))
     await cluster.apply(web("infra", "more.example", name="more"))
     await recorded(cluster.client, {"infra": "shop.example\nmore.example"})
 
     monkeypatch.setattr(host_claims, "KEPT_SECONDS", 0.5)
-    await edit(cluster.client, "infra")
+    await edit(cluster.client, "infra", "more.example")
     await recorded(cluster.client, {"infra": "more.example", "apps": "shop.example"})
+    await has_addresses(cluster.client, "apps", True)
 
 
 async def test_records_that_somebody_changes_or_deletes_are_restored(cluster: GatewayCluster) -> None:

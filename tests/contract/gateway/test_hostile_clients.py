@@ -9,8 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from kube.serving.table_group import TableGroup
 from netproxy.gateway.limits import BACKENDS, CLIENTS
+from netproxy.gateway.listening import Place
 from tests.support.gateway_site import Site, backend, gateway, listener, read_request, rule, status
+from tests.support.ports import reserve
 
 BODY = b"0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -286,4 +289,22 @@ async def test_addresses_that_hold_all_places_of_a_namespace_with_slow_bodies_do
             with contextlib.suppress(ConnectionError):
                 assert await opened[0][0].read() == b"", "the oldest upload of the client that has most ends"
         for _, writer in opened:
+            writer.close()
+
+
+async def test_clients_of_one_namespace_do_not_use_up_the_connections_of_the_process() -> None:
+    other = Place("127.0.0.1", reserve()[0], False, "other")
+    group = TableGroup(8, 1 << 20)
+    async with backend() as web, gateway(listener(rule()), services={"web": [web.port]}, group=group) as site:
+        served = site.listening._listeners[site.place]._served
+        site.listening.set({site.place: served, other: served})
+        flood = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(20)]
+        writers = []
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", other.port)
+            writers.append(writer)
+            writer.write(b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n")
+            assert status(await asyncio.wait_for(reader.readuntil(b"ok"), 5)) == 200
+        assert group.connections <= 8
+        for writer in [*writers, *(each for _, each in flood)]:
             writer.close()

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kube import pki
-from netproxy.gateway.certificates import CertificateError, from_secrets
+from netproxy.gateway.certificates import CertificateError, context_with, parse
 from tests.support import rsa_keys
 from tests.support.gateway_site import Site, backend, gateway, listener, rule, status
 
@@ -28,6 +28,11 @@ def secret(*names: str) -> dict[str, str]:
         "tls.crt": base64.b64encode(made.cert_pem).decode(),
         "tls.key": base64.b64encode(made.key_pem).decode(),
     }
+
+
+def context_of(data: dict[str, str]) -> ssl.SSLContext:
+    """Return the settings with the certificate of a Secret."""
+    return context_with([parse(data)])
 
 
 def client() -> ssl.SSLContext:
@@ -52,8 +57,8 @@ async def fetch(site: Site, server_name: str | None, host: str) -> bytes:
 
 async def test_each_hostname_has_its_certificate_and_its_routes() -> None:
     contexts = {
-        "a.example.com": from_secrets([secret("a.example.com")]),
-        "*.b.example.com": from_secrets([secret("*.b.example.com")]),
+        "a.example.com": context_of(secret("a.example.com")),
+        "*.b.example.com": context_of(secret("*.b.example.com")),
     }
     listeners = (
         listener(rule(service="a"), hostname="a.example.com", tls=True),
@@ -74,7 +79,7 @@ async def test_each_hostname_has_its_certificate_and_its_routes() -> None:
 
 
 async def test_a_listener_without_hostname_serves_clients_without_a_server_name() -> None:
-    contexts = {"": from_secrets([secret("any.example.com")])}
+    contexts = {"": context_of(secret("any.example.com"))}
     async with backend() as web:
         site_services = {"web": [web.port]}
         async with gateway(listener(rule(), tls=True), services=site_services, contexts=contexts) as site:
@@ -83,7 +88,7 @@ async def test_a_listener_without_hostname_serves_clients_without_a_server_name(
 
 
 async def test_a_new_certificate_is_served_to_new_connections_and_old_ones_stay() -> None:
-    contexts = {"": from_secrets([secret("old.example.com")])}
+    contexts = {"": context_of(secret("old.example.com"))}
     async with (
         backend() as web,
         gateway(listener(rule(), tls=True), services={"web": [web.port]}, contexts=contexts) as site,
@@ -91,7 +96,7 @@ async def test_a_new_certificate_is_served_to_new_connections_and_old_ones_stay(
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", site.port, ssl=client(), server_hostname="old.example.com"
         )
-        site.contexts = {"": from_secrets([secret("new.example.com")])}
+        site.contexts = {"": context_of(secret("new.example.com"))}
         await site.serve(listener(rule(), tls=True))
         assert status(await fetch(site, "new.example.com", "new.example.com")) == 200
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -102,7 +107,7 @@ async def test_a_new_certificate_is_served_to_new_connections_and_old_ones_stay(
 
 
 async def test_plain_http_on_a_tls_port_is_closed() -> None:
-    contexts = {"": from_secrets([secret("a.example.com")])}
+    contexts = {"": context_of(secret("a.example.com"))}
     async with gateway(listener(rule(), tls=True), services={}, contexts=contexts) as site:
         assert b"HTTP/1.1 200" not in await site.raw(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 
@@ -172,4 +177,4 @@ def _slow_key_in_chain() -> dict[str, str]:
 )
 def test_a_secret_that_cannot_be_served_is_an_error(make: object) -> None:
     with pytest.raises(CertificateError):
-        from_secrets([make()])  # type: ignore[operator]
+        context_of(make())  # type: ignore[operator]

@@ -110,6 +110,11 @@ def test_kubectl_works_with_the_kubeconfig(cluster: Cluster) -> None:
     assert [line.split()[:2] for line in answer.splitlines()][:3] == [[f"node-{n}", "Ready"] for n in (1, 2, 3)]
 
 
+def test_the_metrics_of_the_server_are_served(cluster: Cluster) -> None:
+    metrics = cluster.run(cluster.running.client.call("GET", "/metrics")).decode()
+    assert "apiserver_request_total{" in metrics and "sqlite" not in metrics
+
+
 def test_pressure_taints_a_node_and_its_end_removes_the_taint(cluster: Cluster) -> None:
     node = cluster.add_node("small", labels={"size": "small"}, capacity={"memory": "1Gi"})
     node.pressure("memory")

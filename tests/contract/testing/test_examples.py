@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.contract.testing.test_plugin import PLUGIN
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -17,8 +19,7 @@ def test_the_examples_pass() -> None:
         "-m",
         "pytest",
         "-q",
-        "-p",
-        "wherry.testing.plugin",
+        *PLUGIN,
         "-p",
         "no:cacheprovider",
         "examples",

@@ -109,7 +109,7 @@ def test_a_cluster_in_real_time_is_saved_and_loaded_in_virtual_time(tmp_path: Pa
 
 def test_a_script_with_a_function_cannot_be_saved(tmp_path: Path) -> None:
     with Cluster(nodes=0) as cluster:
-        cluster.pods.script("web-*", lambda start: Run())
+        cluster.pods.script("web-*", lambda start: Run(), optional=True)
         with pytest.raises(
             ClusterError, match=r"the script for 'web-\*' has a function, which cannot be saved in a file"
         ):

@@ -1,4 +1,4 @@
-"""Sessions that are attached to containers: which are ended, when, and with both their connections."""
+"""End of the sessions that are attached to a container: the time, and both connections."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_container_that_is_not_stopped_in_time_loses_its_clients_and_get
             assert await closed(far), "a client that does not read keeps its connection"
         assert is_open(other)
     with clients.attach("stopping"):
-        pass  # a container whose end failed is tried again, and may be looked at meanwhile
+        pass  # a container whose stop failed is retried, and sessions may begin meanwhile
 
 
 async def test_a_container_that_stops_in_time_ends_its_sessions_itself(connections: Connections) -> None:

@@ -106,6 +106,27 @@ def test_disk_is_the_layers_the_logs_and_the_volumes_on_disk() -> None:
     assert usage_of(view, use("p", rootfs=1, logs=2, d=4, m=8, s=16), "ephemeral-storage").used == 7
 
 
+def test_files_in_memory_count_for_a_pod_of_which_nothing_runs_any_more() -> None:
+    volumes = [{"name": "d", "emptyDir": {}}, {"name": "m", "emptyDir": {"medium": "Memory"}}]
+    view = PodView(pod("p", volumes=volumes), (), None)
+    running = use("p", memory=3, d=4, m=8)
+    assert usage_of(view, running, "memory").used == 3
+    assert usage_of(view, dataclasses.replace(running, containers=()), "memory").used == 8
+
+
+async def test_an_evicted_pod_whose_volumes_are_being_removed_is_still_the_first() -> None:
+    pods = SlowToEnd("large", "small")
+    pods.found["large"] = dataclasses.replace(pods.found["large"], containers=(), terminating=True, shortened=True)
+    large = dataclasses.replace(use("large", d=9), containers=())
+    for uid in pods.found:
+        pods.found[uid].pod.spec.volumes = [core_v1.Volume(name="d", empty_dir=core_v1.EmptyDirVolumeSource())]
+    loop = evictions(
+        pods, {"nodefs.available": "10"}, lambda: signal("nodefs.available", 5), use("small", d=1), ending=(large,)
+    )
+    await loop.check()
+    assert pods.evicted == ["large"]
+
+
 # -- limits of their own ----------------------------------------------------------------------------------------------
 LIMIT: dict[str, Any] = {"resources": {"limits": {"ephemeral-storage": "10"}}}
 
@@ -194,12 +215,13 @@ def evictions(
     remove_leftovers: Callable[[], object] = lambda: None,
     clock: Clock = SYSTEM,
     images: ImageFilesystem | None = None,
+    ending: tuple[PodUse, ...] = (),
 ) -> Eviction:
     """Make the loop over pods that use so much; `free` removes unused images."""
     disk = Filesystem(0.0, 0, 0, 0, 0, 0, 0)
 
     async def snapshot(age: float) -> Snapshot:
-        return Snapshot(NodeUse("n", 0.0, CPU(0.0, 0), Memory(0.0, 0), (), disk, disk, 0, 0), used)
+        return Snapshot(NodeUse("n", 0.0, CPU(0.0, 0), Memory(0.0, 0), (), disk, disk, 0, 0), used, ending)
 
     async def freed(wanted: int) -> int:
         return free(wanted)
@@ -413,7 +435,7 @@ async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(l
     if lets_go:
         pods.let_go.set()  # and the next look is at once
     else:
-        await clock.advance(1)  # the node is looked at again
+        await clock.advance(1)  # the next round
     async with asyncio.timeout(30):
         while len(looks) < 2:
             await settle()

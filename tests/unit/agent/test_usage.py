@@ -6,10 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from agent.interfaces import PodView
 from agent.usage.collector import Collector, _sum_cpu, _sum_memory
 from agent.usage.model import CPU, ContainerUse, Memory
 from cri.errors import MessageTooLargeError
 from cri.messages import PodSandboxAttributes, PodSandboxStats
+from kube.api import core_v1, meta_v1
 from tests.support.clock import FakeClock
 
 
@@ -65,3 +67,29 @@ async def test_a_pod_whose_statistics_are_too_large_leaves_those_of_others() -> 
         client, cast(Any, None), FakeClock(), node_name="n", root_dir=nowhere, pods_dir=nowhere, logs_dir=nowhere
     )
     assert [each.attributes.id for each in await collector._sandboxes(["large", "small"])] == ["large", "small"]
+
+
+async def test_the_files_of_a_pod_of_which_nothing_runs_count_until_they_are_removed(
+    tmp_path: Path,
+) -> None:
+    views = {}
+    for uid, more in {"ending": {}, "released": {"released": True}, "starting": {"terminating": False}}.items():
+        folder = tmp_path / uid / "volumes/kubernetes.io~empty-dir/d"
+        folder.mkdir(parents=True)
+        (folder / "x").write_bytes(bytes(1 << 20))
+        pod = core_v1.Pod(metadata=meta_v1.ObjectMeta(name=uid, namespace="n", uid=uid))
+        views[uid] = PodView(pod, (), None, **{"terminating": True, **more})
+
+    async def nothing() -> list[object]:
+        return []
+
+    runtime = SimpleNamespace(list_pod_sandbox_stats=nothing)
+    client = cast(Any, SimpleNamespace(runtime=runtime, images=SimpleNamespace(image_fs_info=nothing)))
+    pods = cast(Any, SimpleNamespace(views=lambda: list(views.values())))
+    collector = Collector(
+        client, pods, FakeClock(), node_name="n", root_dir=tmp_path, pods_dir=tmp_path, logs_dir=tmp_path
+    )
+    found = await collector.snapshot()
+    assert found.pods == ()
+    ((name, used),) = [(each.name, dict(each.volumes)["d"].used) for each in found.ending]
+    assert name == "ending" and used >= 1 << 20

@@ -88,6 +88,48 @@ async def test_as_many_waiting_steps_continue_in_an_iteration_as_are_allowed() -
     assert max(after - before for before, after in itertools.pairwise(done)) == 4
 
 
+async def test_fewer_waiting_steps_continue_if_the_last_ones_were_long() -> None:
+    fair = FairSteps(0.05, 100)
+    fair.count(0.05)
+    waiting = [fair.wait("owner") for _ in range(20)]
+    done = [0]
+    while done[-1] < 20:
+        await asyncio.sleep(0)
+        done.append(sum(waiter is not None and waiter.done() for waiter in waiting))
+        if done[-1] > done[-2]:
+            fair.count(0.012)
+    assert max(after - before for before, after in itertools.pairwise(done)) == 4
+
+
+async def test_spread_steps_wait_for_each_other_and_are_not_charged() -> None:
+    shares, spread = Shares("test", 0.001, 0.001, 60.0), FairSteps(0.004, 4)
+    released, order = asyncio.Event(), list[str]()
+
+    async def work(owner: str) -> None:
+        await released.wait()
+        _burn(0.001)
+        order.append(owner)
+
+    async def iterations() -> None:
+        while True:
+            await asyncio.sleep(0)
+            order.append("")
+
+    async def run(owner: str) -> None:
+        await limited(work(owner), Limit(shares, owner, spread=spread))
+
+    tasks = [asyncio.create_task(run(owner)) for owner in ["attacker"] * 100 + ["victim"]]
+    await asyncio.sleep(0.01)
+    other = asyncio.create_task(iterations())
+    released.set()
+    await asyncio.gather(*tasks)
+    other.cancel()
+    together = [len(list(run)) for owner, run in itertools.groupby(order, bool) if owner]
+    assert max(together) <= 5 and order.index("victim") < 20
+    assert order.count("attacker") == 100
+    assert not shares.delay("attacker")
+
+
 async def test_a_cancelled_task_does_not_wait_and_delays_no_other() -> None:
     shares, released = _shares(), asyncio.Event()
     ended = list[str]()

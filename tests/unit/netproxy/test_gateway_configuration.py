@@ -20,7 +20,7 @@ from kube.gateway.ingress_hosts import record
 from kube.gateway.names import CONTROLLER
 from kube.gateway.objects import GatewayClass
 from kube.informer import Informer
-from netproxy.gateway import api, configuration
+from netproxy.gateway import api, configuration, routing
 from netproxy.gateway.configuration import Configuration
 from netproxy.gateway.listening import Place, Served
 from tests.support import services
@@ -48,9 +48,16 @@ class Recorder:
 
 
 def slice_of(uid: str, ports: dict[int, int]) -> discovery_v1.EndpointSlice:
-    """Return the slice of a Gateway: private ports by listeners' ports."""
+    """Return the slice of a Gateway with a UID of this form: private ports by listeners' ports."""
+    _, namespace, name = uid.split("-", 2) if uid != names.INGRESS else ("", "", "")
+    owner = f"{namespace}/{name}" if name else uid
     return discovery_v1.EndpointSlice(
-        metadata=meta_v1.ObjectMeta(name=names.generated(uid), namespace=names.NAMESPACE, labels={names.UID: uid}),
+        metadata=meta_v1.ObjectMeta(
+            name=names.generated(uid),
+            namespace=names.NAMESPACE,
+            labels={names.UID: uid},
+            annotations={names.OWNER: owner},
+        ),
         address_type="IPv4",
         ports=[discovery_v1.EndpointPort(name=names.port_name(port), port=number) for port, number in ports.items()],
     )
@@ -190,3 +197,42 @@ async def test_a_gateway_that_cannot_be_computed_affects_no_other_one(
         broken, web, slice_of(broken.metadata.uid or "", {80: 61001}), slice_of(web.metadata.uid or "", {80: 61000})
     )
     await site.until((NODE, 61000, False))
+
+
+async def test_what_is_computed_for_one_namespace_delays_no_other_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, never = Cluster.compute, asyncio.Event()
+
+    async def slow(self: Cluster, found: Any) -> Any:
+        if found.metadata.name == "slow":
+            await never.wait()
+        return await compute(self, found)
+
+    monkeypatch.setattr(Cluster, "compute", slow)
+    evil = [gateway(name=name, namespace="evil") for name in ("first", "slow")]
+    evil[0].metadata.creation_timestamp = "2025-01-01T00:00:00Z"
+    web = gateway()
+    ports = {each.metadata.uid or "": 61000 + number for number, each in enumerate((web, *evil))}
+    site.put(*evil, *(slice_of(uid, {80: port}) for uid, port in ports.items()))
+    await site.until((NODE, 61001, False))
+    site.put(web)
+    await site.until((NODE, 61000, False), (NODE, 61001, False))
+
+
+async def test_a_gateway_without_ports_of_the_node_has_nothing_compiled(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+
+    async def compile_listeners(listeners: Any) -> Any:
+        compiled.append(listeners)
+        return await routing.compile_listeners(listeners)
+
+    monkeypatch.setattr(configuration, "compile_listeners", compile_listeners)
+    refused, web = gateway(name="a-refused"), gateway()
+    site.put(refused, web, slice_of(web.metadata.uid or "", {80: 61000}))
+    await site.until((NODE, 61000, False))
+    assert len(compiled) == 1
+    site.put(slice_of(refused.metadata.uid or "", {80: 61001}))
+    await site.until((NODE, 61000, False), (NODE, 61001, False))

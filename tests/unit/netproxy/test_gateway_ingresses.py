@@ -13,7 +13,7 @@ from kube.gateway.ingress_gateway import IngressResult, compute
 from kube.gateway.ingresses import convert
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.request import RoutedRequest
-from netproxy.gateway.request_target import parse
+from netproxy.gateway.request_target import split
 from netproxy.gateway.routing import PortTable, compile_listeners
 from tests.support.gateways import ByAge, FakeView, ingress, ingress_rule, service
 
@@ -32,7 +32,7 @@ async def tables(*ingresses: networking_v1.Ingress) -> dict[int, PortTable]:
 
 def find(ports: dict[int, PortTable], host: str, path: str = "/", *, tls: bool = False) -> str:
     """Return the namespace that serves a request, or the status that refuses it."""
-    parsed = parse(path.encode(), [host.encode()], requires_host=True)
+    parsed = split(path.encode(), [host.encode()], requires_host=True).normal()
     try:
         found = ports[443 if tls else 80].find(RoutedRequest("GET", parsed, []), host if tls else None)
     except Refused as refused:

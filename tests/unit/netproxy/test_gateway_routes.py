@@ -9,7 +9,7 @@ import pytest
 from kube.gateway.model import Backend, Listener, Match, PathMatch, Route, Rule
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.request import RoutedRequest
-from netproxy.gateway.request_target import parse
+from netproxy.gateway.request_target import split
 from netproxy.gateway.routing import PortTable, compile_listeners
 
 Pairs = tuple[tuple[str, str], ...]
@@ -39,7 +39,7 @@ def find(
     port: PortTable, target: str, host: str = "example.com", method: str = "GET", *headers: tuple[str, str]
 ) -> str:
     """Return the Service of a request, or the status that refuses it."""
-    parsed = parse(target.encode(), [host.encode()], requires_host=True)
+    parsed = split(target.encode(), [host.encode()], requires_host=True).normal()
     pairs = [(name.encode(), value.encode()) for name, value in headers]
     try:
         backend = port.find(RoutedRequest(method, parsed, pairs), None).rule.choose()

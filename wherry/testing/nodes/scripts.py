@@ -93,9 +93,14 @@ class Scripts:
 
     def __init__(self) -> None:
         self._scripts: list[Script] = []
+        self._unused: list[Script] = []
+        """Those that are to be used, and match no container that has started since they were added."""
 
-    def add(self, pod: str, steps: Step | Sequence[Step], container: str = "*") -> None:
-        """Add a script for pods by a pattern (`web-*`, `namespace/web-*`). Raise ClusterError if it is no script."""
+    def add(self, pod: str, steps: Step | Sequence[Step], container: str = "*", *, optional: bool = False) -> None:
+        """Add a script for pods by a pattern (`web-*`, `namespace/web-*`). Raise ClusterError if it is no script.
+
+        `check_used` does not complain of one that is optional.
+        """
         chosen = tuple(steps) if isinstance(steps, Sequence) else (steps,)
         if not chosen:
             raise ClusterError(f"the script for {pod!r} has no steps")
@@ -106,14 +111,31 @@ class Scripts:
                 )
         if isinstance(chosen[-1], Pull):
             raise ClusterError(f"the script for {pod!r} ends with Pull: add what the container does after it")
-        self._scripts.append(Script(pod, container, chosen))
+        script = Script(pod, container, chosen)
+        self._scripts.append(script)
+        if not optional:
+            self._unused.append(script)
 
     def find(self, namespace: str, pod: str, container: str) -> Script | None:
-        """Return the script of a container."""
+        """Return the script of a container that starts."""
+        if self._unused:
+            self._unused = [each for each in self._unused if not each.matches(namespace, pod, container)]
         for script in reversed(self._scripts):
             if script.matches(namespace, pod, container):
                 return script
         return None
+
+    def check_used(self) -> None:
+        """Raise ClusterError if a script was added for containers of which none has started since."""
+        if self._unused:
+            names = ", ".join(
+                repr(each.pod) + (f" (container {each.container})" if each.container != "*" else "")
+                for each in self._unused
+            )
+            raise ClusterError(
+                f"no container has started that a script is for: {names}; correct the pattern, add the script before the pod, "
+                "or with optional=True"
+            )
 
     def saved(self) -> list[Script]:
         """Return all scripts, for `restore`."""
@@ -122,3 +144,5 @@ class Scripts:
     def restore(self, saved: list[Script]) -> None:
         """Make the scripts those that `saved` returned."""
         self._scripts = list(saved)
+        kept = set(map(id, saved))
+        self._unused = [each for each in self._unused if id(each) in kept]

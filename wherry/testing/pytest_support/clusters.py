@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, cast
@@ -28,17 +28,26 @@ class Clusters:
         self._shared: dict[str, _Shared] = {}
 
     @contextlib.contextmanager
-    def use(self, wanted: Wanted) -> Iterator[Cluster]:
-        """Yield the cluster of a test, which returns to the state before it."""
+    def use(self, wanted: Wanted, failed: Callable[[], bool]) -> Iterator[Cluster]:
+        """Yield the cluster of a test, which returns to the state before it.
+
+        `failed` returns at its end whether the test has failed. Raise ClusterError if it has not, but has an unused script.
+        """
         if wanted.start is not None:
-            with self._new(wanted.time, wanted.start) as cluster:
+            cluster = self._new(wanted.time, wanted.start)
+            cluster.__enter__()
+            try:
                 self._begin(cluster, wanted)
                 yield cluster
+            finally:
+                cluster.__exit__(AssertionError if failed() else None)
             return
         shared = self._shared.get(wanted.time) or self._started(wanted.time)
         try:
             self._begin(shared.cluster, wanted)
             yield shared.cluster
+            if not failed():
+                shared.cluster.pods.check_scripts()
         finally:
             self._reset(wanted.time)
 
@@ -67,7 +76,7 @@ class Clusters:
         try:
             self._shared[time] = _Shared(cluster, cluster.snapshot())
         except BaseException:
-            cluster.__exit__(None, None, None)
+            cluster.__exit__(None)
             raise
         return self._shared[time]
 
@@ -81,4 +90,4 @@ class Clusters:
 
     def _end(self, time: str) -> None:
         if (shared := self._shared.pop(time, None)) is not None:
-            shared.cluster.__exit__(None, None, None)
+            shared.cluster.__exit__(None)

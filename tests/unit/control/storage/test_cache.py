@@ -13,6 +13,7 @@ import pytest
 from control.storage import codec, entry, recent_changes
 from control.storage.cache import BOOKMARK_SECONDS, DROP_SECONDS, ROOT
 from control.storage.entry import Entry
+from control.storage.selector import Selector
 from control.storage.store import Batch, Compacted, FutureRevision, Page, Unavailable, Unreadable, Watch
 from control.storage.watcher import Watcher, WatchEvent
 from kube import bounded_cache
@@ -282,7 +283,7 @@ async def test_a_watch_opened_while_everything_is_listed_anew_has_no_gap(
     # The cache pauses before it lists again.
     watchers = [
         bench.pods.watch(bench.cache.revision),
-        bench.pods.watch(bench.cache.revision, predicate=is_web),
+        bench.pods.watch(bench.cache.revision, selector=Selector(is_web)),
         bench.pods.watch(0, initial=True),
     ]
     missed = await bench.store.create(PODS + "default/missed", codec.encode(pod("missed")))
@@ -342,10 +343,10 @@ async def test_an_unforeseen_error_ends_neither_bookmarks_nor_the_cache(
     watcher, send = bench.pods.watch(bench.cache.revision, bookmarks=True), bench.pods.send_bookmarks
     failures = iter([TypeError("a bug")])
 
-    def fail_once() -> None:
+    async def fail_once() -> None:
         for error in failures:
             raise error
-        send()
+        await send()
 
     monkeypatch.setattr(bench.pods, "send_bookmarks", fail_once)
     await bench.clock.advance(3 * BOOKMARK_SECONDS)
@@ -366,7 +367,7 @@ async def test_a_selector_that_fails_for_an_object_ends_its_own_watch_alone(benc
     def broken(entry: Entry) -> bool:
         raise AttributeError("'int' object has no attribute 'get'")
 
-    watchers = [bench.pods.watch(bench.cache.revision, predicate=predicate) for predicate in (broken, None)]
+    watchers = [bench.pods.watch(bench.cache.revision, selector=selector) for selector in (Selector(broken), None)]
     await bench.create(pod("a"))
     with pytest.raises(Unreadable, match="a selector cannot be evaluated for it"):
         await take(watchers[0], 1)

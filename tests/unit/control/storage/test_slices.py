@@ -14,6 +14,7 @@ from control.event_loop import pacing
 from control.storage import feed, reader, resource_cache
 from control.storage.entry import Entry, Predicate
 from control.storage.listing import encode_token, list_objects
+from control.storage.selector import Selector
 from control.storage.store import Batch
 from tests.unit.control.storage.conftest import PODS, Bench, pod
 
@@ -57,7 +58,7 @@ async def continued(bench: Bench, revision: int, predicate: Predicate) -> None:
 async def watched(bench: Bench, revision: int, predicate: Predicate, **options: Any) -> None:
     options = {"initial_end": True, "bookmarks": True} | options
     async with aclosing(
-        bench.pods.watch(revision, PODS, lambda e: predicate(e) or e.key.endswith("/small"), **options)
+        bench.pods.watch(revision, PODS, Selector(lambda e: predicate(e) or e.key.endswith("/small")), **options)
     ) as w:
         assert [watch_event.entry.key for watch_event in await anext(w)][-1] in (f"{PODS}default/small", "")
 

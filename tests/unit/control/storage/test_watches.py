@@ -10,10 +10,18 @@ import pytest
 
 from control.storage import codec, recent_changes
 from control.storage.entry import Entry
+from control.storage.selector import Selector
 from control.storage.store import Compacted, FutureRevision
 
 from .conftest import PODS, Bench, pod
 from .test_cache import is_web, reported, take
+
+
+async def settled(bench: Bench) -> None:
+    """Wait until no change waits for the evaluation of selectors."""
+    async with asyncio.timeout(10):
+        while bench.cache.evaluations.waiting:
+            await asyncio.sleep(0)
 
 
 # -- watches ----------------------------------------------------------------------------------------------------------
@@ -60,7 +68,7 @@ async def test_a_watch_of_a_folder_sees_only_that_folder(bench: Bench) -> None:
 async def test_a_selector_turns_changes_into_appearing_and_leaving(bench: Bench, costly: bool) -> None:
     web, other = {"app": "web"}, {"app": "db"}
     start = bench.cache.revision
-    live = bench.pods.watch(start, predicate=is_web, costly=costly)
+    live = bench.pods.watch(start, selector=Selector(is_web, costly=costly))
     items = [await bench.create(pod("a", labels=other))]
     for labels in (web, {**web, "v": "2"}, other, web):
         items.append(await bench.update(pod("a", labels=labels)))
@@ -73,7 +81,7 @@ async def test_a_selector_turns_changes_into_appearing_and_leaving(bench: Bench,
         ("ADDED", "a", r[4]),
         ("DELETED", "a", r[5]),
     ]
-    late = bench.pods.watch(start, predicate=is_web, costly=costly)
+    late = bench.pods.watch(start, selector=Selector(is_web, costly=costly))
     for watcher in (live, late):
         watch_events = await take(watcher, 5)
         assert reported(watch_events) == expected
@@ -95,7 +103,7 @@ async def test_watchers_with_costly_selectors_are_evaluated_one_in_each_iteratio
         rounds[0] += 1
         asyncio.get_running_loop().call_soon(next_round)
 
-    watchers = [bench.pods.watch(bench.cache.revision, predicate=predicate, costly=True) for _ in range(50)]
+    watchers = [bench.pods.watch(bench.cache.revision, selector=Selector(predicate, costly=True)) for _ in range(50)]
     waiting = [asyncio.create_task(take(watcher, 1)) for watcher in watchers]
     await bench.create(pod("a"))
     assert requested == []
@@ -104,19 +112,32 @@ async def test_watchers_with_costly_selectors_are_evaluated_one_in_each_iteratio
     assert len(requested) == len(set(requested)) == 50
 
 
-async def test_a_costly_watcher_that_does_not_keep_up_is_dropped(bench: Bench) -> None:
-    watcher = bench.pods.watch(bench.cache.revision, predicate=is_web, costly=True, limit=3)
+@pytest.mark.parametrize("costly", [False, True])
+async def test_a_watcher_that_does_not_keep_up_is_dropped_for_changes_that_match_alone(
+    bench: Bench, costly: bool
+) -> None:
+    watcher = bench.pods.watch(bench.cache.revision, selector=Selector(is_web, costly=costly), limit=3)
+    for number in range(8):
+        await bench.create(pod(f"other{number}"))
+        await settled(bench)
+    for number in range(3):
+        await bench.create(pod(f"p{number}", labels={"app": "web"}))
+        await settled(bench)
+    assert not watcher.dropped and len(await take(watcher, 3)) == 3
     for number in range(4):
-        await bench.create(pod(f"p{number}"))
+        await bench.create(pod(f"q{number}", labels={"app": "web"}))
+        await settled(bench)
     with pytest.raises(StopAsyncIteration):
-        await anext(watcher)
+        await asyncio.wait_for(anext(watcher), 10)
     assert watcher.dropped
 
 
 async def test_initial_events_of_a_costly_watch_are_those_that_match(bench: Bench) -> None:
     await bench.create(pod("a", labels={"app": "web"}))
     await bench.create(pod("b", labels={"app": "db"}))
-    watcher = bench.pods.watch(0, predicate=is_web, initial=True, initial_end=True, bookmarks=True, costly=True)
+    watcher = bench.pods.watch(
+        0, selector=Selector(is_web, costly=True), initial=True, initial_end=True, bookmarks=True
+    )
     await bench.create(pod("c", labels={"app": "web"}))
     watch_events = await take(watcher, 3)
     assert [(kind, name) for kind, name, _ in reported(watch_events)] == [
@@ -136,7 +157,7 @@ async def test_a_watch_from_before_the_ring_is_replayed_from_the_store(
         expected.append(("ADDED", f"p{i}", str((await bench.create(pod(f"p{i}", labels={"app": "web"}))).revision)))
     expected.append(("DELETED", "p0", str((await bench.delete("p0")).revision)))
     for predicate in (None, is_web):
-        async with aclosing(bench.pods.watch(start, predicate=predicate)) as watcher:
+        async with aclosing(bench.pods.watch(start, selector=predicate and Selector(predicate))) as watcher:
             item = await bench.create(pod(f"live-{predicate is None}".lower(), labels={"app": "web"}))
             more = [("ADDED", f"live-{predicate is None}".lower(), str(item.revision))]
             assert reported(await take(watcher, len(expected) + 1)) == expected + more
@@ -214,7 +235,7 @@ async def test_a_watcher_that_does_not_keep_up_is_dropped_and_the_others_go_on(b
     assert [watch_event async for watch_event in slow] == [] and slow.dropped
     assert len(await take(quick, 6)) == 6
     await quick.aclose()
-    assert bench.pods._watchers == {}
+    assert bench.pods._watched == {}
 
 
 async def test_a_closed_watcher_wakes_its_reader(bench: Bench) -> None:

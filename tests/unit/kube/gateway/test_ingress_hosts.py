@@ -102,7 +102,16 @@ def test_what_others_own_is_not_served_and_reported() -> None:
         "own.com"
     ]
     assert http.owners is not None and http.owners.namespaces == owners | {"pending.com": NOBODY}
+    assert not result.refused
     first, second, third = result.problems["apps/web"]
     assert first == "host shop.com belongs to another namespace, whose Ingress named it first"
     assert second == "host login.a.com belongs to another namespace, whose Ingress named *.a.com first"
     assert "more than 4096 hosts" in third and "pending.com" in third
+
+
+def test_an_ingress_of_which_other_namespaces_own_all_hosts_is_refused() -> None:
+    own, foreign = ingress(ingress_rule("shop.com"), name="own"), ingress(ingress_rule("own.com"), name="foreign")
+    both = ingress(ingress_rule("own.com"), ingress_rule(""), name="both")
+    view = FakeView()
+    found = [(each, convert(each, view)) for each in (own, foreign, both)]
+    assert compute(found, view, Recorded({"shop.com": "infra", "own.com": "apps"})).refused == {"infra/foreign"}

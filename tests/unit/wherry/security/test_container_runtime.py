@@ -1,4 +1,4 @@
-"""The check of containerd's restart monitor: what ctr prints, and which releases are fixed."""
+"""Check of containerd's restart monitor: output of ctr, and releases with the fix."""
 
 from __future__ import annotations
 

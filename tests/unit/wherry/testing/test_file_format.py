@@ -34,6 +34,7 @@ CUT = b'{"wherry_testing":"cluster","format":1,"version":"0.2.0"}\n{"a":'
         (gzip.compress(CUT), "is damaged: "),
         (gzip.compress(CUT + b'"b"}'), r"is damaged: Expected `int`, got `str` - at `\$\[\.\.\.\]`$"),
     ],
+    ids=["YAML", "cut", "no header", "newer format", "other content", "cut JSON", "wrong type"],
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "file"

@@ -14,7 +14,7 @@ from control.storage.store import KeyNotFound
 from tests.support.clock import FakeClock
 from wherry.testing.errors import ClusterError
 from wherry.testing.history import recorder
-from wherry.testing.history.console import Console
+from wherry.testing.history.commands import Commands
 from wherry.testing.history.history import Change, History
 from wherry.testing.history.recorder import Recorder
 from wherry.testing.history.replay import Replay
@@ -147,11 +147,11 @@ class FakeReplay:
 async def test_commands_step_through_a_history() -> None:
     site, history = await recorded()
     shown: list[str] = []
-    console = Console(cast(Replay, FakeReplay(history)), shown.append)
+    commands = Commands(cast(Replay, FakeReplay(history)), shown.append)
 
     async def execute(line: str) -> list[str]:
         shown.clear()
-        assert await console.execute(line)
+        assert await commands.execute(line)
         return [each.split(" ", 1)[0] if each[0].isdigit() else each for each in shown]
 
     assert await execute("p") == ["4"]
@@ -163,7 +163,7 @@ async def test_commands_step_through_a_history() -> None:
     assert [line[:3] for line in listed] == ["> 2", "  3", "  4", "  5"]
     assert len(await execute("l system:node:n")) == 1
     assert (await execute("?"))[0].startswith("n: next change")
-    assert not await console.execute("q")
+    assert not await commands.execute("q")
     await site.store.close()
 
 
@@ -171,5 +171,5 @@ async def test_a_long_list_of_changes_is_cut() -> None:
     begin = FakeClock().now()
     history = History("t", 0, begin, [], [Change(n, "ADDED", f"/registry/pods/{n}", begin) for n in range(1, 300)])
     shown: list[str] = []
-    await Console(cast(Replay, FakeReplay(history)), shown.append).execute("l pods")
+    await Commands(cast(Replay, FakeReplay(history)), shown.append).execute("l pods")
     assert len(shown) == 201 and shown[-1] == "... and 99 more changes"

@@ -13,7 +13,7 @@ AROUND, MOST_FOUND = 10, 200
 """Changes before and after the present one that are listed, and changes with a text."""
 
 
-class Console:
+class Commands:
     """Executes commands on a replay. `show` prints a line."""
 
     def __init__(self, replay: Replay, show: Callable[[str], None]) -> None:
