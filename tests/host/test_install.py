@@ -83,8 +83,19 @@ def test_an_option_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_run_installs_nothing(checkout: Path, venv: Path) -> None:
+    source = venv / "src/kube/build.py"
+    before = source.stat().st_ctime_ns
     done = install(checkout, venv)
     assert (done.returncode, done.stdout) == (0, "")
+    assert source.stat().st_ctime_ns == before, "`wherry up` takes a tree that is written again for another version"
+
+
+def test_a_changed_source_is_installed(checkout: Path, venv: Path) -> None:
+    changed, source = checkout / "wherry/errors.py", venv / "src/wherry/errors.py"
+    before = (venv / "src/kube/build.py").stat().st_ctime_ns
+    changed.write_text(changed.read_text() + "# changed\n")
+    assert install(checkout, venv).returncode == 0
+    assert source.read_text().endswith("# changed\n") and (venv / "src/kube/build.py").stat().st_ctime_ns > before
 
 
 def test_the_client_of_the_docker_engine_is_added_on_request_and_kept(checkout: Path, venv: Path) -> None:
