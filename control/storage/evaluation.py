@@ -27,6 +27,9 @@ SHARE, PAUSE = 0.2, 10.0
 ITERATION_SECONDS, CONTINUED = 0.003, 64
 """Time of evaluations in an iteration of the event loop; steps of those that wait which continue in one."""
 SLICE_SECONDS = 0.001
+MOST_SECONDS = 0.001
+"""Time that counts for one evaluation at once, by a clock that costs less than CPU time: what takes longer was most likely
+interrupted by another process, which should not make the next ones wait."""
 CHARGED_SECONDS = 0.0005
 """Time of an owner from which it is charged: to charge each evaluation would take longer than most evaluations."""
 
@@ -63,10 +66,10 @@ class Evaluations:
         """Evaluate a change for groups, or let it wait."""
         room, events = self._fair.room(), dict[Hashable, WatchEvent | None]()
         expensive = set[Account]()
-        began = last = time.perf_counter()
+        used, last = 0.0, time.perf_counter()
         for group in groups:
             account, selector = group.account, group.selector
-            if group.pending or account.late or selector.costly or last - began >= room:
+            if group.pending or account.late or selector.costly or used >= room:
                 self._defer(group, change)
             else:
                 key = selector.key
@@ -79,11 +82,13 @@ class Evaluations:
                 if watch_event is not None:
                     group.push(watch_event, change.revision)
             now = time.perf_counter()
-            account.spent += now - last
+            taken = min(now - last, MOST_SECONDS)
+            used += taken
+            account.spent += taken
             if account.spent > CHARGED_SECONDS:
                 expensive.add(account)
             last = now
-        self._fair.count(last - began)
+        self._fair.count(used)
         for account in expensive:
             self._charge(account)
 
