@@ -49,14 +49,15 @@ def as_data(found: Found) -> dict[str, Any]:
 
 @certs_app.command("check")
 def certs_check(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
-    """Show when the certificates expire.
+    """Show when the certificates and CAs expire.
 
     Ends with status 1 if one expires within 30 days.
     """
     output.check(format)
     root()
     settings, now = installed(prefix), SYSTEM.now()
-    output.show(list(expiry.certificates(settings)), COLUMNS, format, as_data)
+    found = [*expiry.certificates(settings), *expiry.authorities(settings)]
+    output.show(found, COLUMNS, format, as_data)
     ending = list(expiry.ending(settings, now))
     if format in ("table", "wide"):
         for one in ending:

@@ -9,10 +9,11 @@ import msgspec
 import typer
 import yaml
 
-from wherry import addresses, config_file, identity, options, wanted
+from wherry import addresses, config_file, identity, options, output, wanted
 from wherry import settings as saved
 from wherry.command_options import Option, options_of
 from wherry.config_file import ConfigFile
+from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.membership import join
 from wherry.settings import Settings, complete
@@ -25,6 +26,16 @@ config_app = typer.Typer(no_args_is_help=True, help="Show and check the options 
 @config_app.command("print")
 def config_print(
     prefix: options.Prefix = "/",
+    format: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Output format: yaml or json. Default: yaml.",
+            show_default=False,
+            autocompletion=options.values("yaml", "json"),
+        ),
+    ] = "yaml",
     *,
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Also show the options that have their defaults.")
@@ -34,11 +45,16 @@ def config_print(
 
     These are the saved ones with those of /etc/wherry/config.yaml over them, in the form of that file.
     """
+    if format not in ("yaml", "json"):
+        raise WherryError(f"-o {format}: use yaml or json")
     before, file = _read(prefix, Layout(Path(prefix)).config)
     shown = _effective(before, file)
     usual = wanted.as_options(Settings(), options_of(up))
     found = {name: value for name, value in shown.items() if defaults or value != usual[name]}
-    print(yaml.safe_dump(found, sort_keys=False, width=1000), end="")
+    if format == "json":
+        print(output.dumped(found, format), end="")
+    else:
+        print(yaml.safe_dump(found, sort_keys=False, width=1000), end="")
 
 
 @config_app.command("validate")

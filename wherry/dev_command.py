@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 from pathlib import Path
@@ -54,6 +55,8 @@ def dev(
     try:
         asyncio.run(_run(nodes, load or [], kubeconfig, port, replay))
     except OSError as error:
+        if error.errno == errno.EADDRINUSE and port:
+            raise WherryError(f"--port {port}: another process has it; choose another one") from error
         raise WherryError(f"the cluster cannot start: {error}") from error
 
 

@@ -52,6 +52,15 @@ def ending(settings: Settings, now: datetime) -> Iterator[Ending]:
         yield Ending(f"the certificate in {path} {when}", fix)
 
 
+def authorities(settings: Settings) -> Iterator[Found]:
+    """Return the CAs whose certificates or keys are on this machine. Nothing renews them."""
+    for path in sorted(settings.layout.pki.glob("*ca.crt")):
+        try:
+            yield Found(path, x509.load_pem_x509_certificate(path.read_bytes()))
+        except (OSError, ValueError):
+            continue
+
+
 def certificates(settings: Settings) -> Iterator[Found]:
     """Return the certificates of this machine, without those of CAs and those that cannot be read."""
     layout = settings.layout

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from wherry.output import FORMATS
 
-def _option(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, show_default=False, **more)
+
+def values(*known: str) -> Callable[[str], list[str]]:
+    """Return the completion of an argument or option that has known values."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [each for each in known if each.startswith(incomplete)]
+
+    return complete
+
+
+def _option(help: str, *names: str, known: tuple[str, ...] = (), **more: Any) -> Any:
+    return typer.Option(*names, help=help, show_default=False, autocompletion=values(*known) if known else None, **more)
 
 
 Prefix = Annotated[str, _option("Root of the installation's files, for a second one on a machine. Default: /.")]
-Output = Annotated[str, _option("Output format: table, wide, json or yaml. Default: table.", "--output", "-o")]
-TextOutput = Annotated[str, _option("Output format: text, json or yaml. Default: text.", "--output", "-o")]
+Output = Annotated[
+    str, _option("Output format: table, wide, json or yaml. Default: table.", "--output", "-o", known=FORMATS)
+]
+TextOutput = Annotated[
+    str, _option("Output format: text, json or yaml. Default: text.", "--output", "-o", known=("text", "json", "yaml"))
+]
 Yes = Annotated[bool, _option("Do not ask for confirmation.", "--yes", "-y")]
 
 # -- the machine ----------------------------------------------------------------------------------------------------------
@@ -48,7 +64,7 @@ ResolvConf = Annotated[str, _option("File with the DNS servers of the machine. D
 RegistryMirror = Annotated[
     list[str] | None, _option("HOST=URL: mirror of an image registry. May be repeated. Default: none.")
 ]
-LoggingFormat = Annotated[str, _option("Log format: text or json. Default: text.")]
+LoggingFormat = Annotated[str, _option("Log format: text or json. Default: text.", known=("text", "json"))]
 TracingEndpoint = Annotated[
     str, _option("Address of an OpenTelemetry collector (OTLP over gRPC), as 127.0.0.1:4317. Default: none.")
 ]
@@ -69,13 +85,35 @@ PodCidr = Annotated[str, _option("Address range of pods. Default: 10.244.0.0/16.
 ServiceCidr = Annotated[str, _option("Address range of Services. Default: 10.96.0.0/12.")]
 ClusterDomain = Annotated[str, _option("DNS domain of the cluster. Default: cluster.local.")]
 ClusterDns = Annotated[str, _option("Address of cluster DNS, or none. Default: the 10th one of the Service range.")]
-PodNetwork = Annotated[str, _option("Pod network: wherry, or none (your CNI plugin). Default: wherry.")]
-Proxy = Annotated[str, _option("Service proxy: wherry, upstream (your kube-proxy) or none. Default: wherry.")]
-Dns = Annotated[str, _option("Process of cluster DNS: proxy, alone or none (your own DNS). Default: proxy.")]
-ProxyMode = Annotated[str, _option("Mode of the proxy: iptables, nftables, ipvs or auto. Default: iptables.")]
+PodNetwork = Annotated[
+    str, _option("Pod network: wherry, or none (your CNI plugin). Default: wherry.", known=("wherry", "none"))
+]
+Proxy = Annotated[
+    str,
+    _option(
+        "Service proxy: wherry, upstream (your kube-proxy) or none. Default: wherry.",
+        known=("wherry", "upstream", "none"),
+    ),
+]
+Dns = Annotated[
+    str,
+    _option(
+        "Process of cluster DNS: proxy, alone or none (your own DNS). Default: proxy.", known=("proxy", "alone", "none")
+    ),
+]
+ProxyMode = Annotated[
+    str,
+    _option(
+        "Mode of the proxy: iptables, nftables, ipvs or auto. Default: iptables.",
+        known=("iptables", "nftables", "ipvs", "auto"),
+    ),
+]
 NodeRoutes = Annotated[
     str,
-    _option("Routes to pods of other nodes: host-gw, vxlan, auto (host-gw on a shared link) or none. Default: auto."),
+    _option(
+        "Routes to pods of other nodes: host-gw, vxlan, auto (host-gw on a shared link) or none. Default: auto.",
+        known=("host-gw", "vxlan", "auto", "none"),
+    ),
 ]
 ServiceLoadBalancer = Annotated[
     bool | None, typer.Option(help="Assign the nodes' addresses to Services of type LoadBalancer. Default: yes.")
@@ -92,7 +130,7 @@ Disable = Annotated[
 ]
 
 # -- the store ------------------------------------------------------------------------------------------------------------
-Store = Annotated[str, _option("Storage of the objects: sqlite or etcd. Default: sqlite.")]
+Store = Annotated[str, _option("Storage of the objects: sqlite or etcd. Default: sqlite.", known=("sqlite", "etcd"))]
 EtcdServers = Annotated[str, _option("URLs of etcd's members, separated by commas.")]
 EtcdCafile = Annotated[str, _option("File with the CA of etcd's certificates.")]
 EtcdCertfile = Annotated[str, _option("File with the client certificate for etcd.")]

@@ -18,6 +18,7 @@ from wherry.membership import installed, root
 COMPLETION = "_WHERRY_COMPLETE"
 """Environment variable by which shells ask for completions."""
 SHELLS = ("bash", "zsh", "fish")
+DAEMONS = ("containerd", "control", "agent", "netproxy", "dns")
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -28,6 +29,7 @@ def add_tools(app: typer.Typer) -> None:
     app.command()(logs)
     app.command()(version)
     app.command()(completion)
+    app.command("help")(show_help)
     app.command("support-bundle")(support_bundle)
 
 
@@ -58,7 +60,9 @@ def ctr(context: typer.Context, prefix: options.Prefix = "/") -> None:
 
 
 def logs(
-    daemon: Annotated[str, typer.Argument(help="Daemon. Default: all.", show_default=False)] = "",
+    daemon: Annotated[
+        str, typer.Argument(help="Daemon. Default: all.", show_default=False, autocompletion=options.values(*DAEMONS))
+    ] = "",
     prefix: options.Prefix = "/",
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until interrupted.")] = False,
@@ -108,9 +112,27 @@ def support_bundle(
     print(made)
 
 
+def show_help(
+    context: typer.Context,
+    command: Annotated[list[str] | None, typer.Argument(help="Command. Default: all.", show_default=False)] = None,
+) -> None:
+    """Show the help of a command."""
+    root = context.find_root().command
+    made = type(context)(root, info_name="wherry", **root.context_settings)
+    for name in command or ():
+        inner = getattr(made.command, "commands", {}).get(name)
+        if inner is None:
+            raise WherryError(f"there is no command {' '.join(command or ())}: `wherry help` lists them")
+        made = type(context)(inner, parent=made, info_name=name)
+    print(made.command.get_help(made))
+
+
 def completion(
     context: typer.Context,
-    shell: Annotated[str, typer.Argument(help="Shell: bash, zsh or fish.", show_default=False)],
+    shell: Annotated[
+        str,
+        typer.Argument(help="Shell: bash, zsh or fish.", show_default=False, autocompletion=options.values(*SHELLS)),
+    ],
 ) -> None:
     """Print a shell's completion script.
 

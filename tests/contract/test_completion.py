@@ -39,6 +39,9 @@ def test_bash_completes_commands_and_options() -> None:
     assert completed("sta") == ["status"]
     assert completed("token", "l") == ["list"]
     assert "--proxy-mode" in completed("up", "--proxy-m")
+    assert completed("up", "--proxy-mode", "i") == ["iptables", "ipvs"]
+    assert completed("logs", "net") == ["netproxy"] and completed("completion", "z") == ["zsh"]
+    assert completed("image", "list", "-o", "") == ["table", "wide", "json", "yaml"]
 
 
 def test_another_shell_is_refused_with_those_that_work() -> None:

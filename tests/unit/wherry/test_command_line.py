@@ -81,6 +81,16 @@ def test_the_version_is_the_packages() -> None:
     )
 
 
+def test_help_is_a_command_too() -> None:
+    for words in ((), ("token",), ("token", "create"), ("up",)):
+        found, same = CliRunner().invoke(app, ["help", *words]), CliRunner().invoke(app, [*words, "--help"])
+        assert found.exit_code == 0 and found.output.split("Usage: ")[1].split()[0] == "wherry"
+        assert found.output.splitlines()[3:] == same.output.splitlines()[3:]
+    for words in (("tokn",), ("up", "more")):
+        found = CliRunner().invoke(app, ["help", *words])
+        assert str(found.exception) == f"there is no command {' '.join(words)}: `wherry help` lists them"
+
+
 @pytest.mark.parametrize("format", ["json", "yaml"])
 def test_versions_are_shown_also_without_a_cluster(format: str, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["version", "-o", format, "--prefix", str(tmp_path)])

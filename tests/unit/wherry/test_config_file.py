@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -252,6 +253,8 @@ def test_print_shows_what_would_be_used_in_the_files_form(tmp_path: Path) -> Non
         "max-pods": 200,
         "name": ["a"],
     }
+    assert json.loads(config(tmp_path, "print", "-o", "json")[1]) == yaml.safe_load(text)
+    assert config(tmp_path, "print", "-o", "table") == (1, "-o table: use yaml or json")
     everything = yaml.safe_load(config(tmp_path, "print", "--defaults")[1])
     assert everything.keys() == {*UP, "registries"} and everything["store"] == "sqlite"
     path.write_text(config(tmp_path, "print", "--defaults")[1])
