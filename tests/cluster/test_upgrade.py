@@ -5,6 +5,7 @@ Pods, Services and objects of the older version stay as they are, and each pair 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -56,8 +57,9 @@ def processes(machines: Machines) -> dict[str, str]:
         for line in machine.ctr("tasks", "list").splitlines()[1:]:
             container, pid, state = line.split()
             if state == "RUNNING":
-                started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-                found[f"{machine.node} {container}"] = f"{pid} {started}"
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a Job's may end between the two
+                    started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+                    found[f"{machine.node} {container}"] = f"{pid} {started}"
     return found
 
 
