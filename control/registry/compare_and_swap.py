@@ -57,7 +57,7 @@ async def on_newest(registry: Registry, resource: Resource, key: str, attempt: A
             entry, current = superseded.entry, True
         except StatusError as error:
             # What is refused may be refused for a state that is no more (origStateIsCurrent upstream). A write whose
-            # outcome is unknown may have taken effect: its change must not be made again.
+            # outcome is unknown may have taken effect: it must not be repeated.
             if current or isinstance(error, OutcomeUnknown):
                 raise
             fresh = await newest(registry, resource, key)
