@@ -5,7 +5,7 @@ Each function returns the status to be written, None if the stored one is right 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kube.api import meta_v1
@@ -50,12 +50,21 @@ def class_status(found: GatewayClass, now: str) -> ClassStatus | None:
 
 # -- gateways ---------------------------------------------------------------------------------------------------------
 def gateway_status(
-    gateway: Gateway, result: Result, addresses: Sequence[str], problem: Verdict | None, now: str
+    gateway: Gateway,
+    result: Result,
+    addresses: Sequence[str],
+    problem: Verdict | None,
+    now: str,
+    refused_ports: Collection[int] = (),
 ) -> GatewayStatus | None:
-    """Return the status of a Gateway; `problem` is why it is not served although it is valid."""
+    """Return the status of a Gateway; `problem` is why it is not served although it is valid, `refused_ports` are those
+    that its addresses do not have.
+    """
     generation, current = gateway.metadata.generation, gateway.status
     if is_stale(current.conditions, generation):
         return None
+    if problem is None and refused_ports and all(each.listener.port in refused_ports for each in result.listeners):
+        problem = _refused(min(refused_ports))
     programmed = programmed_verdict(result, problem)
     known = {each.name: each.conditions for each in current.listeners}
     listeners = [
@@ -64,7 +73,14 @@ def gateway_status(
             supported_kinds=[{"group": GROUP, "kind": kind} for kind in state.kinds],
             attached_routes=attached,
             conditions=merged(
-                known.get(state.listener.name, []), _listener_conditions(state, result, problem, generation, now)
+                known.get(state.listener.name, []),
+                _listener_conditions(
+                    state,
+                    result,
+                    _refused(state.listener.port) if state.listener.port in refused_ports else problem,
+                    generation,
+                    now,
+                ),
             ),
         )
         for state, attached in zip(result.listeners, result.attached, strict=True)
@@ -79,6 +95,10 @@ def gateway_status(
         listeners=listeners,
     )
     return status if status != current else None
+
+
+def _refused(port: int) -> Verdict:
+    return failed("AddressNotAssigned", f"The load balancer does not have port {port}: another Service may have it")
 
 
 def gateway_body(status: GatewayStatus) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.limits import NamespaceLimits
 from control.controllers.gateway.plan import Owner
 from control.controllers.gateway.private_ports import NoPort
+from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock, format_time
 from kube.gateway import statuses
@@ -65,8 +66,13 @@ class Gateways:
             return None
         gateway, result, refused = prepared
         self._record(key, result.routes)
-        addresses, problem = await self._generate(gateway, result, refused)
-        status = statuses.gateway_status(gateway, result, addresses, problem, format_time(self._clock.now()))
+        service, problem = await self._generate(gateway, result, refused)
+        now = self._clock.now()
+        addresses = plan.addresses(service, now) if service is not None else []
+        if problem is None and _ports(result):
+            problem = self._problem(addresses)
+        without = plan.refused_ports(service) if service is not None else frozenset[int]()
+        status = statuses.gateway_status(gateway, result, addresses, problem, format_time(now), without)
         if status is not None:
             await self._client.patch(
                 Gateway,
@@ -79,25 +85,27 @@ class Gateways:
             return None
         return {"NoResources": NO_PORT_SECONDS, "AddressNotAssigned": plan.BALANCER_SECONDS}.get(problem.reason)
 
-    async def _generate(self, gateway: Gateway, result: Result, refused: str) -> tuple[list[str], Verdict | None]:
-        """Generate the objects of a Gateway; return its addresses, and why it is not served."""
+    async def _generate(
+        self, gateway: Gateway, result: Result, refused: str
+    ) -> tuple[core_v1.Service | None, Verdict | None]:
+        """Generate the objects of a Gateway; return its Service, and why it has none."""
         owner = Owner(key_of(gateway), gateway.metadata.uid or "")
         ports = _ports(result)
         if refused or not ports:
             await self._generated.remove(owner.key)
-            return [], failed("NoResources", refused) if refused else None
+            return None, failed("NoResources", refused) if refused else None
         await self._generated.remove(owner.key, keep=owner.uid)
         try:
-            service = await self._generated.ensure(owner, ports)
+            return await self._generated.ensure(owner, ports), None
         except NoPort as error:
             await self._generated.remove(owner.key)
-            return [], failed("NoResources", str(error))
-        addresses = plan.addresses(service, self._clock.now()) if service is not None else []
+            return None, failed("NoResources", str(error))
+
+    def _problem(self, addresses: list[str]) -> Verdict | None:
+        """Return why a Gateway with a Service is not served."""
         if not addresses:
-            return [], failed("AddressNotAssigned", "The Service of the Gateway has no address yet")
-        if not self._generated.nodes:
-            return addresses, failed("NoResources", "No node is ready")
-        return addresses, None
+            return failed("AddressNotAssigned", "The Service of the Gateway has no address yet")
+        return None if self._generated.nodes else failed("NoResources", "No node is ready")
 
     async def _remove(self, key: str) -> None:
         self._record(key, None)

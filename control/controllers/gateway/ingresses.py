@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from control.controllers.gateway import plan
+from control.controllers.gateway import host_claims, plan
 from control.controllers.gateway.certificates import Certificates
 from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.host_records import HostRecords
@@ -45,6 +45,9 @@ class Ingresses:
         self._refused: frozenset[str] = frozenset()
         """Those of them that have no addresses, since other namespaces own all their hosts."""
         self._addresses: list[str] = []
+        self._kept_until: float | None = None
+        """Time until which the ports are kept, if there are no Ingresses."""
+        self._refused_ports: frozenset[int] = frozenset()
         self.retry_seconds: float | None = None
         """Time until `reconcile` is to be called again."""
 
@@ -66,20 +69,40 @@ class Ingresses:
         await self._hosts.write()
         self.retry_seconds = kept = self._hosts.seconds
         if result is None:
-            self._certificates.use(INGRESS, ())
-            await self._generated.remove(INGRESS)
-            self._update({}, frozenset(), [])
+            await self._leave()
             return 0
-        ports = [HTTP, *([HTTPS] if any(each.tls for each in result.served) else [])]
-        service = await self._generated.ensure(Owner(INGRESS, INGRESS), ports)
+        self._kept_until = None
+        # Both from the first Ingress on: a port that comes and goes with a certificate is somebody else's in between.
+        service = await self._generated.ensure(Owner(INGRESS, INGRESS), (HTTP, HTTPS))
         addresses, now = self._addresses, self._clock.now()
+        refused = self._refused_ports
         if service is not None:
+            refused = plan.refused_ports(service)
             addresses = plan.addresses(service, now)
             if not addresses:
                 self.retry_seconds = plan.BALANCER_SECONDS if kept is None else min(plan.BALANCER_SECONDS, kept)
-        served = {key_of(each): result.problems.get(key_of(each), ()) for each in self._cluster.served_ingresses()}
+        self._refused_ports = refused
+        served = {
+            key_of(each): (*result.problems.get(key_of(each), ()), *_without_ports(each, refused))
+            for each in self._cluster.served_ingresses()
+        }
         self._update(served, result.refused, addresses)
         return len(result.served[0].routes) + len(result.served)
+
+    async def _leave(self) -> None:
+        """Remove the gateway's objects some time after the last Ingress: as its host, nobody gets the ports of one that is
+        being replaced. Raises StatusError.
+        """
+        self._certificates.use(INGRESS, ())
+        self._update({}, frozenset(), [])
+        now = self._clock.monotonic()
+        if self._kept_until is None:
+            self._kept_until = now + host_claims.KEPT_SECONDS
+        left = self._kept_until - now
+        if left > 0 and self._generated.has_service(INGRESS):
+            self.retry_seconds = left if self.retry_seconds is None else min(left, self.retry_seconds)
+        else:
+            await self._generated.remove(INGRESS)
 
     def _update(self, served: dict[str, tuple[str, ...]], refused: frozenset[str], addresses: list[str]) -> None:
         before = self._served
@@ -115,3 +138,13 @@ class Ingresses:
     def serves(self, key: str) -> bool:
         """Return whether an Ingress has addresses of this gateway."""
         return key in self._served
+
+
+def _without_ports(ingress: networking_v1.Ingress, refused: frozenset[int]) -> list[str]:
+    """Return what of an Ingress is not served since others have ports of the nodes."""
+    wanted = {HTTP: "HTTP", **({HTTPS: "HTTPS"} if ingress.spec.tls else {})}
+    return [
+        f"{name} is not served: the load balancer does not have port {port}"
+        for port, name in wanted.items()
+        if port in refused
+    ]

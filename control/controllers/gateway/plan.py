@@ -12,7 +12,8 @@ from datetime import datetime
 import msgspec
 
 from control.controllers.nodes.health import readiness
-from control.controllers.service_lb.plan import addresses_of
+from control.controllers.service_lb.plan import addresses_of, given
+from control.controllers.service_lb.ports import served_ports
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.clock import parse_time
 from kube.gateway.names import MANAGED_BY, NAMESPACE, OWNER, UID, generated, port_name
@@ -173,11 +174,17 @@ BALANCER_SECONDS = 5.0
 
 def addresses(service: core_v1.Service, now: datetime) -> list[str]:
     """Return the addresses of a Gateway: its load balancer's, else its cluster IPs; none while a load balancer is awaited."""
-    balancer = service.status.load_balancer
-    given = [each.ip for each in (balancer.ingress if balancer is not None else ()) if each.ip]
-    if given or awaits_balancer(service, now):
-        return given
+    found = given(service)
+    if found or awaits_balancer(service, now):
+        return found
     return [each for each in service.spec.cluster_ips if each not in ("", "None")]
+
+
+def refused_ports(service: core_v1.Service) -> frozenset[int]:
+    """Return the ports that a Service does not have at the addresses of its load balancer: others have them."""
+    if not given(service):
+        return frozenset()
+    return frozenset(each.port for each in service.spec.ports) - {number for _, number in served_ports(service)}
 
 
 def awaits_balancer(service: core_v1.Service, now: datetime) -> bool:

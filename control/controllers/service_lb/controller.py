@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from control.controllers.context import Context
 from control.controllers.nodes.health import readiness
@@ -23,6 +24,7 @@ from control.controllers.service_lb.ports import (
     host_ports_of,
     node_ports_of,
     ports_of,
+    served_ports,
 )
 from control.controllers.service_lb.service_addresses import ServiceAddresses, foreign_ips
 from control.controllers.service_lb.service_writer import ServiceWriter
@@ -93,10 +95,12 @@ class ServiceLoadBalancerController:
         """
         known = [each for each in self._services.by_index(BALANCED, "yes") if plan.wanted(each)]
         for service in sorted(known, key=_rank) if self._enabled else ():
-            key, given = key_of(service), bool(plan.given(service))
-            if given or service.metadata.deletion_timestamp is None:
+            key = key_of(service)
+            if plan.given(service):
+                self._ports.restore(key, served_ports(service))
+            elif service.metadata.deletion_timestamp is None:
                 try:
-                    await self._claims.claim(key, service, again=given)
+                    await self._claim(key, service)
                 except NoLoadBalancer as error:
                     log.info("%s: %s", key, error)
         await self.controller.run()
@@ -173,7 +177,7 @@ class ServiceLoadBalancerController:
     async def _ensure(self, key: str, service: core_v1.Service) -> float | None:
         given, later = plan.given(service), None
         try:
-            self._waiting.wake(await self._claims.claim(key, service))
+            problem = await self._claim(key, service)
             slices = self._slices.by_index(OF_SERVICE, key)
             serving = self._addresses.serving()
             later = self._addresses.valid_seconds()
@@ -184,12 +188,15 @@ class ServiceLoadBalancerController:
             if given or self._ports.held(key):
                 # The nodes serve the ports until the addresses are taken back, which may fail.
                 self._ports.keep(key, ports_of(service))
-                await self._writer.addresses(service, [], always=True)
+                await self._writer.clear(service, always=True)
             self._release(key)
             return later
-        withheld = await self._service_addresses.withheld(service, wanted)
-        addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(ports_of(service)))
-        if addresses:
+        granted = self._ports.granted(key).intersection(ports_of(service))
+        withheld = await self._service_addresses.withheld(service, granted, wanted)
+        addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(granted))
+        if problem:
+            self._fail(service, problem)
+        elif addresses:
             self._waiting.served(key, partial=bool(withheld))
         elif withheld:
             self._fail(service, next(iter(withheld.values())))
@@ -198,7 +205,11 @@ class ServiceLoadBalancerController:
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
             await self._writer.finalizer(service, wanted=True)
-        service = await self._writer.addresses(service, addresses)
+        if problem:  # the nodes may serve more of its ports than it keeps, until its status is written
+            self._ports.keep(key, served_ports(service))
+        service = await self._writer.addresses(service, addresses, granted)
+        if problem:
+            self._waiting.wake(self._ports.restrict(key, granted))
         if addresses and given:  # its owner may have removed it; a conflict does not delay the addresses
             await self._writer.finalizer(service, wanted=True)
         if addresses and not given:
@@ -206,6 +217,24 @@ class ServiceLoadBalancerController:
         elif addresses and set(addresses) != set(given):
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
         return later
+
+    async def _claim(self, key: str, service: core_v1.Service) -> str:
+        """Claim the ports of a Service; return why it gets only some of them, "" if all. NoLoadBalancer if it gets none.
+
+        A claim of further ports that fails takes none from a Service: who waits for these would get them.
+        """
+        ports = ports_of(service)
+        try:
+            self._waiting.wake(await self._claims.claim(key, service, ports))
+        except NoLoadBalancer as error:
+            for port in ports if plan.takes_single_ports(service) else ():
+                with suppress(NoLoadBalancer):
+                    having = self._ports.granted(key).intersection(ports)
+                    self._waiting.wake(await self._claims.claim(key, service, having | {port}))
+            if self._ports.granted(key).isdisjoint(ports):
+                raise
+            return str(error)
+        return ""
 
     def _fail(self, service: core_v1.Service, why: str) -> None:
         message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
@@ -223,7 +252,7 @@ class ServiceLoadBalancerController:
         if given:
             self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
         if metadata.deletion_timestamp is None or metadata.finalizers != [FINALIZER]:
-            service = await self._writer.addresses(service, [], always=held)
+            service = await self._writer.clear(service, always=held)
         await self._writer.finalizer(service, wanted=False)
         if given:
             self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")

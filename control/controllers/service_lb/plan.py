@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from control.controllers.nodes.health import readiness
 from kube.api import core_v1, discovery_v1
+from kube.gateway.names import INGRESS, NAMESPACE, UID
 from kube.ip_addresses import canonical
 
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -37,6 +38,15 @@ def wanted(service: core_v1.Service) -> bool:
     """Return whether this controller serves a Service: one with a loadBalancerClass belongs to another controller."""
     spec = service.spec
     return spec.type == "LoadBalancer" and not spec.load_balancer_class
+
+
+def takes_single_ports(service: core_v1.Service) -> bool:
+    """Return whether a Service gets those of its ports that are free, though it cannot have others.
+
+    The one of all Ingresses: whoever has one of its ports keeps HTTP or HTTPS from all namespaces, but not both.
+    """
+    metadata = service.metadata
+    return metadata.namespace == NAMESPACE and metadata.labels.get(UID) == INGRESS
 
 
 def serves(node: core_v1.Node) -> bool:

@@ -6,7 +6,9 @@ Service may have tens of thousands of ports, and is reconciled with every change
 
 from __future__ import annotations
 
-from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of, ports_of
+from collections.abc import Collection
+
+from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of
 from control.controllers.step_counter import StepCounter
 from kube.api import core_v1
 from kube.informer import Informer
@@ -34,15 +36,14 @@ class PortClaims:
         pods.add_index(HOST_PORT, _host_ports)
         self._services, self._pods, self._ports = services, pods, ports
 
-    async def claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> frozenset[Port]:
-        """Claim a Service's ports and return those that become free; NoLoadBalancer names the one that it cannot have.
-
-        `again` if it had them before this process began, so that nobody takes them from it.
+    async def claim(self, key: str, service: core_v1.Service, ports: Collection[Port]) -> frozenset[Port]:
+        """Claim ports of a Service in place of those that it has, and return those that become free; NoLoadBalancer names
+        the one that it cannot have.
         """
-        ports, counter = ports_of(service), StepCounter()
+        counter = StepCounter()
         pods, others = dict[Port, list[str]](), dict[Port, list[str]]()
         behind = dict[str, bool]()
-        for port in [] if again else sorted(self._ports.new(key, ports)):
+        for port in sorted(self._ports.new(key, ports)):
             await counter.count()
             if self._ports.refusal(key, port):
                 break

@@ -39,6 +39,17 @@ def ports_of(service: core_v1.Service) -> list[Port]:
     return [(port.protocol or "TCP", port.port) for port in service.spec.ports]
 
 
+def served_ports(service: core_v1.Service) -> list[Port]:
+    """Return those of a Service's ports that the addresses in its status have: all of them at one that lists none."""
+    balancer, ports = service.status.load_balancer, ports_of(service)
+    listed = set[Port]()
+    for each in balancer.ingress if balancer is not None else ():
+        if not each.ports:
+            return ports
+        listed.update((port.protocol, port.port) for port in each.ports if not port.error)
+    return [port for port in ports if port in listed]
+
+
 def node_ports_of(service: core_v1.Service) -> list[Port]:
     """Return the ports that a Service has on every node, beside those of a load balancer."""
     found = [(port.protocol or "TCP", port.node_port) for port in service.spec.ports if port.node_port]
@@ -67,6 +78,8 @@ class LoadBalancerPorts:
         self._reserved, self._allowed = dict(reserved), allowed
         self._holder: dict[Port, str] = {}
         self._held: dict[str, frozenset[Port]] = {}
+        self._kept: dict[str, frozenset[Port]] = {}
+        """Those of them that were not granted, but are served until a status is written."""
 
     def claim(
         self,
@@ -82,7 +95,7 @@ class LoadBalancerPorts:
         have it as a host port: they count only for ports that the Service does not hold yet.
         """
         before, wanted = self._held.get(key, frozenset()), frozenset(ports)
-        for port in sorted(wanted - before):
+        for port in sorted(self.new(key, wanted)):
             why = self.refusal(key, port)
             if not why and (owners := sorted(set(others.get(port, ())) - {key})):
                 why = f"is the node port of {shown('Service', owners[0], key)}"
@@ -90,26 +103,43 @@ class LoadBalancerPorts:
                 why = f"is a host port of {shown('Pod', min(users), key)}"
             if why:
                 raise NoLoadBalancer(f"port {port[1]}/{port[0]} {why}")
-        if before != wanted:
+        if before != wanted or key in self._kept:
             self._hold(key, wanted)
         return before - wanted
 
+    def granted(self, key: str) -> frozenset[Port]:
+        """Return the ports that a Service holds because it claimed them."""
+        return self._held.get(key, frozenset()) - self._kept.get(key, frozenset())
+
     def new(self, key: str, ports: Iterable[Port]) -> frozenset[Port]:
-        """Return those of some ports that a Service does not hold."""
-        return frozenset(ports) - self._held.get(key, frozenset())
+        """Return those of some ports that a Service has not claimed yet."""
+        return frozenset(ports) - self.granted(key)
+
+    def restore(self, key: str, ports: Iterable[Port]) -> None:
+        """Let a Service hold ports that it had before this process began, but for those that it cannot have any more."""
+        self._hold(key, frozenset(port for port in ports if not self.refusal(key, port)))
+
+    def restrict(self, key: str, ports: Iterable[Port]) -> frozenset[Port]:
+        """Take from a Service all ports but those of these that it claimed; return what it loses."""
+        before, left = self._held.get(key, frozenset()), self.granted(key) & frozenset(ports)
+        self._hold(key, left)
+        return before - left
 
     def held(self, key: str) -> bool:
         """Return whether a Service holds any port."""
         return key in self._held
 
     def keep(self, key: str, ports: Iterable[Port]) -> None:
-        """Let a Service hold those of these ports that nobody has, in addition to what it holds."""
-        free = {port for port in ports if port not in self._holder}
+        """Let a Service hold those of these ports that nobody has, in addition to what it holds, without a claim to them."""
+        free = frozenset(port for port in ports if port not in self._holder) | self._kept.get(key, frozenset())
         self._hold(key, self._held.get(key, frozenset()) | free)
+        if free:
+            self._kept[key] = free
 
     def release(self, key: str) -> frozenset[Port]:
         """Take all ports from a Service; return them."""
         ports = self._held.pop(key, frozenset())
+        self._kept.pop(key, None)
         for port in ports:
             del self._holder[port]
         return ports

@@ -42,9 +42,11 @@ class ServiceAddresses:
     def is_cluster_ip(self, address: str) -> bool:
         return self._services.has_index(CLUSTER_IP, address)
 
-    async def withheld(self, service: core_v1.Service, addresses: Iterable[NodeAddress]) -> dict[str, str]:
-        """Return the addresses at which a Service cannot have its ports, and why; it keeps those that it has."""
-        ports, given, counter = frozenset(ports_of(service)), set(plan.given(service)), StepCounter()
+    async def withheld(
+        self, service: core_v1.Service, ports: Set[Port], addresses: Iterable[NodeAddress]
+    ) -> dict[str, str]:
+        """Return the addresses at which a Service cannot have some ports, and why; it keeps those that it has."""
+        given, counter = set(plan.given(service)), StepCounter()
         found: dict[str, str] = {}
         for each in addresses:
             if each.text in given:

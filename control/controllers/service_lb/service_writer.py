@@ -5,10 +5,11 @@ A patch names the Service's UID: addresses are never given to another Service of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from control.controllers.service_lb.plan import FINALIZER
-from control.controllers.service_lb.ports import ports_of
+from control.controllers.service_lb.ports import Port
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -22,17 +23,21 @@ class ServiceWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    async def clear(self, service: core_v1.Service, *, always: bool) -> core_v1.Service:
+        """Remove all addresses, if the known status has any or `always`; return the Service as it is then."""
+        return await self.addresses(service, [], (), always=always)
+
     async def addresses(
-        self, service: core_v1.Service, addresses: list[str], *, always: bool = False
+        self, service: core_v1.Service, addresses: list[str], ports: Iterable[Port], *, always: bool = False
     ) -> core_v1.Service:
         """Set the addresses, if the known status differs or `always`; return the Service as it is then.
 
-        Each lists the ports that the Service has now, which were granted: the proxies serve no others there, and the
-        Service's owner may add some at any time.
+        Each lists the ports that were granted: the proxies serve no others there, and the Service's owner may add some at
+        any time.
         """
         balancer = service.status.load_balancer
-        ports = [{"port": number, "protocol": protocol} for protocol, number in sorted(ports_of(service))]
-        wanted = [{"ip": address, "ipMode": "VIP", "ports": ports} for address in addresses]
+        listed = [{"port": number, "protocol": protocol} for protocol, number in sorted(ports)]
+        wanted = [{"ip": address, "ipMode": "VIP", "ports": listed} for address in addresses]
         current = [to_dict(each) for each in (balancer.ingress if balancer is not None else ())]
         if current == wanted and not always:
             return service

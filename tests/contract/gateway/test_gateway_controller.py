@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from control.controllers.gateway import host_claims
 from kube.api import core_v1, discovery_v1, networking_v1
 from kube.gateway.names import NAMESPACE
 from tests.contract.gateway.conftest import GROUP, GatewayCluster
@@ -110,7 +111,10 @@ async def test_a_route_loses_its_status_with_its_gateway_and_keeps_that_of_other
     await eventually(left)
 
 
-async def test_an_ingress_gets_an_address_and_loses_it_with_its_class(cluster: GatewayCluster) -> None:
+async def test_an_ingress_gets_an_address_and_loses_it_with_its_class(
+    cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_claims, "KEPT_SECONDS", 0.5)
     body = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",

@@ -10,7 +10,7 @@ from control.controllers.context import Context
 from control.controllers.service_lb import plan, port_claims
 from control.controllers.service_lb.node_addresses import NodeAddresses
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NodeAddress, NoLoadBalancer
-from control.controllers.service_lb.ports import LoadBalancerPorts, host_ports_of, node_ports_of, ports_of
+from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.port_ranges import PortRanges
 from tests.support.clock import FakeClock
@@ -46,6 +46,10 @@ def slice_on(*nodes: str, ready: bool | None = True) -> discovery_v1.EndpointSli
         discovery_v1.Endpoint(addresses=["10.244.0.9"], node_name=name, conditions=conditions) for name in nodes
     ]
     return discovery_v1.EndpointSlice(address_type="IPv4", endpoints=endpoints)
+
+
+def with_ports(found: core_v1.Service) -> tuple[core_v1.Service, list[Port]]:
+    return found, ports_of(found)
 
 
 NODES = [
@@ -228,7 +232,7 @@ async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_
         pods._set(f"default/{name}", found)
     wide = service(ports=[core_v1.ServicePort(port=number) for number in numbers], selector={"a": "b"})
     with pytest.raises(NoLoadBalancer, match="default/other"):
-        await claims.claim("default/web", wide)
+        await claims.claim("default/web", *with_ports(wide))
     assert sorted(compared) == ["other", "own"]
 
 
@@ -245,11 +249,11 @@ async def test_ports_are_compared_with_others_only_until_one_is_refused_and_only
     many = [core_v1.ServicePort(port=number) for number in range(2000, 3000)]
     ports.claim("default/other", [("TCP", 2002)], {})
     with pytest.raises(NoLoadBalancer, match="2002/TCP is already used by Service default/other"):
-        await claims.claim("default/web", service(ports=many))
+        await claims.claim("default/web", *with_ports(service(ports=many)))
     assert found == ["TCP/2000", "TCP/2001"]
     ports.release("default/other")
-    await claims.claim("default/web", service(ports=many))
+    await claims.claim("default/web", *with_ports(service(ports=many)))
     found.clear()
-    await claims.claim("default/web", service(ports=many))
-    await claims.claim("default/web", service(ports=[*many, core_v1.ServicePort(port=80)]))
+    await claims.claim("default/web", *with_ports(service(ports=many)))
+    await claims.claim("default/web", *with_ports(service(ports=[*many, core_v1.ServicePort(port=80)])))
     assert found == ["TCP/80"]
