@@ -166,4 +166,9 @@ def test_an_ingress_is_served_and_has_an_address_until_it_is_deleted(two: tuple[
         eventually(lambda m=machine, u=url: fetch(m.host, u, *host).startswith("one\n"), f"{machine.node} serves")  # type: ignore[misc]
     assert json.loads(first.kubectl("get", "ingressclass", "wherry", "-o", "json").stdout)
     first.kubectl("delete", "ingress", "web", "-n", ns3)
-    eventually(lambda: fetch(first.host, f"http://{first.host.address}/", *host) == "", "nobody serves it any more")
+    status = ("-o", "/dev/null", "-w", "%{http_code}")
+    # The port stays that of Ingresses for a minute.
+    eventually(lambda: fetch(first.host, f"http://{first.host.address}/", *host, *status) == "404", "no rule is left")
+    eventually(
+        lambda: fetch(first.host, f"http://{first.host.address}/", *host, *status) == "000", "nobody has the port", 120
+    )

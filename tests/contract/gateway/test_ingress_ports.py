@@ -62,7 +62,10 @@ async def waits(cluster: GatewayCluster, name: str) -> None:
 
     async def look() -> bool:
         found = (await cluster.client.list(core_v1.Event, "apps")).items
-        return any(each.reason == "SyncLoadBalancerFailed" and each.involved_object.name == name for each in found)
+        return any(
+            each.reason == "SyncLoadBalancerFailed" and each.involved_object and each.involved_object.name == name
+            for each in found
+        )
 
     await eventually(look)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from control.controllers.gateway import host_claims
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -124,7 +125,9 @@ async def apply(server: ApiUnderTest, manifest: str) -> None:
             await asyncio.sleep(0.5)
 
 
-def test_gateways_and_ingresses_are_served_on_the_nodes_address(site: Site) -> None:
+def test_gateways_and_ingresses_are_served_on_the_nodes_address(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_claims, "KEPT_SECONDS", 1.0)
+
     async def check() -> None:
         options = {"enable_controllers": True, "gateway": True, "service_load_balancer": True}
         async with api_server(site.folder / "control", **options) as server, network_role(site, server) as role:
