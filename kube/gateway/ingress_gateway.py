@@ -18,7 +18,8 @@ from kube.object_names import key_of, namespace_of
 MOST_MATCHES, MOST_CERTIFICATES = 4096, 128
 """Paths, and hostnames with a certificate, that the Ingresses of one namespace may have. A certificate counts before it is
 checked, which takes a millisecond, so a missing one does too."""
-
+MOST_CHARACTERS = 1 << 20
+"""Length of all paths of the Ingresses of one namespace, each of which nodes normalize."""
 NOBODY = "-"
 """Owner, no namespace's name, of hosts that are named but not owned: rules without a hostname do not serve them."""
 Ingresses = Sequence[tuple[networking_v1.Ingress, IngressRules]]
@@ -80,7 +81,7 @@ class _Served:
 
     def __init__(self, view: View, owners: Owners) -> None:
         self._view, self._owners = view, owners
-        self._matches, self._count = Counter[str](), Counter[str]()
+        self._matches, self._count, self._characters = Counter[str](), Counter[str](), Counter[str]()
         self._routes: list[Route] = []
         self._hosts: dict[str, set[str]] = {}
         """Hostnames of the routes of each namespace."""
@@ -100,8 +101,13 @@ class _Served:
                 not_owned += 1
             elif self._matches[namespace] + len(route.rules) > MOST_MATCHES:
                 problems.append(f"the Ingresses of a namespace have more than {MOST_MATCHES} paths")
+            elif self._characters[namespace] + route.characters > MOST_CHARACTERS:
+                problems.append(
+                    f"the paths of the Ingresses of a namespace have more than {MOST_CHARACTERS} characters"
+                )
             else:
                 self._matches[namespace] += len(route.rules)
+                self._characters[namespace] += route.characters
                 self._routes.append(route)
                 self._hosts.setdefault(namespace, set()).add(host)
                 if host and not host.startswith(WILDCARD):
