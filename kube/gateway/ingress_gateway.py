@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kube.api import networking_v1
 from kube.gateway.hostnames import WILDCARD, parent
-from kube.gateway.ingress_hosts import MOST_HOSTS, HostOwnership, Named, Owners, named_hosts
+from kube.gateway.ingress_hosts import MOST_HOSTS, HostOwnership, Named, NamedHosts, Owners
 from kube.gateway.ingresses import IngressRules, age
 from kube.gateway.model import HostOwners, Listener, Route
 from kube.gateway.names import HTTP, HTTPS, copy_of
@@ -52,9 +52,9 @@ def compute(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Ingre
 def compute_in_steps(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Generator[int, None, IngressResult]:
     """Compute the gateway, the generator's value; yield after each certificate, and the size of each Ingress after it."""
     ordered = sorted(ingresses, key=lambda each: age(each[0]))
-    named = []
+    named, read = [], NamedHosts()
     for ingress, _ in ordered:
-        hosts = named_hosts(ingress)
+        hosts = read.of(ingress)
         named.append((namespace_of(ingress), hosts))
         yield 1 + len(hosts) // 4
     owners = yield from ownership.owners(named)
