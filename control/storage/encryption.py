@@ -139,7 +139,7 @@ class Encryption:
         found = {id(p): p for _, providers in rules for p in providers if isinstance(p, RemoteKeyProvider)}
         self.remote: tuple[RemoteKeyProvider, ...] = tuple(found.values())
         self.shared_names = bool(self.replaced_keys(self))
-        """Whether two keys for the same values have one name."""
+        """True if two keys for the same values have one name."""
 
     def replaced_keys(self, former: Encryption) -> list[LocalKey]:
         """Return the keys that have the name of another of the same values, here or in a former configuration."""
