@@ -166,13 +166,13 @@ class EncryptionAtRest:
         try:
             # Requests that had encrypted their values already, and other servers, may have written after the first time.
             found = await self.store.rewrite()
-            complete = not found.unreadable and not found.expiring
         except StoreError as error:
-            complete = False
             log.warning("former encryption keys cannot be dropped yet: %s", error)
-            if found.expiring:
-                log.info("former encryption keys are dropped after the last of %d events has expired", found.expiring)
-        if not complete:
+            self._stale.set()
+            return
+        if found.expiring:
+            log.info("former encryption keys are dropped after the last of %d events has expired", found.expiring)
+        if found.unreadable or found.expiring:
             self._stale.set()
             return
         for each in former:

@@ -19,7 +19,7 @@ from control.storage.encrypted_store import Rewritten
 from control.storage.encryption import Encryption
 from control.storage.kms.plugin import EncryptedSeed
 from control.storage.sqlite import SqliteStore
-from control.storage.store import Unreadable
+from control.storage.store import Unavailable, Unreadable
 from kube.json_object import Object
 from tests.support.clock import FakeClock
 from tests.unit.control.storage.test_kms_provider import Plugin, made
@@ -90,6 +90,40 @@ async def test_a_changed_configuration_is_applied_at_once_while_a_value_cannot_b
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+        await encryption.close()
+
+
+@pytest.mark.parametrize(
+    ("found", "dropped"),
+    [
+        (Rewritten(1, 0), True),
+        (Rewritten(0, 1), False),
+        (Rewritten(0, 0, expiring=2), False),
+        (Unavailable("the store is away"), False),
+    ],
+    ids=["all rewritten", "unreadable", "events", "no store"],
+)
+async def test_former_keys_are_dropped_after_a_complete_rewrite_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Rewritten | Unavailable, *, dropped: bool
+) -> None:
+    engine, path = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml"
+    former = EncryptionAtRest(write(path, "former"), engine).store.encryption
+    encryption = EncryptionAtRest(write(path, "current"), engine)
+    given_up: list[Encryption] = []
+
+    async def rewrite() -> Rewritten:
+        if isinstance(found, Unavailable):
+            raise found
+        return found
+
+    monkeypatch.setattr(encryption.store, "rewrite", rewrite)
+    monkeypatch.setattr(encryption.store, "drop", given_up.append)
+    try:
+        await encryption._drop_if_unused([former])
+        assert given_up == ([former] if dropped else [])
+        assert encryption._stale.is_set() is not dropped
+    finally:
         await engine.close()
         await encryption.close()
 
