@@ -10,6 +10,7 @@ from tests.support.control import ADMIN, ApiUnderTest
 from tests.support.slow_clients import RawClient
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 async def abandon(server: ApiUnderTest, path: str) -> None:
@@ -34,3 +35,12 @@ async def test_the_connection_to_the_node_is_closed(tmp_path: Path, path: str, k
         node.answer = HEAD % kind
         await abandon(server, path)
         await node.closed.wait()
+
+
+async def test_a_watch_is_no_longer_registered(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, _), asyncio.timeout(30):
+        cached = server.api.cache._resources["/registry/configmaps/"]
+        before = len(list(cached._watchers()))
+        large = ",".join(f"v{number}" for number in range(2000))
+        await abandon(server, f"{MAPS}?watch=1&labelSelector=x+notin+({large})")
+        assert len(list(cached._watchers())) == before
