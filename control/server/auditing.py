@@ -126,7 +126,7 @@ def _sent(note: AuditContext, request: Request) -> Any:
 
 
 def _audited(chunks: AsyncIterator[bytes], note: AuditContext, status: int) -> Chunks:
-    """Return chunks whose end is noted, also if they are closed before the first."""
+    """Return chunks whose end is recorded, also if they are closed before the first."""
 
     async def release() -> None:
         try:

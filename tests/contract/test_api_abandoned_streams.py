@@ -1,4 +1,4 @@
-"""What a stream holds is released also if its client leaves before the stream's first step."""
+"""Check that what a stream holds is released also if its client leaves before the stream's first step."""
 
 import asyncio
 from pathlib import Path
