@@ -13,7 +13,7 @@ from control.registry import deletion_plan
 from control.registry.context import Change, Context, Written
 from control.registry.creation import Allocation
 from control.registry.managed import keep_times
-from control.registry.outcome import delete_stored, newest, settle
+from control.registry.outcome import OutcomeUnknown, delete_stored, newest, settle
 from control.registry.registry import Registry
 from control.registry.storing import encode, storage_error, wait_until_cached
 from control.registry.strategy import Strategy
@@ -55,9 +55,10 @@ async def on_newest(registry: Registry, resource: Resource, key: str, attempt: A
             entry, current = None, True
         except Superseded as superseded:
             entry, current = superseded.entry, True
-        except StatusError:
-            # What is refused may be refused for a state that is no more (origStateIsCurrent upstream).
-            if current:
+        except StatusError as error:
+            # What is refused may be refused for a state that is no more (origStateIsCurrent upstream). A write whose
+            # outcome is unknown may have taken effect: it must not be repeated.
+            if current or isinstance(error, OutcomeUnknown):
                 raise
             fresh = await newest(registry, resource, key)
             if fresh is not None and entry is not None and fresh.revision == entry.revision:

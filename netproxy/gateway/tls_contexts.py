@@ -56,10 +56,10 @@ class _Settings:
 
 
 class TlsContexts:
-    """TLS settings; `find` returns a Secret in the gateways' namespace by name."""
+    """TLS settings; `find` returns a Secret in the gateways' namespace by name, `now` the time in seconds."""
 
-    def __init__(self, find: Callable[[str], core_v1.Secret | None]) -> None:
-        self._find = find
+    def __init__(self, find: Callable[[str], core_v1.Secret | None], now: Callable[[], float] = time.monotonic) -> None:
+        self._find, self._now = find, now
         self._checked: dict[str, _Checked] = {}
         self._settings: dict[Key, _Settings] = {}
         self._lists = Counter[str]()
@@ -75,7 +75,7 @@ class TlsContexts:
 
     def delay(self, namespace: str) -> float:
         """Return the seconds until a namespace may have further certificates checked."""
-        return self._rate.delay(namespace, time.monotonic())
+        return self._rate.delay(namespace, self._now())
 
     async def of(self, gateway: str, wanted: Iterable[Key]) -> tuple[Mapping[Key, ssl.SSLContext], bool]:
         """Return the settings of a Gateway's listeners, by their namespaces and Secrets, and whether all are up to date.
@@ -168,7 +168,7 @@ class TlsContexts:
 
         async with self._thread:
             result, seconds = await asyncio.to_thread(timed)
-        self._rate.charge(namespace, seconds, time.monotonic())
+        self._rate.charge(namespace, seconds, self._now())
         if isinstance(result, CertificateError):
             raise result
         return result

@@ -417,6 +417,13 @@ async def test_limits_of_a_pods_disk_hold_until_its_resources_are_released(state
     assert pods.evicted == (["p"] if ends else [])
 
 
+@pytest.mark.parametrize(("priority", "static"), [(2_000_000_000, False), (0, True)])
+async def test_no_limit_of_its_own_evicts_a_critical_pod(priority: int, static: bool) -> None:
+    pods = SlowToEnd("p")
+    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=pod("p", priority, **LIMIT), static=static)
+    assert not await evictions(pods, {}, dict, use("p", rootfs=20)).check() and not pods.evicted
+
+
 @pytest.mark.parametrize("lets_go", [True, False])
 async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(lets_go: bool) -> None:
     pods, clock, looks = SlowToEnd("larger", "large"), FakeClock(), list[float]()

@@ -26,7 +26,8 @@ class Secrets:
         self.parsed, self.built = Counter[str](), Counter[tuple[str, ...]]()
         self.seconds = 0.0
         """CPU time that each check takes."""
-        self.contexts = TlsContexts(self._find)
+        self.now = time.monotonic()
+        self.contexts = TlsContexts(self._find, lambda: self.now)
         monkeypatch.setattr(tls_contexts, "parse", self._parse)
         monkeypatch.setattr(tls_contexts, "context_with", self._build)
 
@@ -122,7 +123,7 @@ async def test_a_namespace_that_has_used_up_its_time_keeps_its_settings_and_affe
 async def test_a_namespace_is_charged_with_the_time_of_its_certificates(secrets: Secrets) -> None:
     secrets.put("ra")
     secrets.seconds = 0.02
-    secrets.contexts._rate.charge("infra", SECONDS - 0.001, time.monotonic())
+    secrets.contexts._rate.charge("infra", SECONDS - 0.001, secrets.now)
     assert not secrets.contexts.delay("infra")
     await secrets.of("infra/web", [("ra",)])
     assert secrets.contexts.delay("infra") > 0
