@@ -1,6 +1,6 @@
 """Routes of Ingresses, compiled for each namespace by itself and kept while they are the same.
 
-All Ingresses share one gateway, so what one namespace has compiled must not hold up the others. It is compiled in steps under
+All Ingresses share one gateway, so what one namespace has compiled must not delay the others. It is compiled in steps under
 the limit of its namespace. A namespace that has used up its time, or of which a step was stopped, is served as before until
 it may go on; the others are served as they are now.
 """

@@ -1,4 +1,4 @@
-"""Routes of Ingresses, compiled by namespace: what one costs, and what of it is done again."""
+"""Routes of Ingresses, compiled by namespace: cost of each, and reuse of what is unchanged."""
 
 from __future__ import annotations
 
