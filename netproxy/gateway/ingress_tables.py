@@ -96,6 +96,8 @@ class IngressTables:
         self._again = again
         self._namespaces: dict[str, _Namespace] = {}
         self._waiting: set[str] = set()
+        self._waited: set[str] = set()
+        """Namespaces that have waited: they are compiled once whatever else of theirs has taken time meanwhile."""
         self._anybody: tuple[list[Compiled], ListenerTable] = [], ListenerTable()
 
     async def compile(self, owners: HostOwners, routes: Sequence[Route]) -> IngressTable:
@@ -107,11 +109,13 @@ class IngressTables:
                 await self._compile(namespace, before or _Namespace(), mine)
         for namespace in self._namespaces.keys() - wanted.keys():
             del self._namespaces[namespace]
+        self._waited &= wanted.keys()
         tables = {namespace: found.table for namespace, found in self._namespaces.items()}
         return IngressTable(owners, tables, await completed(self._for_anybody()))
 
     async def _compile(self, namespace: str, before: _Namespace, routes: list[Route]) -> None:
-        if SHARES.delay(namespace) <= 0:
+        if SHARES.delay(namespace) <= 0 or namespace in self._waited:
+            self._waited.discard(namespace)
             try:
                 self._namespaces[namespace] = await limited(completed(before.compile(routes)), Limit(SHARES, namespace))
             except StepTooLong as error:
@@ -124,6 +128,7 @@ class IngressTables:
 
     def _go_on(self, namespace: str) -> None:
         self._waiting.discard(namespace)
+        self._waited.add(namespace)
         self._again()
 
     def _for_anybody(self) -> Generator[int, None, ListenerTable]:
