@@ -15,6 +15,17 @@ def decode(text: str) -> bytes:
     return binascii.a2b_base64(whole, strict_mode=True)
 
 
+def canonical(text: str) -> str:
+    """Return how Go encodes what a text encodes; raises ValueError if it is not base64.
+
+    That is without line breaks, and with zeros for the bits that padding leaves over.
+    """
+    data, whole = decode(text), without_breaks(text)
+    if not whole.endswith("="):
+        return whole
+    return whole[:-4] + binascii.b2a_base64(data[len(data) // 3 * 3 :], newline=False).decode()
+
+
 def without_breaks(text: str) -> str:
     """Return a text without its line breaks."""
     return text.translate(_NO_BREAKS) if "\n" in text or "\r" in text else text

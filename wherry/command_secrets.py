@@ -29,6 +29,8 @@ class Program:
     """Words of which one comes before any password."""
     operands: frozenset[int] = frozenset()
     """Numbers of operands that are passwords, from 1, behind the word of `after`."""
+    words: frozenset[str] = frozenset()
+    """Operands of which each is followed by a password."""
 
 
 _LOGIN = Program({"-p": ""}, after=frozenset({"login"}))
@@ -37,17 +39,55 @@ _LDAP = Program({"-w": ""}, switches="xZvnHLAcC")
 _SAMBA = Program({"-U": "%", "--user": "%"})
 _CURL = {"-u": ":", "--user": ":", "-U": ":", "--proxy-user": ":", "--oauth2-bearer": ""}
 _MYSQL = Program({"-p": ""}, separate=False)
+_MYSQL_ADMIN = Program({"-p": ""}, separate=False, words=frozenset({"password", "old-password"}))
+_MONGO = (
+    "mongo",
+    "mongosh",
+    "mongodump",
+    "mongorestore",
+    "mongoexport",
+    "mongoimport",
+    "mongofiles",
+    "mongostat",
+    "mongotop",
+)
+_BIG_P = ("sqlcmd", "bcp", "tsql", "ipmitool", "mosquitto_pub", "mosquitto_sub", "mosquitto_rr")
+_SNMP = (
+    "snmpget",
+    "snmpgetnext",
+    "snmpset",
+    "snmpwalk",
+    "snmpbulkget",
+    "snmpbulkwalk",
+    "snmptable",
+    "snmpstatus",
+    "snmptrap",
+)
+_KEYS = ("-storepass", "-keypass", "-srcstorepass", "-deststorepass", "-srckeypass", "-destkeypass", "-new")
 _PROGRAMS = {
     "redis-cli": Program({"-a": ""}, joined=False),
     "sshpass": Program({"-p": ""}, switches="ve"),
-    "curl": Program(_CURL, switches="sSfkLiIvgGjNnOJRq#01246"),
+    "curl": Program(_CURL, switches="sSfkLiIvgGjNnOJRqBaMpZl#012346"),
     "etcdctl": Program({"--user": ":"}),
     "openssl": Program({"-k": "", "-K": ""}, joined=False),
     "htpasswd": Program(operands=frozenset({2, 3})),
     "mc": Program(after=frozenset({"set", "add"}), operands=frozenset({4})),
+    "rabbitmqctl": Program(
+        after=frozenset({"add_user", "change_password", "authenticate_user"}), operands=frozenset({2})
+    ),
+    "lftp": Program({"-u": ",", "--user": ","}),
+    "ab": Program({"-A": ":", "-P": ":"}),
+    "hey": Program({"-a": ":"}),
     "slappasswd": Program({"-s": ""}),
     "ldappasswd": Program({"-w": "", "-a": "", "-s": ""}, switches="xZvn"),
     **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldapwhoami", "ldapcompare"), _LDAP),
+    **dict.fromkeys(("mysqladmin", "mariadb-admin"), _MYSQL_ADMIN),
+    **dict.fromkeys((*_MONGO, "cqlsh"), Program({"-p": ""})),
+    **dict.fromkeys(_BIG_P, Program({"-P": ""})),
+    **dict.fromkeys(("zip", "unzip"), Program({"-P": ""}, switches="rjmqvouflTnxX9")),
+    **dict.fromkeys(("7z", "7za", "7zr", "7zz"), Program({"-p": ""}, separate=False)),
+    **dict.fromkeys(_SNMP, Program({"-A": "", "-X": "", "-c": ""})),
+    **dict.fromkeys(("keytool", "jarsigner"), Program(dict.fromkeys(_KEYS, ""), joined=False)),
     **dict.fromkeys(("smbclient", "smbget", "rpcclient"), _SAMBA),
     **dict.fromkeys(("vault", "bao"), _TOKEN),
     **dict.fromkeys(("docker", "podman", "nerdctl", "buildah", "skopeo", "oras", "crane", "helm", "az", "oc"), _LOGIN),
@@ -174,6 +214,9 @@ class _Reader:
     def _operand(self, program: Program, word: str) -> int | None:
         if not self._ready:
             self._ready = word in program.after
+            return None
+        if word in program.words:
+            self._before = ""
             return None
         self._operands += 1
         return 0 if self._operands in program.operands else None

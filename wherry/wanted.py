@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -126,8 +127,14 @@ def taken_back(
         elif isinstance(old, bool):
             parts.append(f"--{'' if old else 'no-'}{name}")
         else:
-            parts += [f"--{name} {value}" for value in (old if isinstance(old, list) else [old])]
+            parts += [_written(name, value) for value in (old if isinstance(old, list) else [old])]
     return f"\nThe options are saved; to restore the former ones, run `wherry up {' '.join(parts)}`" if parts else ""
+
+
+def _written(name: str, value: object) -> str:
+    """Return an option as it is typed in a shell."""
+    text = str(value)
+    return f"--{name}{'=' if text.startswith('-') else ' '}{shlex.quote(text)}"
 
 
 def as_options(settings: Settings, options: Mapping[str, Option]) -> dict[str, Any]:

@@ -104,6 +104,12 @@ def pod_limit(pod: core_v1.Pod, name: str) -> int:
     return min(_sums(pod, limits).get(name, 0) + _amount(name, pod.spec.overhead.get(name, 0)), MOST)
 
 
+def sum_of_limits(pod: core_v1.Pod, name: str) -> int | None:
+    """Sum the limits of the containers that have one, and the pod's overhead; None if no container has one (PodLimits)."""
+    found = _sums(pod, limits).get(name)
+    return None if found is None else found + _amount(name, pod.spec.overhead.get(name, 0))
+
+
 def _sums(pod: core_v1.Pod, read: Callable[[core_v1.ResourceRequirements | None], Resources]) -> dict[str, int]:
     """Return for each resource the larger of main containers with sidecars, and an init container with those before it."""
     total, sidecars, peak = Counter[str](), Counter[str](), dict[str, int]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.cgroups import qos
 from agent.eviction.ranking import on_disk
 from agent.lifecycle import End
 from agent.usage.model import PodUse
@@ -17,13 +18,13 @@ def limited(pod: core_v1.Pod) -> bool:
     """Return whether a pod has any limit of its own."""
     return any(
         v.empty_dir is not None and v.empty_dir.size_limit and not v.empty_dir.medium for v in pod.spec.volumes
-    ) or (any(STORAGE in (c.resources.limits if c.resources else {}) for c in pod.spec.containers))
+    ) or any(STORAGE in (c.resources.limits if c.resources else {}) for c in _containers(pod))
 
 
 def excess(pod: core_v1.Pod, use: PodUse) -> tuple[End, str] | None:
     """Return the eviction of a pod that is over a limit, and the signal's name.
 
-    Limits are checked in upstream's order: of a volume, of all its containers together, of one container.
+    Limits are checked in upstream's order: of a volume, of all its containers together, of one main container.
     """
     volumes = dict(use.volumes)
     for volume in pod.spec.volumes:
@@ -40,22 +41,26 @@ def excess(pod: core_v1.Pod, use: PodUse) -> tuple[End, str] | None:
     }
     used = {one.name: one.rootfs_used + one.logs_used for one in use.containers}
     elsewhere = use.files[0] + sum(volumes[v.name].used for v in pod.spec.volumes if v.name in volumes and on_disk(v))
-    total = sum(limits.values())
-    if limits and sum(used.values()) + elsewhere > total:
+    total = qos.sum_of_limits(pod, STORAGE)
+    if total is not None and sum(used.values()) + elsewhere > total:
         return _end(
             f"Pod ephemeral local storage usage exceeds the total limit of containers {_shown(pod, total)}. "
         ), POD
     for name, limit in limits.items():
-        if used.get(name, 0) > limit:
+        if limit and used.get(name, 0) > limit:
             text = next(c.resources.limits[STORAGE] for c in pod.spec.containers if c.name == name and c.resources)
             return _end(f'Container {name} exceeded its local ephemeral storage limit "{text}". '), CONTAINER
     return None
 
 
+def _containers(pod: core_v1.Pod) -> list[core_v1.Container]:
+    return [*pod.spec.containers, *pod.spec.init_containers]
+
+
 def _shown(pod: core_v1.Pod, total: int) -> str:
     """Show the sum as its parts are written, where there is one part."""
-    texts = [c.resources.limits[STORAGE] for c in pod.spec.containers if c.resources and STORAGE in c.resources.limits]
-    if len(texts) == 1:
+    texts = [c.resources.limits[STORAGE] for c in _containers(pod) if c.resources and STORAGE in c.resources.limits]
+    if len(texts) == 1 and value(texts[0]) == total:
         return str(texts[0])
     return render(total, "binary")
 

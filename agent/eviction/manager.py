@@ -20,7 +20,7 @@ from typing import Any
 
 from agent.eviction import local_storage
 from agent.eviction.image_filesystem import ImageFilesystem
-from agent.eviction.ranking import eviction, rank, usage_of
+from agent.eviction.ranking import critical, eviction, rank, usage_of
 from agent.eviction.signals import CONDITIONS, RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker
 from agent.metrics.kubelet_metrics import KubeletMetrics
@@ -158,10 +158,11 @@ class Eviction:
         return not one.met(after)
 
     async def _end_pods_over_their_limits(self) -> Collection[str]:
-        """Evict pods that exceed their own disk limits; return their UIDs."""
+        """Evict pods, but no critical ones, that exceed their own disk limits; return their UIDs."""
         watched = {}
         for uid, view in self._pods.by_uid().items():
-            if not view.released and not view.shortened and local_storage.limited(view.pod):
+            goes_on = not view.released and not view.shortened
+            if goes_on and not critical(view) and local_storage.limited(view.pod):
                 watched[uid] = view
             await asyncio.sleep(0)  # a pod may have thousands of volumes
         if not watched:

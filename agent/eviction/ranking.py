@@ -83,7 +83,8 @@ def _requested(pod: core_v1.Pod, resource: str) -> int:
     return qos.pod_request(pod, resource) if resource in ("memory", "ephemeral-storage") else 0
 
 
-def _critical(view: PodView) -> bool:
+def critical(view: PodView) -> bool:
+    """Return whether a pod is never evicted: a static one, which does not come back, or one of system-critical priority."""
     return qos.is_critical(view.pod, static=view.static)
 
 
@@ -92,7 +93,7 @@ def rank(usages: Sequence[Usage]) -> list[Usage]:
 
     Their author decides how long deleted pods go on, and whether a pod that has filled the disk has a running container.
     """
-    candidates = [u for u in usages if not _critical(u.view) and (u.view.alive or u.used)]
+    candidates = [u for u in usages if not critical(u.view) and (u.view.alive or u.used)]
     return sorted(
         candidates,
         key=lambda u: (u.used <= u.requested, u.view.pod.spec.priority or 0, -(u.used - u.requested)),

@@ -3,9 +3,10 @@
 The TLS client certificate is in `scope["extensions"]["tls"]["client_certificate"]` (DER, or None). A request that requests an
 upgrade reaches the application as an ordinary request, with `scope["extensions"]["take_over"]`: a function that takes the
 connection away from HTTP and returns its two raw halves. The application calls it once it has decided to switch protocols, and
-from then on every byte is its own; until then it may answer as usual. `scope["extensions"]["identified"]` records who makes
-requests on the connection, `scope["extensions"]["allow_slow_reading"]` that the client may leave this answer unread for as
-long as it likes. `scope["extensions"]["client"]` is the connection itself (kube.client_waits.Waiting).
+from then on every byte is its own; until then it may answer as usual. The function raises ConnectionResetError if the client
+has left. `scope["extensions"]["identified"]` records who makes requests on the connection,
+`scope["extensions"]["allow_slow_reading"]` that the client may leave this answer unread for as long as it likes.
+`scope["extensions"]["client"]` is the connection itself (kube.client_waits.Waiting).
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class AgentProtocol(BoundedProtocol):
         self.may_read_slowly, self.connection.work_of = True, namespace
 
     def _take_over(self) -> Stream:
+        if self.transport.is_closing():
+            raise ConnectionResetError("the client has closed the connection")  # the session's reader would never end
         activity = Activity()
         reader = ActivityReader(activity, limit=_BUFFER, loop=self.loop)
         protocol = _Session(reader, self._session_ended, self.loop)

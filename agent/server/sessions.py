@@ -171,8 +171,8 @@ class Sessions:
         if spoken is None:
             raise SessionError(400, "unable to negotiate a WebSocket subprotocol")
         backend = await remote_command.connect(dial)
-        client.connected(backend.writer)
         try:
+            client.connected(backend.writer)
             socket = await self._accept(request, spoken.name or None, client)
         except BaseException:
             await backend.close()
@@ -190,11 +190,15 @@ class Sessions:
     async def _pass_through(self, request: SessionRequest, dial: Dial, attached: AttachedClient | None = None) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]
         backend, head = await dial(request.method, [*headers, ("content-length", "0")])
-        client = self._take_over(request)
-        if attached is not None:
-            attached.connected(backend.writer)
-            attached.accepted(client.writer)
-        client.writer.write(head.raw)
+        try:
+            client = self._take_over(request)
+            if attached is not None:
+                attached.connected(backend.writer)
+                attached.accepted(client.writer)
+            client.writer.write(head.raw)
+        except BaseException:
+            await backend.close()
+            raise
         await splice(client, backend)
 
     def _view(self, namespace: str, pod: str, uid: str) -> PodView:

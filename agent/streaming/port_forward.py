@@ -141,5 +141,7 @@ async def _either(to_client: _PortStreams, to_runtime: _PortStreams, socket: Web
 
 
 async def _close(backend: Stream, socket: WebSocket) -> None:
-    await backend.close()
-    await socket.close(NORMAL)
+    try:
+        await backend.close()
+    finally:
+        await socket.close(NORMAL)

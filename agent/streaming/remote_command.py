@@ -67,8 +67,10 @@ async def translate(
     try:
         await session.run()
     finally:
-        await backend.close()
-        await socket.close(NORMAL)
+        try:
+            await backend.close()
+        finally:
+            await socket.close(NORMAL)
 
 
 class _Session:

@@ -100,8 +100,10 @@ async def splice(one: Stream, other: Stream) -> None:
             splice_out=_copy(one.reader, other.writer), splice_in=_copy(other.reader, one.writer)
         )
     finally:
-        await other.close()
-        await one.close()
+        try:
+            await other.close()
+        finally:
+            await one.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,7 +2,11 @@
 
 A changed file that cannot be used, or whose plugin does not answer, changes nothing until a later attempt succeeds. Keys that
 are taken out continue reading until nothing is stored with them: until all values are encrypted again, and FORMER_SECONDS more,
-for watches and paged lists may still read what was there before. Upstream drops them at once, with what is stored with them.
+for watches and paged lists may still read what was there before. Events are not encrypted again, so it takes until those of
+before have expired. Upstream drops keys at once, with what is stored with them.
+
+A key is not identified by its name: another secret under the same name is another key. Values of the former one are encrypted
+again as well, except with aescbc, where a wrong key is not detected: such a configuration is not used.
 
 Values are encrypted again by a loop of its own, which is repeated until none is stale: the store or a plugin may be away. A
 changed configuration starts it at once.
@@ -20,7 +24,7 @@ from control.assembly.reloading import Reloaded
 from control.storage import encryption_configuration
 from control.storage.compactor import INTERVAL_SECONDS
 from control.storage.encrypted_store import EncryptedStore
-from control.storage.encryption import Encryption, EncryptionError
+from control.storage.encryption import Cbc, Encryption, EncryptionError, described
 from control.storage.store import Store, StoreError
 from kube import cancellation
 from kube.clock import Clock
@@ -56,6 +60,22 @@ class EncryptionAtRest:
         except EncryptionError as error:
             raise EncryptionError(f"{self._path}: {error}") from error
 
+    def _check_names(self, fresh: Encryption) -> None:
+        """Warn of another secret under the name of a present key; raises EncryptionError if values would be misread."""
+        for former in (self.store.encryption, *self.store.former):
+            for key in fresh.replaced_keys(former):
+                if isinstance(key, Cbc):
+                    raise EncryptionError(
+                        f"{self._path}: {described(key)} has another secret than before: values would be misread, "
+                        "because aescbc does not detect a wrong key; give the new key another name"
+                    )
+                log.warning(
+                    "%s: %s has another secret than before; what is stored with that one is encrypted again, but a restart "
+                    "before the end makes the rest unreadable unless the file contains both: give new keys other names",
+                    self._path,
+                    described(key),
+                )
+
     async def start(self) -> None:
         """Get keys from plugins, and write again what is stored in another way, as far as it can be read.
 
@@ -79,6 +99,7 @@ class EncryptionAtRest:
 
             async def take(text: bytes) -> None:
                 fresh = self._read(text)
+                self._check_names(fresh)
                 try:
                     await fresh.start()
                 except EncryptionError:
@@ -144,11 +165,14 @@ class EncryptionAtRest:
     async def _drop_if_unused(self, former: Sequence[Encryption]) -> None:
         try:
             # Requests that had encrypted their values already, and other servers, may have written after the first time.
-            complete = not (await self.store.rewrite()).unreadable
+            found = await self.store.rewrite()
         except StoreError as error:
-            complete = False
             log.warning("former encryption keys cannot be dropped yet: %s", error)
-        if not complete:
+            self._stale.set()
+            return
+        if found.expiring:
+            log.info("former encryption keys are dropped after the last of %d events has expired", found.expiring)
+        if found.unreadable or found.expiring:
             self._stale.set()
             return
         for each in former:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -126,7 +125,7 @@ async def wait_for_work(name: str, context: Context) -> None:
     finally:
         for informer, handler in followed:
             informer.unsubscribe(handler)
-    if wanted.module not in sys.modules:
+    if not imports.imported(wanted.module):
         await imports.run(functools.partial(importlib.import_module, wanted.module))
 
 

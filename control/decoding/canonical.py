@@ -77,16 +77,15 @@ def _struct(steps: tuple[tuple[str, Rewrite], ...], obj: dict[str, Any]) -> dict
 
 
 def checked_base64(text: str) -> str:
-    """Return base64 text without line breaks; raises ValueError with the place of the first wrong character."""
+    """Return base64 text as Go writes it; raises ValueError with the place of the first wrong character."""
     try:
-        base64_text.decode(text)
+        return base64_text.canonical(text)
     except ValueError:
         wrong = re.search("[^A-Za-z0-9+/\r\n]", text)
         place = (
             wrong.start() if wrong and wrong.group() != "=" else len(text) - len(base64_text.without_breaks(text)) % 4
         )
         raise ValueError(f"illegal base64 data at input byte {place}") from None
-    return base64_text.without_breaks(text)
 
 
 _FORMATS: dict[str, Rewrite] = {"byte": checked_base64, "date-time": utc_time, "micro-time": utc_micro_time}

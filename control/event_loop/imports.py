@@ -29,9 +29,18 @@ async def run(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_thread, partial(switching, work))
 
 
+def imported(name: str) -> bool:
+    """Return whether a module is imported completely: `sys.modules` has it as soon as its import begins.
+
+    An `import` statement in the event loop waits for the thread that is importing the module.
+    """
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
 async def ensure(*names: str) -> None:
     """Import modules that are not imported yet; a later `import` statement in the event loop then costs nothing."""
-    missing = [name for name in names if name not in sys.modules]
+    missing = [name for name in names if not imported(name)]
     if missing:
         await asyncio.sleep(HEAD_START_SECONDS)
     for name in missing:

@@ -33,11 +33,20 @@ async def exchange(request: Request, dial: Dial, head: bytes, *, upgrade: bool =
 
     Raises what `dial` raises, 502 for an answer that is no HTTP, and 400 where the client has left meanwhile.
     """
-    return await _while_connected(request, _exchange(request, dial, head, upgrade=upgrade, body=body))
+    opened: list[asyncio.StreamWriter] = []
+    try:
+        return await _while_connected(request, _exchange(request, dial, head, opened, upgrade=upgrade, body=body))
+    except BaseException:
+        for writer in opened:
+            writer.close()  # also if the answer came in the iteration in which its request was cancelled
+        raise
 
 
-async def _exchange(request: Request, dial: Dial, head: bytes, *, upgrade: bool, body: bool) -> Exchange:
+async def _exchange(
+    request: Request, dial: Dial, head: bytes, opened: list[asyncio.StreamWriter], *, upgrade: bool, body: bool
+) -> Exchange:
     reader, writer = await dial()
+    opened.append(writer)
     try:
         writer.write(head)
         if not body:

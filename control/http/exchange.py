@@ -20,7 +20,7 @@ from control.auth.user import AuthzAttributes, UserInfo
 from control.decoding.yaml_body import ReadBody, read_ahead
 from control.event_loop.weight import weight
 from control.fairness.fairness import Flow
-from control.http import encodings, query
+from control.http import chunks, encodings, query
 from control.http.accept import LONGEST
 from control.http.negotiate import negotiate
 from control.http.pieces import Body
@@ -52,19 +52,32 @@ class Response(msgspec.Struct):
 
 @dataclass(slots=True)
 class Stream:
-    """An answer in chunks; the iterator is closed when the client goes away."""
+    """An answer in chunks. Whoever gets it closes it, whether or not it was iterated: it holds connections and watchers."""
 
     chunks: AsyncIterator[bytes]
     content_type: bytes = JSON
     status: int = 200
     headers: list[Header] = field(default_factory=list)
 
+    async def close(self) -> None:
+        """Close the iterator, and release what it holds."""
+        await chunks.close(self.chunks)
+
 
 @dataclass(slots=True)
 class Upgrade:
-    """A request that wants the raw connection: `splice` gets it from the transport's edge, or returns an ordinary answer."""
+    """A request that wants the raw connection: `splice` gets it from the transport's edge, or returns an ordinary answer.
+
+    `stream` is what it holds before that. Whoever gets the answer closes it, whether or not `splice` was called.
+    """
 
     splice: Callable[[Any], Awaitable[Response | None]]
+    stream: Stream | None = None
+
+    async def close(self) -> None:
+        """Close the stream."""
+        if self.stream is not None:
+            await self.stream.close()
 
 
 Answer = Response | Stream | Upgrade

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import httptools
 
+from control.http.chunks import Chunks, Release
 from control.http.exchange import Header, Response
 from control.http.protocol import ApiProtocol
 from kube import errors
@@ -150,8 +151,19 @@ class _Parser:
         self.done = True
 
 
-async def body_chunks(head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
-    """Yield an answer's body, unwrapped from its transfer coding; closes the connection at the end.
+def body_chunks(head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Chunks:
+    """Return an answer's body, unwrapped from its transfer coding. The connection is closed at its end, or with the chunks."""
+
+    async def release() -> None:
+        writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await writer.wait_closed()
+
+    return Chunks(lambda release: _body(head, reader, release), release)
+
+
+async def _body(head: Head, reader: asyncio.StreamReader, release: Release) -> AsyncIterator[bytes]:
+    """Yield a body, and release its connection at the end.
 
     What is read at once is yielded at once, however small its chunks are, and others have their turn before the next read.
     """
@@ -176,22 +188,19 @@ async def body_chunks(head: Head, reader: asyncio.StreamReader, writer: asyncio.
             if not data:
                 return
     finally:
-        writer.close()
-        with contextlib.suppress(OSError, ssl.SSLError):
-            await writer.wait_closed()
+        await release()
 
 
 async def whole(head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: int) -> bytes:
     """Return an answer's body up to a limit."""
     parts, size = [], 0
     chunks = body_chunks(head, reader, writer)
-    async for chunk in chunks:
-        parts.append(chunk)
-        size += len(chunk)
-        if size >= limit:
-            break
-    with contextlib.suppress(RuntimeError):
-        await chunks.aclose()  # type: ignore[attr-defined]
+    async with contextlib.aclosing(chunks):
+        async for chunk in chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size >= limit:
+                break
     return b"".join(parts)[:limit]
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlunsplit
 
 from control.event_loop.pacing import yield_to_loop
 from control.http import http1
+from control.http.chunks import Chunks, close
 from control.http.exchange import Request, Response, Stream
 from control.http.html_page import Page
 from kube import errors, urls
@@ -74,9 +75,15 @@ def rewrite_response(request: Request, head: http1.Head, chunks: AsyncIterator[b
     if coding not in (b"", b"gzip", b"deflate"):
         return Stream(chunks, answer.content_type, head.status, headers)
     if coding:
-        chunks = unpacked(chunks)
+        chunks = _closing(unpacked(chunks), chunks)
         headers = [header for header in headers if header[0] != b"content-encoding"]
-    return Stream(_pages(chunks, prefix, backend, asked), answer.content_type, head.status, headers)
+    pages = _closing(_pages(chunks, prefix, backend, asked), chunks)
+    return Stream(pages, answer.content_type, head.status, headers)
+
+
+def _closing(made: AsyncIterator[bytes], of: AsyncIterator[bytes]) -> Chunks:
+    """Return chunks that are made of others, which are closed with them."""
+    return Chunks(lambda _: made, lambda: close(of))
 
 
 async def unpacked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -15,6 +15,7 @@ from control.auth.audit import AuditContext, Auditor
 from control.auth.user import AuthzAttributes
 from control.event_loop import offload
 from control.event_loop.weight import weight
+from control.http.chunks import Chunks, Release, close
 from control.http.exchange import Answer, Request, Response, Stream
 from control.http.pieces import Body
 from control.server import audit_bodies
@@ -66,7 +67,7 @@ def end(request: Request, answer: Answer) -> None:
             note.stage("ResponseComplete", answer.status)
     elif isinstance(answer, Stream):
         _stage(note, request, "ResponseStarted", answer.status)
-        answer.chunks = _until_end(answer.chunks, note, answer.status)
+        answer.chunks = _audited(answer.chunks, note, answer.status)
     else:
         note.request_object = _sent(note, request)
         splice = answer.splice
@@ -124,13 +125,21 @@ def _sent(note: AuditContext, request: Request) -> Any:
     return audit_bodies.sent(request) if note.shows_request and request.sent else None
 
 
-async def _until_end(chunks: AsyncIterator[bytes], note: AuditContext, status: int) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in chunks:
-            yield chunk
-    finally:
-        note.stage("ResponseComplete", status)
-        await note.settled()
-        close = getattr(chunks, "aclose", None)
-        if close is not None:
-            await close()
+def _audited(chunks: AsyncIterator[bytes], note: AuditContext, status: int) -> Chunks:
+    """Return chunks whose end is recorded, also if they are closed before the first."""
+
+    async def release() -> None:
+        try:
+            note.stage("ResponseComplete", status)
+            await note.settled()
+        finally:
+            await close(chunks)
+
+    async def until_end(release: Release) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            await release()
+
+    return Chunks(until_end, release)

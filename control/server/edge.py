@@ -7,14 +7,13 @@ gone away, so that a dead watch holds nothing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from control.auth.user import ANONYMOUS, Credentials
-from control.http.exchange import Header, Request, Response, Stream, error_response
+from control.http.exchange import Header, Request, Response, Stream, Upgrade, error_response
 from control.http.pieces import whole
 from control.http.protocol import CERTIFICATE, CYCLE, PROTOCOL, ApiProtocol
 from control.server.metrics import labels_of
@@ -67,7 +66,25 @@ class Edge:
             sent = _headers(answer, body)
             if protocol is None or cycle is None or not protocol.respond(cycle, answer.status, sent, answer.body):
                 await _send_whole(answer, sent, scope, send, protocol, cycle)
-        elif isinstance(answer, Stream):
+            return
+        try:
+            await self._continue(answer, request, scope, receive, send, body, protocol, cycle)
+        finally:
+            await answer.close()
+
+    async def _continue(
+        self,
+        answer: Stream | Upgrade,
+        request: Request,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        body: RequestBody,
+        protocol: ApiProtocol | None,
+        cycle: RequestResponseCycle | None,
+    ) -> None:
+        """Send a stream, or hand over the connection."""
+        if isinstance(answer, Stream):
             if protocol is not None:
                 # A watch that is not read is taken up again where it ended; a log that is followed is not.
                 protocol.may_read_slowly = request.info.verb != "watch"
@@ -78,16 +95,16 @@ class Edge:
                 await self._send_stream(answer, scope, receive, send, body, protocol, cycle, limit)
             finally:
                 running[labels] -= 1
-        else:
-            try:
-                instead = await answer.splice(protocol)
-            except errors.StatusError as error:
-                instead = error_response(error)
-            if instead is not None:
-                # The client may have begun to speak the protocol it requested: nothing after this can be a request.
-                instead.headers.append((b"connection", b"close"))
-                body.done = True
-                await _send_whole(instead, _headers(instead, body), scope, send, protocol, cycle)
+            return
+        try:
+            instead = await answer.splice(protocol)
+        except errors.StatusError as error:
+            instead = error_response(error)
+        if instead is not None:
+            # The client may have begun to speak the protocol it requested: nothing after this can be a request.
+            instead.headers.append((b"connection", b"close"))
+            body.done = True
+            await _send_whole(instead, _headers(instead, body), scope, send, protocol, cycle)
 
     async def _send_stream(
         self,
@@ -136,10 +153,6 @@ class Edge:
                     pending.cancel()
             results = await asyncio.gather(task, gone, return_exceptions=True)
             self.streams.discard(task)
-            close = getattr(answer.chunks, "aclose", None)
-            if close is not None:
-                with contextlib.suppress(RuntimeError):
-                    await close()
         if isinstance(results[0], Exception):
             try:
                 raise results[0]

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlencode
 
 from control.auth.authenticators import with_authenticated
 from control.auth.user import Credentials, UserInfo
+from control.http.chunks import close
 from control.http.exchange import Answer, Request, Stream
 from control.http.exchange import Response as Answered
 from control.http.pieces import whole
@@ -96,9 +97,7 @@ async def _closing(chunks: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[
     try:
         yield chunks
     finally:
-        close = getattr(chunks, "aclose", None)
-        if close is not None:
-            await close()
+        await close(chunks)
 
 
 def _headers(answer: Answered | Stream) -> dict[str, str]:

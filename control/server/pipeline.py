@@ -25,7 +25,7 @@ from control.auth.user import ANONYMOUS, SYSTEM_MASTERS, AuthzAttributes, Creden
 from control.config import ControlConfig
 from control.event_loop import offload
 from control.fairness.fairness import Fairness
-from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
+from control.http.exchange import Answer, Handler, Request, Response, Upgrade, error_response
 from control.interfaces.acting import ACTING
 from control.interfaces.requestinfo import RequestInfo, with_query
 from control.registry.storing import storage_error
@@ -116,13 +116,18 @@ class Pipeline:
             if request.span is not None:
                 request_spans.cancel(request, error)
             raise
-        auditing.end(request, answer)
-        if auditing.waits(request):
-            await auditing.settled(request)
-        if request.span is not None:
-            request_spans.end(request, answer)
-        code = 101 if isinstance(answer, Upgrade) else answer.status
-        self.metrics.observe(request, answer, code, time.perf_counter() - start)
+        try:
+            auditing.end(request, answer)
+            if auditing.waits(request):
+                await auditing.settled(request)
+            if request.span is not None:
+                request_spans.end(request, answer)
+            code = 101 if isinstance(answer, Upgrade) else answer.status
+            self.metrics.observe(request, answer, code, time.perf_counter() - start)
+        except BaseException:
+            if not isinstance(answer, Response):
+                await answer.close()  # nobody gets it
+            raise
         return answer
 
     def stream_limit(self, request: Request) -> Limit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+from dataclasses import dataclass
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
@@ -34,28 +35,44 @@ def wants_socket(request: Request) -> bool:
     return b"upgrade" in tokens and request.headers.get(b"upgrade", b"").lower() == b"websocket"
 
 
-def over_socket(request: Request, stream: Stream, session_yield: SessionYield) -> Upgrade:
-    """Give a stream's chunks to the client of a WebSocket request, and close it at their end.
+@dataclass(slots=True)
+class Greeting:
+    """A handshake that can be answered with `data`."""
+
+    socket: ServerProtocol
+    data: bytes
+    protocol: str
+
+
+def greet(request: Request) -> Greeting | Response:
+    """Return what a WebSocket request is answered: the greeting, or a refusal. Nothing has been opened for it yet."""
+    given = request.headers.get(b"sec-websocket-protocol", b"").decode("latin-1")
+    offered = [name.strip() for name in given.split(",") if name.strip()]
+    chosen = next((name for name in offered if name in (_BINARY, _TEXT)), "")
+    socket, data = _greet(request, chosen)
+    if data is None or (offered and not chosen):
+        refusal = b"the WebSocket's handshake cannot be answered\n"
+        # The client may have begun to send frames: nothing after this can be a request.
+        return Response(400, refusal, b"text/plain; charset=utf-8", [(b"connection", b"close")])
+    return Greeting(socket, data, chosen)
+
+
+def over_socket(greeting: Greeting, stream: Stream, session_yield: SessionYield) -> Upgrade:
+    """Give a stream's chunks to the client of a WebSocket, and close it at their end.
 
     `session_yield` is what sessions share that leave the event loop to each other.
     """
+    socket = greeting.socket
 
     async def splice(protocol: ApiProtocol) -> Response | None:
-        given = request.headers.get(b"sec-websocket-protocol", b"").decode("latin-1")
-        offered = [name.strip() for name in given.split(",") if name.strip()]
-        chosen = next((name for name in offered if name in (_BINARY, _TEXT)), "")
-        socket, greeting = _greet(request, chosen)
-        if greeting is None or (offered and not chosen):
-            await stream.chunks.aclose()  # type: ignore[attr-defined]
-            return Response(400, b"the WebSocket's handshake cannot be answered\n", b"text/plain; charset=utf-8")
         ended = asyncio.Event()
         heard = _Heard(socket, protocol, ended, session_yield)
         transport = protocol.takeover(heard.add, ended.set)
-        transport.write(greeting)
+        transport.write(greeting.data)
 
         async def send() -> None:
             async for chunk in stream.chunks:
-                if chosen == _TEXT:
+                if greeting.protocol == _TEXT:
                     socket.send_text(base64.b64encode(chunk))
                 else:
                     socket.send_binary(chunk)
@@ -82,7 +99,7 @@ def over_socket(request: Request, stream: Stream, session_yield: SessionYield) -
             transport.close()
         return None
 
-    return Upgrade(splice)
+    return Upgrade(splice, stream)
 
 
 class _Heard:

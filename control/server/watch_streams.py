@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from control.event_loop.pacing import TimeSlice
+from control.http.chunks import Chunks, Release
 from control.http.exchange import Response, Stream
 from control.registry.registry import Registry
 from control.registry.storing import storage_error
@@ -87,10 +89,16 @@ class WatchStreams:
             initial_end=bool(options.send_initial) and options.bookmarks,
         )
         timeout = float(options.timeout) if options.timeout else self.min_timeout * (1 + random.random())
+        ending = asyncio.get_running_loop().call_later(timeout, watcher.close)
 
-        async def chunks() -> AsyncIterator[bytes]:
-            loop, time_slice = asyncio.get_running_loop(), TimeSlice()
-            ending = loop.call_later(timeout, watcher.close)
+        async def release() -> None:
+            ending.cancel()
+            held.release()
+            with contextlib.suppress(RuntimeError):  # a step of the past was stopped
+                await watcher.aclose()
+
+        async def chunks(release: Release) -> AsyncIterator[bytes]:
+            time_slice = TimeSlice()
             try:
                 async for changes in watcher:
                     WATCH_EVENTS.add(resource.group, resource.version, resource.plural, amount=len(changes))
@@ -113,8 +121,6 @@ class WatchStreams:
             except StoreError as error:
                 yield form.error(storage_error(error).to_status())
             finally:
-                ending.cancel()
-                held.release()
-                await watcher.aclose()
+                await release()
 
-        return Stream(chunks(), form.wanted.content_type)
+        return Stream(Chunks(chunks, release), form.wanted.content_type)

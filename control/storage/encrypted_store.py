@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -37,10 +38,11 @@ _SHORT_LIVED = "/registry/events/"
 
 
 class Rewritten(NamedTuple):
-    """Numbers of stale values that were encrypted again, and of those that could not be decrypted."""
+    """Numbers of stale values: encrypted again, not decrypted, and left until their time to live ends."""
 
     number: int
     unreadable: int
+    expiring: int = 0
 
 
 class EncryptedStore:
@@ -122,28 +124,48 @@ class EncryptedStore:
 
     async def rewrite(self) -> Rewritten:
         """Encrypt stale values again; those that cannot be decrypted now are skipped."""
-        count, unreadable = 0, 0
-        for prefix in dict.fromkeys(prefix for prefix, _ in self.encryption.rules):
+        count, unreadable, expiring = 0, 0, 0
+        async for item in self._stored():
+            if not await self._stale(item):
+                continue
+            if item.key.startswith(_SHORT_LIVED):  # an update would remove the time to live
+                expiring += 1
+                continue
+            try:
+                count += await self._rewrite(item)
+            except EncryptionError as error:
+                unreadable += 1
+                if unreadable == 1:
+                    log.error("%s and perhaps others cannot be encrypted again: %s", item.key, error)
+        if count:
+            log.info("re-encrypted %d values", count)
+        return Rewritten(count, unreadable, expiring)
+
+    async def _stored(self) -> AsyncIterator[Item]:
+        """Yield what is stored of the resources that the present and former configurations name."""
+        rules = (rule for each in (self.encryption, *self.former) for rule in each.rules)
+        for prefix in dict.fromkeys(prefix for prefix, _ in rules):
             after = ""
             while True:
                 page = await self._store.list(prefix, start_after=after, limit=500)
                 for item in page.items:
-                    # Events have a time to live, which an update would remove.
-                    if item.key.startswith(_SHORT_LIVED):
-                        continue
-                    if self.encryption.stale(item.key, item.value):
-                        try:
-                            count += await self._rewrite(item)
-                        except EncryptionError as error:
-                            unreadable += 1
-                            if unreadable == 1:
-                                log.error("%s and perhaps others cannot be encrypted again: %s", item.key, error)
+                    yield item
                 if not page.more:
                     break
                 after = page.items[-1].key
-        if count:
-            log.info("re-encrypted %d values", count)
-        return Rewritten(count, unreadable)
+
+    async def _stale(self, item: Item) -> bool:
+        """Return whether a value is not encrypted with the present key.
+
+        By the name alone only if there is no other key that could have it: a former configuration may have another secret
+        under the same name.
+        """
+        present = self.encryption
+        if present.stale(item.key, item.value):
+            return True
+        if self.former or present.shared_names:
+            return not await present.written_with_first(item.key, item.value)
+        return False
 
     async def _rewrite(self, item: Item) -> int:
         value = await self.decrypt(item.key, item.value)

@@ -109,6 +109,15 @@ class Secretbox:
             raise ValueError("it does not fit") from error
 
 
+LocalKey = Gcm | Cbc | Secretbox
+
+
+def described(key: LocalKey) -> str:
+    """Return a key's provider and name for messages."""
+    _, _, provider, _, name, _ = key.prefix.decode().split(":")
+    return f"{provider} key {name}"
+
+
 @runtime_checkable
 class RemoteKeyProvider(Provider, Protocol):
     """A provider whose keys are in another process: it is started, and fetches the key of a value before decryption."""
@@ -129,6 +138,18 @@ class Encryption:
         self.rules = rules
         found = {id(p): p for _, providers in rules for p in providers if isinstance(p, RemoteKeyProvider)}
         self.remote: tuple[RemoteKeyProvider, ...] = tuple(found.values())
+        self.shared_names = bool(self.replaced_keys(self))
+        """True if two keys for the same values have one name."""
+
+    def replaced_keys(self, former: Encryption) -> list[LocalKey]:
+        """Return the keys that have the name of another of the same values, here or in a former configuration."""
+        found: dict[bytes, LocalKey] = {}
+        for folder in dict.fromkeys(prefix for prefix, _ in (*self.rules, *former.rules)):
+            before = [each for each in former.providers(folder) if isinstance(each, LocalKey)]
+            for key in self.providers(folder):
+                if isinstance(key, LocalKey) and any(b.prefix == key.prefix and b != key for b in before):
+                    found[key.prefix] = key
+        return list(found.values())
 
     async def start(self) -> None:
         """Start all providers with remote keys; raises the first one's EncryptionError."""
@@ -178,16 +199,33 @@ class Encryption:
                 # As in upstream: plain text is accepted only if the configuration has the identity provider.
                 raise EncryptionError(f"{key} is stored as plain text, and no identity provider is configured for it")
             return stored
+        failed: Exception | None = None
         for provider in self.providers(key):
             if provider.prefix and stored.startswith(provider.prefix):
                 try:
                     return provider.decrypt(stored[len(provider.prefix) :], key.encode())
                 except (InvalidTag, ValueError) as error:
-                    raise EncryptionError(f"{key} cannot be decrypted: wrong key or damaged") from error
+                    failed = failed or error  # as in upstream, another provider may have a key of this name
+        if failed is not None:
+            raise EncryptionError(f"{key} cannot be decrypted: wrong key or damaged") from failed
         raise EncryptionError(f"{key} is encrypted with a key that is not configured")
 
+    async def written_with_first(self, key: str, stored: bytes) -> bool:
+        """Return whether the first provider decrypts a value that is not stale by its prefix: names do not identify keys."""
+        if not stored.startswith(_PREFIX):
+            return True
+        first = self.providers(key)[0]
+        value = stored[len(first.prefix) :]
+        try:
+            if isinstance(first, RemoteKeyProvider):
+                await first.fetch_key(value)
+            first.decrypt(value, key.encode())
+        except (InvalidTag, ValueError, EncryptionError):
+            return False
+        return True
+
     def stale(self, key: str, stored: bytes) -> bool:
-        """Return whether a value would be encrypted with another key or provider now."""
+        """Return whether a value would be encrypted with another provider, or a key of another name, now."""
         providers = self.providers(key)
         if not providers:
             return stored.startswith(_PREFIX)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from control.storage.encryption import Cbc, Encryption, EncryptionError, Gcm, Identity, Provider, Secretbox
+from control.storage.encryption import Cbc, Encryption, EncryptionError, Gcm, Identity, Provider, Secretbox, described
 from kube import base64_text, duration
 
 _CIPHERS: dict[str, type[Gcm] | type[Cbc] | type[Secretbox]] = {"aesgcm": Gcm, "aescbc": Cbc, "secretbox": Secretbox}
@@ -56,7 +56,11 @@ def parse(text: bytes, prefixes: Mapping[str, str]) -> Encryption:
             rules += [(prefix, providers) for prefix in _prefixes(str(name), prefixes)]
     if not rules:
         raise EncryptionError("the encryption configuration names no resources")
-    return Encryption(rules)
+    encryption = Encryption(rules)
+    for key in encryption.replaced_keys(encryption):
+        if isinstance(key, Cbc):  # a wrong key of other ciphers is detected, and the next one tried
+            raise EncryptionError(f"{described(key)} has two secrets: aescbc does not detect a wrong one")
+    return encryption
 
 
 def _list(holder: Any, name: str, path: str) -> list[Any]:

@@ -137,8 +137,10 @@ class Evaluations:
                 if group.pending:
                     queue.rotate(-1)
                 else:
+                    group.queued = (
+                        False  # first: the step limit may end this anywhere, and `_fail` finds what the queue has
+                    )
                     queue.popleft()
-                    group.queued = False
                 if group.selector.costly or time.perf_counter() > until:
                     break
             if queue:

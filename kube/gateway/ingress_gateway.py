@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kube.api import networking_v1
 from kube.gateway.hostnames import WILDCARD, parent
-from kube.gateway.ingress_hosts import MOST_HOSTS, HostOwnership, Named, Owners, named_hosts
+from kube.gateway.ingress_hosts import MOST_HOSTS, HostOwnership, Named, NamedHosts, Owners
 from kube.gateway.ingresses import IngressRules, age
 from kube.gateway.model import HostOwners, Listener, Route
 from kube.gateway.names import HTTP, HTTPS, copy_of
@@ -18,7 +18,8 @@ from kube.object_names import key_of, namespace_of
 MOST_MATCHES, MOST_CERTIFICATES = 4096, 128
 """Paths, and hostnames with a certificate, that the Ingresses of one namespace may have. A certificate counts before it is
 checked, which takes a millisecond, so a missing one does too."""
-
+MOST_CHARACTERS = 1 << 20
+"""Length of all paths of the Ingresses of one namespace, each of which nodes normalize."""
 NOBODY = "-"
 """Owner, no namespace's name, of hosts that are named but not owned: rules without a hostname do not serve them."""
 Ingresses = Sequence[tuple[networking_v1.Ingress, IngressRules]]
@@ -51,9 +52,9 @@ def compute(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Ingre
 def compute_in_steps(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Generator[int, None, IngressResult]:
     """Compute the gateway, the generator's value; yield after each certificate, and the size of each Ingress after it."""
     ordered = sorted(ingresses, key=lambda each: age(each[0]))
-    named = []
+    named, read = [], NamedHosts()
     for ingress, _ in ordered:
-        hosts = named_hosts(ingress)
+        hosts = read.of(ingress)
         named.append((namespace_of(ingress), hosts))
         yield 1 + len(hosts) // 4
     owners = yield from ownership.owners(named)
@@ -80,7 +81,7 @@ class _Served:
 
     def __init__(self, view: View, owners: Owners) -> None:
         self._view, self._owners = view, owners
-        self._matches, self._count = Counter[str](), Counter[str]()
+        self._matches, self._count, self._characters = Counter[str](), Counter[str](), Counter[str]()
         self._routes: list[Route] = []
         self._hosts: dict[str, set[str]] = {}
         """Hostnames of the routes of each namespace."""
@@ -100,8 +101,13 @@ class _Served:
                 not_owned += 1
             elif self._matches[namespace] + len(route.rules) > MOST_MATCHES:
                 problems.append(f"the Ingresses of a namespace have more than {MOST_MATCHES} paths")
+            elif self._characters[namespace] + route.characters > MOST_CHARACTERS:
+                problems.append(
+                    f"the paths of the Ingresses of a namespace have more than {MOST_CHARACTERS} characters"
+                )
             else:
                 self._matches[namespace] += len(route.rules)
+                self._characters[namespace] += route.characters
                 self._routes.append(route)
                 self._hosts.setdefault(namespace, set()).add(host)
                 if host and not host.startswith(WILDCARD):

@@ -9,16 +9,17 @@ version, until its controllers have started: there the age of the Ingresses deci
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from kube.api import core_v1, meta_v1, networking_v1
 from kube.gateway.names import HOSTS, NAMESPACE
 from kube.informer import Informer
-from kube.object_names import name_of
+from kube.object_names import name_of, namespace_of
 
-MOST_NAMED = 8192
-"""Entries of rules and of `tls` of one Ingress that are read for hosts."""
+MOST_NAMED, MOST_READ = 8192, 16384
+"""Entries of rules and of `tls` that are read for hosts: of one Ingress, and of all of a namespace, the oldest first."""
 MOST_HOSTS, MOST_BYTES = 4096, 256 << 10
 """Hosts that one namespace may own, and bytes of their names with one more for each: its record has that size."""
 _KEY = "hosts"
@@ -37,11 +38,26 @@ class HostOwnership(Protocol):
         ...
 
 
-def named_hosts(ingress: networking_v1.Ingress) -> tuple[str, ...]:
-    """Return the hosts, wildcards too, that an Ingress names, whether or not it can be served."""
-    rules = (rule.host for rule in ingress.spec.rules if rule.host)
-    certificates = (host for each in ingress.spec.tls if each.secret_name for host in each.hosts if host)
-    return tuple(dict.fromkeys(itertools.islice(itertools.chain(rules, certificates), MOST_NAMED)))
+class NamedHosts:
+    """Reads the hosts that Ingresses name, of a namespace only so many: each one costs the control plane and all nodes."""
+
+    def __init__(self) -> None:
+        self._read = Counter[str]()
+
+    def of(self, ingress: networking_v1.Ingress) -> tuple[str, ...]:
+        """Return the hosts, wildcards too, that an Ingress names, whether or not it can be served; call it by age."""
+        namespace = namespace_of(ingress)
+        most = min(MOST_NAMED, MOST_READ - self._read[namespace])
+        read = list(itertools.islice(_entries(ingress), most))
+        self._read[namespace] += len(read)
+        return tuple(dict.fromkeys(filter(None, read)))
+
+
+def _entries(ingress: networking_v1.Ingress) -> Iterator[str | None]:
+    for rule in ingress.spec.rules:
+        yield rule.host
+    for each in ingress.spec.tls:
+        yield from each.hosts if each.secret_name and each.hosts else ("",)
 
 
 def by_age(named: Named, owners: Owners) -> Generator[int, None, Owners]:

@@ -8,12 +8,13 @@ hosts that belong to nobody.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kube.api import networking_v1
 from kube.gateway.backends import check_port
-from kube.gateway.model import Backend, Match, PathMatch, Route, Rule
+from kube.gateway.model import LONGEST_TARGET, Backend, Match, PathMatch, Route, Rule
 from kube.gateway.names import CONTROLLER
 from kube.gateway.steps import result
 from kube.gateway.view import View
@@ -73,28 +74,41 @@ def convert_in_steps(ingress: networking_v1.Ingress, view: View) -> Generator[in
     problems: list[str] = []
     namespace = namespace_of(ingress)
     by_host: dict[str, list[Rule]] = {}
+    lengths = Counter[str]()
     default = ingress.spec.default_backend
     for rule in ingress.spec.rules:
         rules = by_host.setdefault(rule.host or "", [])
         for path in rule.http.paths if rule.http is not None else []:
+            if len(path.path or "") > LONGEST_TARGET:
+                problems.append(f"a path has more than {LONGEST_TARGET} characters, so no request can match it")
+                yield 1
+                continue
             backend = yield from _backend(path.backend, namespace, view, problems)
             kind = "Exact" if path.path_type == "Exact" else "PathPrefix"
             rules.append(Rule((Match(PathMatch(kind, path.path or "/")),), backends=(backend,)))  # type: ignore[arg-type]
+            lengths[rule.host or ""] += len(path.path or "/")
             yield 1
     if default is not None:
         last = Rule(backends=((yield from _backend(default, namespace, view, problems)),))
         by_host.setdefault("", [])
         for rules in by_host.values():
             rules.append(last)
-    routes = tuple(_route(ingress, host, rules) for host, rules in by_host.items() if rules)
+    routes = tuple(_route(ingress, host, rules, lengths[host]) for host, rules in by_host.items() if rules)
     return IngressRules(routes, tuple(_certificates(ingress, by_host)), tuple(problems))
 
 
-def _route(ingress: networking_v1.Ingress, host: str, rules: Sequence[Rule]) -> Route:
+def _route(ingress: networking_v1.Ingress, host: str, rules: Sequence[Rule], characters: int) -> Route:
     created = ingress.metadata.creation_timestamp or ""
     hostnames = (host,) if host else ()
     return Route(
-        "Ingress", namespace_of(ingress), name_of(ingress), created, hostnames, tuple(rules), single_label=True
+        "Ingress",
+        namespace_of(ingress),
+        name_of(ingress),
+        created,
+        hostnames,
+        tuple(rules),
+        single_label=True,
+        characters=characters,
     )
 
 

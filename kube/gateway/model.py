@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+LONGEST_TARGET = 16 << 10
+"""Bytes of a request's target that the gateway reads: a longer path matches no request."""
 Pair = tuple[str, str]
 """A name (headers: lower case) and a value."""
 
@@ -114,6 +116,8 @@ class Route:
     hostnames: tuple[str, ...]
     rules: tuple[Rule, ...]
     single_label: bool = False
+    characters: int = 0
+    """Length of all paths together, of Ingresses, where it is limited."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from kube import peer_certificates, tls_settings
 from kube.gateway import private_keys
 from netproxy.gateway.errors import Refused
+from netproxy.gateway.listener_table import suffixes
 from netproxy.gateway.protocol import SERVER_NAME
 from netproxy.gateway.request_target import parse_host
-from netproxy.gateway.routing import suffixes
 
 MOST_BYTES = 256 << 10
 """Bytes of a certificate chain and of a key."""

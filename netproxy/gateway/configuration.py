@@ -22,6 +22,7 @@ from kube.gateway.view import Certificate
 from kube.informer import Change
 from kube.step_limit import Limit, StepTooLong, limited
 from netproxy.gateway.api import Api
+from netproxy.gateway.ingress_tables import IngressTables
 from netproxy.gateway.listening import Listening, Place, Served
 from netproxy.gateway.routing import compile_listeners
 from netproxy.gateway.tls_contexts import TlsContexts
@@ -64,6 +65,7 @@ class Configuration:
         self._computed: dict[str, _Computed] = {}
         self._contexts = TlsContexts(lambda name: api.certificates.get(f"{names.NAMESPACE}/{name}"))
         self._hosts = RecordedHosts(api.hosts)
+        self._ingress_tables = IngressTables(lambda: self._affect(names.INGRESS))
         self._cluster = Cluster(api.objects, self._certificate, self._hosts, self._affect)
         api.hosts.subscribe(lambda change: self._affect(names.INGRESS))
         api.slices.subscribe(self._slice_changed)
@@ -159,7 +161,7 @@ class Configuration:
             self._computed[key] = _Computed(namespace, uid, compiled=False)
             self._contexts.release(key)
             return
-        tables = await compile_listeners(listeners)
+        tables = await compile_listeners(listeners, self._ingress_tables)
         secure = [each for each in listeners if each.tls]
         wanted = {(each.namespace or namespace, each.certificates) for each in secure}
         contexts, current = await self._contexts.of(key, wanted)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kube.gateway.model import LONGEST_TARGET
 from kube.serving.limits import ServingLimits
 
 CLIENTS = ServingLimits(
     head_bytes=64 << 10,
-    line_bytes=16 << 10,
+    line_bytes=LONGEST_TARGET,
     headers=128,
     head_timeout=30.0,
     idle_timeout=75.0,

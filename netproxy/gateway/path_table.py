@@ -11,17 +11,19 @@ The authors of routes decide what a lookup costs, so everything in it is counted
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kube.gateway.model import Match
+from kube.gateway.model import Match, Route
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import written_path
 from netproxy.gateway.rule import CompiledRule
 
 Order = tuple[str, str, int, int]
 """Creation of the route, its namespace and name, and the numbers of the rule and of the match in it."""
+_CHARACTERS_PER_CONDITION = 32
+"""Characters of a match that are normalized or hashed in about the time that a condition takes otherwise."""
 _PER_STEP = 8
 """Conditions of a combination that take about as long as a step."""
 _LENGTHS_PER_STEP = 32
@@ -37,9 +39,39 @@ class Found(NamedTuple):
     prefix: str
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """A rule as it is found, and its order among others with the same conditions."""
+
     order: Order
     found: Found
+
+
+class Condition(NamedTuple):
+    """A match of a rule with its path in normal form, which costs by its length: tables of any number of hostnames share it."""
+
+    match: Match
+    entry: Entry
+
+    @property
+    def cost(self) -> int:
+        """Return how many conditions without long texts take as long."""
+        pairs = (*self.match.headers, *self.match.query)
+        characters = len(self.match.path.value) + sum(len(name) + len(value) for name, value in pairs)
+        return 1 + characters // _CHARACTERS_PER_CONDITION
+
+
+def conditions(route: Route) -> Generator[int, None, list[Condition]]:
+    """Return the conditions of a route, the generator's value; yield the cost of each after it."""
+    found: list[Condition] = []
+    name = f"{route.namespace}/{route.name}"
+    for number, rule in enumerate(route.rules):
+        compiled = CompiledRule(route, rule)
+        for index, match in enumerate(rule.matches or (Match(),)):
+            path = written_path(match.path.value)
+            prefix = path if match.path.kind == "Exact" else path.rstrip("/")
+            found.append(Condition(match, Entry((route.created, name, number, index), Found(compiled, prefix))))
+            yield found[-1].cost
+    return found
 
 
 @dataclass(slots=True)
@@ -49,9 +81,9 @@ class _Group:
     method: bool
     headers: tuple[str, ...]
     query: tuple[str, ...]
-    entries: dict[tuple[str | None, ...], _Entry] = field(default_factory=dict)
+    entries: dict[tuple[str | None, ...], Entry] = field(default_factory=dict)
 
-    def add(self, key: tuple[str, ...], entry: _Entry) -> None:
+    def add(self, key: tuple[str, ...], entry: Entry) -> None:
         before = self.entries.get(key)
         if before is None or entry.order < before.order:
             self.entries[key] = entry
@@ -60,7 +92,7 @@ class _Group:
     def steps(self) -> int:
         return 1 + (len(self.headers) + len(self.query)) // _PER_STEP
 
-    def find(self, request: RoutedRequest) -> _Entry | None:
+    def find(self, request: RoutedRequest) -> Entry | None:
         if not self.headers and not self.query:
             return self.entries.get((request.method if self.method else "",))
         fields = request.fields if self.headers else {}
@@ -87,8 +119,8 @@ class _Tier:
         key = bool(match.method), headers, query
         return self.groups.setdefault(first, {}).setdefault(key, _Group(*key))
 
-    def find(self, request: RoutedRequest) -> _Entry | None:
-        best: _Entry | None = None
+    def find(self, request: RoutedRequest) -> Entry | None:
+        best: Entry | None = None
         for first in self._relevant(request):
             for group in self.groups[first].values():
                 request.count_steps(group.steps)
@@ -114,7 +146,7 @@ class _Bucket:
         self._tiers: dict[tuple[int, bool, int, int], _Tier] = {}
         self._order: list[_Tier] | None = None
 
-    def add(self, match: Match, entry: _Entry) -> None:
+    def add(self, match: Match, entry: Entry) -> None:
         tier = (len(match.path.value), bool(match.method), len(match.headers), len(match.query))
         key = (match.method, *(v for _, v in sorted(match.headers)), *(v for _, v in sorted(match.query)))
         self._tiers.setdefault(tier, _Tier()).group(match).add(key, entry)
@@ -140,18 +172,18 @@ class PathTable:
         self.namespace: str | None = None
         """Namespace of the routes, "" if they are of several; None without any."""
 
-    def add(self, match: Match, order: Order, rule: CompiledRule) -> None:
+    def add(self, condition: Condition) -> None:
+        match, entry = condition
+        rule, prefix = entry.found
         self.namespace = rule.namespace if self.namespace in (None, rule.namespace) else ""
-        path = written_path(match.path.value)
         if match.path.kind == "Exact":
-            self._exact.setdefault(path, _Bucket()).add(match, _Entry(order, Found(rule, path)))
+            self._exact.setdefault(prefix, _Bucket()).add(match, entry)
             return
-        prefix = path.rstrip("/")
         if prefix not in self._prefixes:
             place = bisect_right(self._lengths, len(prefix))
             if not place or self._lengths[place - 1] != len(prefix):
                 self._lengths.insert(place, len(prefix))
-        self._prefixes.setdefault(prefix, _Bucket()).add(match, _Entry(order, Found(rule, prefix)))
+        self._prefixes.setdefault(prefix, _Bucket()).add(match, entry)
 
     def find(self, request: RoutedRequest) -> Found | None:
         """Return the rule for a request; Refused if that takes too many steps."""

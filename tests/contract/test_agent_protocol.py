@@ -72,6 +72,23 @@ async def test_bytes_after_an_upgrade_belong_to_the_application(apart: bool) -> 
         writer.close()
 
 
+async def test_the_connection_of_a_client_that_has_left_is_not_taken_over() -> None:
+    refused = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        with pytest.raises(ConnectionResetError):  # nothing would tell the session that it has ended
+            scope["extensions"]["take_over"]()
+        refused.set()
+
+    async with _serving(app) as port, asyncio.timeout(30):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_UPGRADE)
+        writer.close()
+        await refused.wait()
+
+
 async def test_a_websocket_request_is_an_ordinary_request_until_it_is_taken_over() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"

@@ -363,6 +363,7 @@ async def test_a_log_is_streamed_over_a_requested_websocket(tmp_path: Path) -> N
                     assert b"".join(plain) == b"hello\nworld\n" and socket.close_code == 1000
             with pytest.raises(aiohttp.WSServerHandshakeError, match="400"):
                 await session.ws_connect(url, ssl=tls, protocols=["v4.channel.k8s.io"])
+        assert len(node.heads) == 3, "the node was asked for a log that nobody gets"
 
 
 async def test_a_page_behind_the_proxy_leads_through_it_by_every_method(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from netproxy.gateway.application import GatewayApplication
 from netproxy.gateway.backends import PortEndpoints
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.forwarding import Forwarder
+from netproxy.gateway.ingress_tables import IngressTables
 from netproxy.gateway.limits import BACKENDS, CLIENTS, BackendLimits
 from netproxy.gateway.listening import Listening, Place, Served
 from netproxy.gateway.pool import Pool
@@ -115,7 +116,7 @@ class Site:
 
     async def serve(self, *listeners: Listener) -> None:
         """Serve other listeners from now on."""
-        tables = await compile_listeners(listeners)
+        tables = await compile_listeners(listeners, IngressTables(lambda: None))
         self.listening.set({self.place: Served(tables[80], self.contexts)})
 
     async def raw(self, data: bytes, seconds: float = 5.0) -> bytes:

@@ -137,10 +137,9 @@ def _encoded_patch(response: Object, version: str) -> str:
     if kind != "JSONPatch" and (kind or version.endswith("/v1")):
         raise BadAnswer(f'webhook returned response.patch, but response.patchType must be "JSONPatch", not {kind!r}')
     try:
-        base64_text.decode(encoded)
+        return base64_text.canonical(encoded)
     except (ValueError, TypeError) as error:
         raise BadAnswer(f"the response cannot be read: response.patch: {error}") from error
-    return base64_text.without_breaks(encoded)
 
 
 def _decoded(encoded: str) -> list[Any]:

@@ -46,17 +46,21 @@ def _selector(entry: Entry) -> Any:
     return entry.obj["spec"].get("selector")
 
 
-async def charge(registry: Registry, user: str, pod: Object, *, dry_run: bool) -> None:
-    """Take one disruption from the pod's budget; raises 429 if none is left and 500 for more than one budget."""
+async def charge(registry: Registry, user: str, pod: Object, *, dry_run: bool) -> str | None:
+    """Take one disruption from the pod's budget; raises 429 if none is left and 500 for more than one budget.
+
+    A pod that is not ready may go without being counted: then the budget's name is returned, and the caller has to see to it
+    that the pod has not become ready meanwhile.
+    """
     budgets = await budgets_of(registry, user, pod)
     if not budgets:
-        return
+        return None
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise errors.internal(message)
     budget, name = budgets[0], pod["metadata"]["name"]
     if not _ready(pod) and _unhealthy_may_go(budget):
-        return
+        return str(budget["metadata"]["name"])
 
     async def change(found: Object | None) -> Object:
         assert found is not None
@@ -75,6 +79,7 @@ async def charge(registry: Registry, user: str, pod: Object, *, dry_run: bool) -
     except StatusError as error:
         if not error.not_found:
             raise
+    return None
 
 
 def check(budget: Object) -> None:
@@ -82,7 +87,7 @@ def check(budget: Object) -> None:
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     allowed = status.get("disruptionsAllowed") or 0
     if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
-        raise _refused(f"The disruption budget {name} is still being processed by the server.", 10)
+        raise unsettled(name)
     if allowed < 0:
         raise errors.forbidden("policy", "poddisruptionbudget", name, "pdb disruptions allowed is negative")
     if len(status.get("disruptedPods") or {}) > MAX_DISRUPTED:
@@ -91,6 +96,11 @@ def check(budget: Object) -> None:
     if allowed == 0:
         needed, healthy = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
         raise _refused(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently", 0)
+
+
+def unsettled(name: str) -> StatusError:
+    """Return the 429 of an eviction that a budget cannot be asked about yet."""
+    return _refused(f"The disruption budget {name} is still being processed by the server.", 10)
 
 
 def _refused(why: str, retry_after: int) -> StatusError:

@@ -10,17 +10,20 @@ from control.registry.metadata import precondition
 from control.registry.strategy import Strategy
 from control.server.deleting import success
 from control.server.subresources import created
-from control.server.subresources.budgets import charge
+from control.server.subresources.budgets import charge, unsettled
 from control.server.verbs import Verbs
 from control.storage import codec
 from kube import disruption_target, errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time
+from kube.errors import StatusError
 from kube.json_object import Object
 from kube.resources import Resource
 
 _BINDING = Decoder(core_v1.Binding, "v1", "Binding")
 _EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
+EVICTION_ATTEMPTS = 20
+"""States of a pending pod that are judged, as in upstream; a later one is answered with 409."""
 
 
 async def body_of(server: Verbs, request: Request, decoder: Decoder) -> Object:
@@ -137,15 +140,44 @@ async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:
     options.dry_run = options.dry_run or context.dry_run
     await created.validate(server, attributes)
     context.admitted = True
-    pod = (await server.registry.get(resource, namespace, name)).obj
-    if not _free_to_go(pod):
-        await charge(server.registry, request.user.name, pod, dry_run=options.dry_run)
-        # The budget was charged for this very pod: another of the same name is not to go in its place.
-        options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
-    if not options.dry_run:
-        await _mark_evicted(server, resource, namespace, name, options)
-    await deletion.delete(server.registry, context, resource, namespace, name, options)
+    await _delete_judged(server, context, resource, namespace, name, options)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
+
+
+async def _delete_judged(
+    server: Verbs,
+    context: Context,
+    resource: Resource,
+    namespace: str,
+    name: str,
+    options: deletion_plan.DeleteOptions,
+) -> None:
+    """Delete a pod in the state in which it may go, and judge it again if it is not in that state any more."""
+    given = options.preconditions or {}
+    for attempt in range(1, EVICTION_ATTEMPTS + 1):
+        pod = (await server.registry.get(resource, namespace, name)).obj
+        meta, uncounted, options.preconditions = pod["metadata"], None, given
+        if not _free_to_go(pod):
+            uncounted = await charge(server.registry, context.user.name, pod, dry_run=options.dry_run)
+            # The budget was charged for this very pod: another of the same name is not to go in its place.
+            options.preconditions = {"uid": meta["uid"], **given}
+        unready = uncounted is not None or _pending(pod)
+        if unready:
+            # It may become ready meanwhile, and then its budget counts it.
+            precondition(resource, meta, given)
+            options.preconditions = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        try:
+            if not options.dry_run:
+                await _mark_evicted(server, resource, namespace, name, options)
+            await deletion.delete(server.registry, context, resource, namespace, name, options)
+            return
+        except StatusError as error:
+            if not (unready and error.conflict) or given.get("resourceVersion") is not None:
+                raise
+            if uncounted is not None:
+                raise unsettled(uncounted) from error
+            if attempt == EVICTION_ATTEMPTS:
+                raise
 
 
 async def _mark_evicted(
@@ -175,5 +207,13 @@ async def _mark_evicted(
 
 def _free_to_go(pod: Object) -> bool:
     """Return whether the eviction disrupts nothing: the pod has terminated, is pending, or is being deleted."""
+    return _ended(pod) or _pending(pod)
+
+
+def _pending(pod: Object) -> bool:
+    return not _ended(pod) and (pod.get("status") or {}).get("phase") == "Pending"
+
+
+def _ended(pod: Object) -> bool:
     phase = (pod.get("status") or {}).get("phase")
-    return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
+    return phase in ("Succeeded", "Failed") or bool(pod["metadata"].get("deletionTimestamp"))

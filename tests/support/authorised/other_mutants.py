@@ -109,9 +109,9 @@ OTHERS = (
     ),
     Mutant(
         "a change is told to all who watch the kind",
-        "control.storage.resource_cache:ResourceCache._watchers_of",
-        "for place in places",
-        "for place in tuple(self._watchers)",
+        "control.storage.resource_cache:ResourceCache._watched_with",
+        "for place in places if place in watched",
+        "for place in watched",
         ("list", "watch"),
     ),
     # -- writes
@@ -145,7 +145,7 @@ OTHERS = (
     ),
     Mutant(
         "a dry run changes",
-        _REGISTRY + "updating:_store_changed",
+        _REGISTRY + "compare_and_swap:_store",
         "if context.dry_run:",
         "if False:",
         ("patch", "part"),

@@ -178,6 +178,39 @@ def test_one_container_over_its_limit_is_named_though_the_sum_is_kept() -> None:
     assert found[0].message == 'Container c exceeded its local ephemeral storage limit "10". '
 
 
+@pytest.mark.parametrize(
+    ("containers", "overhead", "used", "limit"),
+    [
+        ({"c": "10", "sidecar": "40"}, {}, 50, None),
+        ({"c": "10", "sidecar": "40"}, {}, 51, "50"),
+        ({"sidecar": "40"}, {}, 41, "40"),
+        ({"c": "10", "init": "40"}, {}, 40, None),
+        ({"c": "10", "init": "40"}, {}, 41, "40"),
+        ({"c": "10"}, {"ephemeral-storage": "5"}, 15, None),
+        ({"c": "10"}, {"ephemeral-storage": "5"}, 16, "15"),
+        ({}, {"ephemeral-storage": "5"}, 16, None),
+    ],
+)
+def test_the_limit_of_a_pod_is_that_of_all_its_containers_and_its_overhead(
+    containers: dict[str, str], overhead: dict[str, str], used: int, limit: str | None
+) -> None:
+    def container(name: str) -> core_v1.Container:
+        limits = {"ephemeral-storage": containers[name]} if name in containers else {}
+        policy = "Always" if name == "sidecar" else None
+        return core_v1.Container(
+            name=name, resources=core_v1.ResourceRequirements(limits=limits), restart_policy=policy
+        )
+
+    found = pod("p")
+    found.spec.containers = [container("c")]
+    found.spec.init_containers = [container("init"), container("sidecar")]
+    found.spec.overhead = overhead
+    assert local_storage.limited(found) is bool(containers)
+    end = local_storage.excess(found, dataclasses.replace(use("p"), files=(used, 1)))
+    text = f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
+    assert (end[0].message if end else None) == (text if limit else None)
+
+
 def test_only_pods_with_limits_are_watched() -> None:
     assert local_storage.limited(pod("p", **LIMIT))
     assert not local_storage.limited(pod("p", requests={"ephemeral-storage": "1Gi"}))
@@ -415,6 +448,13 @@ async def test_limits_of_a_pods_disk_hold_until_its_resources_are_released(state
     loop = evictions(pods, {}, dict, use("p", rootfs=20))
     await loop.check()
     assert pods.evicted == (["p"] if ends else [])
+
+
+@pytest.mark.parametrize(("priority", "static"), [(2_000_000_000, False), (0, True)])
+async def test_no_limit_of_its_own_evicts_a_critical_pod(priority: int, static: bool) -> None:
+    pods = SlowToEnd("p")
+    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=pod("p", priority, **LIMIT), static=static)
+    assert not await evictions(pods, {}, dict, use("p", rootfs=20)).check() and not pods.evicted
 
 
 @pytest.mark.parametrize("lets_go", [True, False])

@@ -20,9 +20,13 @@ from kube.gateway.ingress_hosts import record
 from kube.gateway.names import CONTROLLER
 from kube.gateway.objects import GatewayClass
 from kube.informer import Informer
+from kube.step_limit import sampling
 from netproxy.gateway import api, configuration, routing
 from netproxy.gateway.configuration import Configuration
+from netproxy.gateway.errors import Refused
 from netproxy.gateway.listening import Place, Served
+from netproxy.gateway.request import RoutedRequest
+from netproxy.gateway.request_target import RequestTarget
 from tests.support import services
 from tests.support.gateways import gateway, ingress, ingress_rule, listener, made, route, service
 from tests.support.memory_api import MemoryAPI
@@ -108,6 +112,23 @@ class Site:
             ):
                 await asyncio.sleep(0.01)
 
+    async def until_served(self, host: str) -> None:
+        """Wait until a host has a rule for the path /."""
+        request = RoutedRequest("GET", RequestTarget(host, host, "/", ""), [])
+        async with asyncio.timeout(5):
+            while not any(_has_rule(each, request) for each in self.recorder.wanted.values()):
+                await asyncio.sleep(0.01)
+
+
+def _has_rule(served: Served, request: RoutedRequest) -> bool:
+    if served.routes is None:
+        return False
+    try:
+        served.routes.find(request, None)
+    except Refused:
+        return False
+    return True
+
 
 @pytest.fixture
 async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
@@ -173,6 +194,26 @@ async def test_a_host_is_served_for_its_recorded_namespace_whatever_older_ingres
     await site.until_owned("a.example.com", "infra")
 
 
+async def test_long_paths_of_one_namespace_stop_the_ingresses_of_no_other_one(site: Site) -> None:
+    """Neither of one that is served already, nor of one that comes later."""
+    site.put(
+        service(namespace="apps"),
+        made(networking_v1.IngressClass, "wherry", "", {"controller": CONTROLLER}),
+        slice_of(names.INGRESS, {80: 61000}),
+        record("infra", "a.example.com\nb.example.com"),
+        record("apps", "c.example.com"),
+        ingress(ingress_rule("a.example.com")),
+    )
+    with sampling():
+        await site.until_owned("a.example.com", "infra")
+        for number in range(3):
+            long = ingress_rule("c.example.com", "/" + " " * 1_400_000)
+            site.put(ingress(long, name=f"long{number}", namespace="apps"))
+        site.put(ingress(ingress_rule("b.example.com"), name="later"))
+        await site.until_served("b.example.com")
+        await site.until_served("a.example.com")
+
+
 async def test_slices_of_other_namespaces_open_no_ports(site: Site) -> None:
     web = gateway()
     foreign = slice_of(web.metadata.uid or "", {80: 6443})
@@ -225,9 +266,9 @@ async def test_a_gateway_without_ports_of_the_node_has_nothing_compiled(
 ) -> None:
     compiled = []
 
-    async def compile_listeners(listeners: Any) -> Any:
+    async def compile_listeners(listeners: Any, ingresses: Any) -> Any:
         compiled.append(listeners)
-        return await routing.compile_listeners(listeners)
+        return await routing.compile_listeners(listeners, ingresses)
 
     monkeypatch.setattr(configuration, "compile_listeners", compile_listeners)
     refused, web = gateway(name="a-refused"), gateway()

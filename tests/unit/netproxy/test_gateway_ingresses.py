@@ -12,6 +12,7 @@ from kube.api import networking_v1
 from kube.gateway.ingress_gateway import IngressResult, compute
 from kube.gateway.ingresses import convert
 from netproxy.gateway.errors import Refused
+from netproxy.gateway.ingress_tables import IngressTables
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import split
 from netproxy.gateway.routing import PortTable, compile_listeners
@@ -27,7 +28,7 @@ def computed(*ingresses: networking_v1.Ingress) -> IngressResult:
 
 
 async def tables(*ingresses: networking_v1.Ingress) -> dict[int, PortTable]:
-    return await compile_listeners(computed(*ingresses).served)
+    return await compile_listeners(computed(*ingresses).served, IngressTables(lambda: None))
 
 
 def find(ports: dict[int, PortTable], host: str, path: str = "/", *, tls: bool = False) -> str:
@@ -121,7 +122,7 @@ async def test_rules_are_compiled_once_for_all_certificates() -> None:
 
     tracemalloc.start()
     began = time.process_time()
-    ports = await compile_listeners(result.served)
+    ports = await compile_listeners(result.served, IngressTables(lambda: None))
     seconds, (memory, _) = time.process_time() - began, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert find(ports, "h7.a.com", "/7", tls=True) == "infra" and len(result.served) == 129

@@ -9,6 +9,7 @@ import pytest
 
 from kube.gateway.model import Backend, Listener, Match, PathMatch, Route, Rule
 from netproxy.gateway.errors import Refused
+from netproxy.gateway.ingress_tables import IngressTables
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import split
 from netproxy.gateway.routing import PortTable, compile_listeners
@@ -37,7 +38,7 @@ async def table(routes: Iterable[tuple[tuple[str, ...], Iterable[Match]]], *, si
         )
         for number, (hostnames, matches) in enumerate(routes)
     )
-    return (await compile_listeners([Listener("any", 80, False, "", (), made)]))[80]
+    return (await compile_listeners([Listener("any", 80, False, "", (), made)], IngressTables(lambda: None)))[80]
 
 
 def cost(port: PortTable, target: bytes, host: bytes, headers: Iterable[bytes] = ()) -> tuple[float, str]:

@@ -8,6 +8,7 @@ import pytest
 
 from kube.gateway.model import Backend, Listener, Match, PathMatch, Route, Rule
 from netproxy.gateway.errors import Refused
+from netproxy.gateway.ingress_tables import IngressTables
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import split
 from netproxy.gateway.routing import PortTable, compile_listeners
@@ -28,7 +29,7 @@ def route(
 
 
 async def table(*listeners: Listener) -> PortTable:
-    return (await compile_listeners(listeners))[80]
+    return (await compile_listeners(listeners, IngressTables(lambda: None)))[80]
 
 
 def listen(*routes: Route, hostname: str = "", tls: bool = False) -> Listener:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -154,6 +156,15 @@ def test_a_command_that_failed_names_the_options_that_restore_the_former_ones() 
     words = found.split("`wherry up ")[1].rstrip("`").removeprefix("--").split(" --")
     assert sorted(words) == ["max-pods 50", "name a", "name b", "no-service-load-balancer", "unset proxy-mode"]
     assert wanted.taken_back(before, before, UP, {}) == wanted.taken_back(None, after, UP, {}) == ""
+
+
+def test_the_former_options_are_quoted_for_a_shell() -> None:
+    texts = ["a b", "$(id)", "it's;`id`", "", "-x", "plain"]
+    found = wanted.taken_back(Settings(names=texts), Settings(names=["c"]), UP, {})
+    command = found.split("run `wherry up ", 1)[1].removesuffix("`")
+    parts = shlex.split(command)
+    assert [part.partition("=")[2] for part in parts if part.startswith("--name=")] == ["-x"]
+    assert [value for name, value in itertools.pairwise(parts) if name == "--name"] == [*texts[:4], "plain"]
 
 
 def test_a_worker_takes_no_options_of_the_cluster(tmp_path: Path) -> None:

@@ -56,8 +56,7 @@ class History(msgspec.Struct):
     def load(cls, path: str | Path) -> History:
         """Return the history in a file that the pytest plugin has written. Raise ClusterError."""
         history = file_format.read(Path(path), "history", cls)
-        revisions = [change.revision for change in history.changes]
-        if revisions != list(range(history.revision + 1, history.last + 1)):
+        if any(change.revision != number for number, change in enumerate(history.changes, history.revision + 1)):
             raise ClusterError(f"{path} is damaged: its revisions have gaps")
         return history
 

@@ -7,6 +7,7 @@ Functions are not saved: handlers of commands and ports are added again, and a s
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,7 @@ from control.storage.memory import MemoryStore
 from kube import serialize
 from kube.api import core_v1
 from kube.files import write_file
+from wherry.testing.errors import ClusterError
 from wherry.testing.nodes.nodes import SimulatedNodes
 from wherry.testing.nodes.saved_node import SavedNode
 from wherry.testing.nodes.saved_pod import SavedPod
@@ -26,6 +28,8 @@ from wherry.testing.saving import file_format
 from wherry.testing.saving.objects import SavedObject
 
 PODS = "/registry/pods/"
+_KEY = re.compile(r"[a-z][a-z-]{0,62}\.(?:crt|key|pub)")
+"""A file of kube/pki_layout.py."""
 
 
 class ClusterState(msgspec.Struct):
@@ -44,7 +48,7 @@ class ClusterState(msgspec.Struct):
     def write_keys(self, folder: Path) -> None:
         """Write the certificates and keys to a new folder."""
         for name, text in self.keys.items():
-            write_file(folder / Path(name).name, text.encode(), file_format.MODE)
+            write_file(folder / name, text.encode(), file_format.MODE)
 
     def load_objects(self, store: MemoryStore) -> None:
         """Give an empty store the objects, with their revisions."""
@@ -66,4 +70,8 @@ def write(path: Path, state: ClusterState) -> None:
 
 def read(path: Path) -> ClusterState:
     """Return the state in a file. Raise ClusterError."""
-    return file_format.read(path, "cluster", ClusterState)
+    state = file_format.read(path, "cluster", ClusterState)
+    wrong = next((name for name in state.keys if not _KEY.fullmatch(name)), None)
+    if wrong is not None:
+        raise ClusterError(f"{path} is damaged: there is no key or certificate with the name {wrong[:64]!r}")
+    return state

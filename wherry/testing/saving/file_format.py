@@ -59,14 +59,14 @@ def read(path: Path, content: Content, type: type[T]) -> T:
         raise ClusterError(f"{path} has more than {MOST_BYTES} bytes")
     try:
         return msgspec.json.decode(body, type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ClusterError(f"{path} is damaged: {error}") from error
 
 
 def _check(path: Path, content: Content, line: bytes) -> None:
     try:
         header = msgspec.json.decode(line, type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ClusterError(f"{path} is not {_NOUNS[content]}: it has no header of one") from error
     if header.format > FORMAT:
         raise ClusterError(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
 from agent.streaming import channels, port_forward, remote_command, websocket
 from agent.streaming.directions import run_until_first_ends
-from agent.streaming.upgrade import Stream
+from agent.streaming.upgrade import Stream, splice
 from kube.step_limit import Limit, Shares, limited, sampling
 from tests.unit.agent.streaming.test_websocket import HANDSHAKE, Writer, _stream
 
@@ -45,6 +46,31 @@ async def test_a_client_that_aborts_is_an_ordinary_end(kind: str) -> None:
     else:
         with pytest.raises(ConnectionResetError):  # answered by the endpoint, if the connection is still HTTP's
             await asyncio.wait_for(port_forward.forward(socket, spoken, backend, [80]), 5)
+    assert closed
+
+
+@pytest.mark.parametrize("kind", ["exec", "forward", "tunnel", "splice"])
+async def test_the_clients_connection_is_closed_also_if_the_runtimes_cannot_be(kind: str) -> None:
+    closed: list[bool] = []
+    client, backend = _stream(b"")[0], _stream(b"")[0]
+    socket = await websocket.accept(client, "/exec", HANDSHAKE, None)
+    client.writer.close = lambda: closed.append(True)  # type: ignore[method-assign]
+
+    def fails() -> None:
+        raise asyncio.CancelledError
+
+    backend.writer.close = fails  # type: ignore[method-assign]
+    backend.reader.feed_eof()
+    spoken = channels.choose(["v5.channel.k8s.io"])
+    assert spoken is not None
+    sessions: dict[str, Callable[[], Awaitable[None]]] = {
+        "exec": lambda: remote_command.translate(socket, spoken, backend, remote_command.StreamOptions(stdin=True)),
+        "forward": lambda: port_forward.forward(socket, spoken, backend, [80]),
+        "tunnel": lambda: port_forward.tunnel(socket, backend),
+        "splice": lambda: splice(client, backend),
+    }
+    with pytest.raises(asyncio.CancelledError):
+        await sessions[kind]()
     assert closed
 
 

@@ -19,7 +19,7 @@ from control.storage.encrypted_store import Rewritten
 from control.storage.encryption import Encryption
 from control.storage.kms.plugin import EncryptedSeed
 from control.storage.sqlite import SqliteStore
-from control.storage.store import Unreadable
+from control.storage.store import Unavailable, Unreadable
 from kube.json_object import Object
 from tests.support.clock import FakeClock
 from tests.unit.control.storage.test_kms_provider import Plugin, made
@@ -90,6 +90,40 @@ async def test_a_changed_configuration_is_applied_at_once_while_a_value_cannot_b
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await engine.close()
+        await encryption.close()
+
+
+@pytest.mark.parametrize(
+    ("found", "dropped"),
+    [
+        (Rewritten(1, 0), True),
+        (Rewritten(0, 1), False),
+        (Rewritten(0, 0, expiring=2), False),
+        (Unavailable("the store is away"), False),
+    ],
+    ids=["all rewritten", "unreadable", "events", "no store"],
+)
+async def test_former_keys_are_dropped_after_a_complete_rewrite_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Rewritten | Unavailable, *, dropped: bool
+) -> None:
+    engine, path = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml"
+    former = EncryptionAtRest(write(path, "former"), engine).store.encryption
+    encryption = EncryptionAtRest(write(path, "current"), engine)
+    given_up: list[Encryption] = []
+
+    async def rewrite() -> Rewritten:
+        if isinstance(found, Unavailable):
+            raise found
+        return found
+
+    monkeypatch.setattr(encryption.store, "rewrite", rewrite)
+    monkeypatch.setattr(encryption.store, "drop", given_up.append)
+    try:
+        await encryption._drop_if_unused([former])
+        assert given_up == ([former] if dropped else [])
+        assert encryption._stale.is_set() is not dropped
+    finally:
         await engine.close()
         await encryption.close()
 
@@ -239,6 +273,81 @@ async def test_a_plugin_that_was_taken_out_is_left_alone_when_its_configuration_
         asked = plugin.asked
         await clock.advance(3600.0)
         assert plugin.asked == asked and not task.done()
+    finally:
+        await stop(task, engine, encryption)
+
+
+def replace_secret(path: Path, cipher: str, secret: bytes, resource: str = "secrets") -> Path:
+    """Write a configuration whose key `one` has this secret."""
+    given = [{"name": "one", "secret": base64.b64encode(secret * 32).decode()}]
+    rule = {"resources": [resource], "providers": [{cipher: {"keys": given}}]}
+    kind: Object = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration"}
+    path.write_text(yaml.safe_dump({**kind, "resources": [rule]}))
+    return path
+
+
+async def test_a_key_that_was_replaced_under_its_name_is_dropped_after_its_values_are_encrypted_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, path, clock = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml", FakeClock()
+    encryption = EncryptionAtRest(replace_secret(path, "aesgcm", b"a"), engine)
+    await encryption.store.create(SECRETS + "a", b"{}")
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+    try:
+        former = encryption.store.encryption
+        replace_secret(path, "aesgcm", b"b").touch()
+        async with asyncio.timeout(30):
+            while encryption.store.encryption is former or encryption.store.former:
+                await clock.advance(10.0)
+                await asyncio.sleep(0.01)
+        item = await encryption.store.get(SECRETS + "a")
+        assert item is not None and item.value == b"{}"
+        assert "aesgcm key one has another secret than before" in caplog.text
+    finally:
+        await stop(task, engine, encryption)
+
+
+async def test_another_secret_of_an_aescbc_key_is_not_used_because_values_would_be_misread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, path, clock = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml", FakeClock()
+    encryption = EncryptionAtRest(replace_secret(path, "aescbc", b"a"), engine)
+    present = encryption.store.encryption
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+    try:
+        replace_secret(path, "aescbc", b"b").touch()
+        async with asyncio.timeout(30):
+            while "aescbc key one has another secret than before" not in caplog.text:
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+        assert encryption.store.encryption is present and not encryption.store.former
+    finally:
+        await stop(task, engine, encryption)
+
+
+async def test_a_key_that_was_taken_out_decrypts_events_until_the_last_of_them_has_expired(tmp_path: Path) -> None:
+    engine, path, clock = await SqliteStore.open(tmp_path / "state.db"), tmp_path / "encryption.yaml", FakeClock()
+    encryption = EncryptionAtRest(replace_secret(path, "aesgcm", b"a", "events"), engine)
+    event = "/registry/events/default/e"
+    await encryption.store.create(event, b"{}", ttl=3600)
+    task = asyncio.create_task(encryption.run(clock, 1.0))
+    try:
+        former = encryption.store.encryption
+        replace_secret(path, "aesgcm", b"b", "events").touch()
+        async with asyncio.timeout(30):
+            while encryption.store.encryption is former:
+                await clock.advance(1.0)
+                await asyncio.sleep(0.01)
+            for _ in range(200):
+                await clock.advance(10.0)
+                await asyncio.sleep(0.005)
+        item = await encryption.store.get(event)
+        assert item is not None and item.value == b"{}"
+        await engine.delete(event)
+        async with asyncio.timeout(30):
+            while encryption.store.former:
+                await clock.advance(10.0)
+                await asyncio.sleep(0.01)
     finally:
         await stop(task, engine, encryption)
 

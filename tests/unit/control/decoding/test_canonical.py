@@ -55,6 +55,11 @@ def test_line_breaks_in_base64_are_ignored_and_not_stored() -> None:
         decoded(core_v1.Secret, "Secret", data={"k": "YWJj\nZ"})
 
 
+def test_base64_with_loose_last_bits_is_stored_as_it_is_encoded() -> None:
+    data = {"one": "QR==", "two": "QUJDREV=", "none": ""}
+    assert decoded(core_v1.Secret, "Secret", data=data)["data"] == {"one": "QQ==", "two": "QUJDREU=", "none": ""}
+
+
 def test_times_are_stored_in_utc_and_as_precise_as_their_kind() -> None:
     spec = {"renewTime": "2026-01-02T03:04:05.123456789+01:00"}
     lease = decoded(coordination_v1.Lease, "Lease", "coordination.k8s.io/v1", spec=spec)

@@ -14,6 +14,7 @@ from control.auth.audit import AuditContext, Auditor
 from control.auth.audit_policy import Policy
 from control.auth.user import UserInfo
 from control.event_loop import offload
+from control.http.chunks import Chunks, Release
 from control.http.exchange import Request, Response, Stream
 from control.server import audit_bodies, auditing, authorizing
 from tests.support.clock import FakeClock
@@ -180,6 +181,24 @@ async def test_a_stream_begins_after_the_line_that_shows_what_was_sent() -> None
     events = [json.loads(line) for line in audited.sink.lines]
     assert [event["stage"] for event in events] == ["ResponseStarted", "ResponseComplete"]
     assert [event["requestObject"] for event in events] == [ITEM, ITEM]
+
+
+async def test_the_end_of_a_stream_that_was_never_sent_is_noted_once_and_the_stream_closed() -> None:
+    audited, closed = Audited("Metadata"), []
+    request = await audited.request()
+
+    async def chunks(release: Release) -> Any:
+        yield b"x"
+
+    async def close() -> None:
+        closed.append(True)
+
+    answer = Stream(Chunks(chunks, close))
+    auditing.end(request, answer)
+    await answer.close()
+    await answer.close()
+    assert [json.loads(line)["stage"] for line in audited.sink.lines] == ["ResponseStarted", "ResponseComplete"]
+    assert closed == [True]
 
 
 async def test_a_request_that_is_cancelled_is_noted_nevertheless_before_the_log_closes() -> None:

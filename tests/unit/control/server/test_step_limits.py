@@ -13,6 +13,7 @@ from control.auth.authenticators import AnonymousPolicy
 from control.auth.user import Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
+from control.http.chunks import Chunks
 from control.http.exchange import Answer, Request, Response, Stream
 from control.server import pipeline as pipelines
 from control.server.edge import Edge
@@ -136,3 +137,19 @@ async def test_a_stream_that_holds_the_loop_is_stopped_and_its_user_is_refused_f
 async def test_nothing_is_refused_where_no_step_was_long(server: Server) -> None:
     with sampling():
         assert {await server.get_pod("p", "jane") for _ in range(500)} == {200}
+
+
+async def test_a_stream_that_nobody_gets_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+
+    async def close() -> None:
+        closed.append(True)
+
+    async def handle(request: Request) -> Answer:
+        return Stream(Chunks(lambda _: server._events(), close))
+
+    monkeypatch.setattr(server._pipeline, "resources", handle)
+    monkeypatch.setattr(server._pipeline.metrics, "observe", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await server.get("/api/v1/watch/pods", "jane")
+    assert closed == [True]

@@ -26,6 +26,10 @@ def keys(cipher: str, *names: str) -> dict[str, Any]:
     return {cipher: {"keys": secrets}}
 
 
+def key(cipher: str, name: str, secret: bytes) -> dict[str, Any]:
+    return {cipher: {"keys": [{"name": name, "secret": base64.b64encode(secret * 32).decode()}]}}
+
+
 def configured(*providers: dict[str, Any], resources: tuple[str, ...] = ("secrets",)) -> Encryption:
     entry = {"resources": list(resources), "providers": list(providers)}
     config = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [entry]}
@@ -182,3 +186,58 @@ def test_secretbox_is_the_cipher_of_that_name() -> None:
     )
     decrypted = Secretbox(b"", key).decrypt(nonce + encrypted, b"")
     assert decrypted.startswith(text) and len(decrypted) == len(encrypted) - 16
+
+
+@pytest.mark.parametrize("cipher", ["aesgcm", "secretbox"])
+async def test_values_of_a_key_that_was_replaced_under_its_name_are_encrypted_again(
+    tmp_path: Path, cipher: str
+) -> None:
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    store = EncryptedStore(engine, configured(key(cipher, "one", b"a")))
+    try:
+        await store.create(KEY, b"{}")
+        former = store.encryption
+        store.replace(configured(key(cipher, "one", b"b")))
+        assert await store.rewrite() == (1, 0, 0)
+        assert await store.rewrite() == (0, 0, 0)
+        store.drop(former)
+        item = await store.get(KEY)
+        assert item is not None and item.value == b"{}"
+    finally:
+        await store.close()
+
+
+async def test_values_of_a_resource_that_was_taken_out_of_the_configuration_become_plain_text(tmp_path: Path) -> None:
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    store = EncryptedStore(engine, configured(keys("aesgcm", "one"), resources=("secrets", "configmaps")))
+    try:
+        await store.create(KEY, b"{}")
+        former = store.encryption
+        store.replace(configured(keys("aesgcm", "one"), resources=("configmaps",)))
+        assert await store.rewrite() == (1, 0, 0)
+        store.drop(former)
+        item, stored = await store.get(KEY), await engine.get(KEY)
+        assert item is not None and stored is not None and item.value == stored.value == b"{}"
+    finally:
+        await store.close()
+
+
+async def test_two_keys_of_one_name_both_decrypt_and_values_of_the_second_are_encrypted_again(tmp_path: Path) -> None:
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    store = EncryptedStore(engine, configured(key("aesgcm", "one", b"a")))
+    try:
+        await store.create(KEY, b"{}")
+        both = EncryptedStore(engine, configured(key("aesgcm", "one", b"b"), key("aesgcm", "one", b"a")))
+        item = await both.get(KEY)
+        assert item is not None and item.value == b"{}"
+        assert await both.rewrite() == (1, 0, 0)
+        fresh = await EncryptedStore(engine, configured(key("aesgcm", "one", b"b"))).get(KEY)
+        assert fresh is not None and fresh.value == b"{}"
+    finally:
+        await store.close()
+
+
+def test_two_keys_of_one_name_are_rejected_where_a_wrong_one_is_not_detected() -> None:
+    with pytest.raises(EncryptionError, match="aescbc key one has two secrets"):
+        configured(key("aescbc", "one", b"b"), key("aescbc", "one", b"a"))
+    configured(key("aescbc", "one", b"a"), key("aescbc", "one", b"a"))

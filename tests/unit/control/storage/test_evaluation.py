@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -15,6 +15,7 @@ from control.storage.entry import Entry
 from control.storage.selector import Required, Selector
 from control.storage.watched_folder import MOST_NAMES
 from control.storage.watcher import Watcher
+from control.storage.watcher_group import Group
 from kube.rate import Rate
 
 from .conftest import PODS, Bench, pod
@@ -203,3 +204,27 @@ async def test_changes_that_wait_are_bounded(bench: Bench, monkeypatch: pytest.M
     assert watcher.dropped and not group.pending
     with pytest.raises(StopAsyncIteration):
         await asyncio.wait_for(anext(watcher), 10)
+
+
+async def test_a_group_that_leaves_the_queue_in_the_last_moment_of_a_step_gets_later_changes(bench: Bench) -> None:
+    class Interrupted(deque[Group]):
+        """A queue after whose first `popleft` the step limit ends the step."""
+
+        left = 1
+
+        def popleft(self) -> Group:
+            group = super().popleft()
+            if self.left:
+                self.left = 0
+                raise TimeoutError
+            return group
+
+    watcher = watched(bench, is_web, "owner", costly=True)
+    bench.cache.evaluations.account("owner").queue = Interrupted()
+    await bench.create(web("a"))
+    async with asyncio.timeout(10):
+        assert reported(await take(watcher, 1))[0][:2] == ("ADDED", "a")
+        while bench.cache.evaluations.waiting:
+            await asyncio.sleep(0)
+        await bench.create(web("b"))
+        assert reported(await take(watcher, 1))[0][:2] == ("ADDED", "b")

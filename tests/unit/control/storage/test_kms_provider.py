@@ -392,3 +392,25 @@ async def test_a_damaged_value_keeps_no_other_from_being_encrypted_again(tmp_pat
         assert item is not None and item.value.startswith(tested.prefix)
     finally:
         await engine.close()
+
+
+async def test_values_of_another_plugin_of_the_same_name_and_key_id_are_encrypted_again(tmp_path: Path) -> None:
+    former, present = Plugin(), Plugin()
+    store = EncryptedStore(await SqliteStore.open(tmp_path / "state.db"), Encryption([(SECRETS, [made(former)])]))
+    try:
+        await store.encryption.start()
+        before = store.encryption
+        made_item = await store.create(SECRETS + "a", b"{}")
+        raw = await store._store.get(made_item.key)
+        assert raw is not None
+        present.away.add(messages.EncryptedObject.FromString(raw.value.split(b":", 5)[5]).encryptedDEKSource)
+        fresh = Encryption([(SECRETS, [made(present)])])
+        await fresh.start()
+        store.replace(fresh)
+        assert await store.rewrite() == (1, 0, 0)
+        store.drop(before)
+        item = await store.get(SECRETS + "a")
+        assert item is not None and item.value == b"{}"
+    finally:
+        await store.encryption.close()
+        await store.close()

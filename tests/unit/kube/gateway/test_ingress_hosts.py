@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Generator
 
 import pytest
 
-from kube.api import core_v1, meta_v1
+from kube.api import core_v1, meta_v1, networking_v1
 from kube.gateway.ingress_gateway import NOBODY, compute
-from kube.gateway.ingress_hosts import MOST_NAMED, Named, Owners, RecordedHosts, named_hosts, record
+from kube.gateway.ingress_hosts import MOST_NAMED, MOST_READ, Named, NamedHosts, Owners, RecordedHosts, record
 from kube.gateway.ingresses import convert
 from kube.gateway.names import HOSTS, NAMESPACE
 from kube.gateway.steps import completed
 from kube.informer import Informer
 from tests.support.clock import settle
-from tests.support.gateways import FakeView, ingress, ingress_rule, service
+from tests.support.gateways import ByAge, FakeView, ingress, ingress_rule, service
 from tests.support.memory_api import MemoryAPI
 
 MARK = core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name=HOSTS, namespace=NAMESPACE))
@@ -56,9 +56,28 @@ def test_an_ingress_names_the_hosts_of_its_rules_and_certificates() -> None:
         ingress_rule(""),
         tls=[{"secretName": "cert", "hosts": ["a.com", "*.c.com"]}, {"hosts": ["d.com"]}],
     )
-    assert named_hosts(found) == ("a.com", "b.com", "*.c.com")
+    assert NamedHosts().of(found) == ("a.com", "b.com", "*.c.com")
     many = ingress(*({"host": f"h{number}.com"} for number in range(MOST_NAMED + 5)))
-    assert len(named_hosts(many)) == MOST_NAMED
+    assert len(NamedHosts().of(many)) == MOST_NAMED
+
+
+@pytest.mark.parametrize("kind", ["rules", "certificates"])
+def test_of_the_ingresses_of_a_namespace_a_limited_number_of_names_is_read_and_kept_the_oldest_first(kind: str) -> None:
+    def named(number: int) -> networking_v1.Ingress:
+        hosts = [f"h{number}-{host}.com" for host in range(MOST_NAMED)]
+        spec = {"tls": [{"secretName": "cert", "hosts": hosts}]} if kind == "certificates" else {}
+        rules = () if kind == "certificates" else ({"host": host} for host in hosts)
+        return ingress(*rules, name=f"many{number}", namespace="apps", created=f"2026-01-0{number}T00:00:00Z", **spec)
+
+    view = FakeView(service("app", "apps"))
+    late = ingress(ingress_rule("late.com"), namespace="apps", created="2026-02-01T00:00:00Z")
+    other = ingress(ingress_rule("other.com"), created="2026-03-01T00:00:00Z")
+    result = compute([(each, convert(each, view)) for each in (late, other, *map(named, (1, 2, 3)))], view, ByAge())
+
+    http = result.served[0]
+    assert [each.hostnames for each in http.routes] == [("other.com",)]
+    assert http.owners is not None and len(http.owners.namespaces) == MOST_READ + 1
+    assert "late.com" in result.problems["apps/web"][0]
 
 
 async def test_without_records_the_oldest_ingress_owns_a_host(records: Records) -> None:

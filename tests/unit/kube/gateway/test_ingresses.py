@@ -10,13 +10,14 @@ import pytest
 from kube.api import networking_v1
 from kube.gateway.ingress_gateway import (
     MOST_CERTIFICATES,
+    MOST_CHARACTERS,
     MOST_MATCHES,
     IngressResult,
     compute,
     compute_in_steps,
 )
 from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, MOST_HOSTS, MOST_PATHS, convert, is_ours
-from kube.gateway.model import Backend, Match, PathMatch, Rule
+from kube.gateway.model import LONGEST_TARGET, Backend, Match, PathMatch, Rule
 from kube.gateway.names import CONTROLLER, copy_of
 from tests.support import cost
 from tests.support.gateways import ByAge, Counting, FakeView, ingress, ingress_rule, made, service
@@ -211,3 +212,20 @@ def test_an_ingress_is_served_by_its_class_or_by_a_default_class() -> None:
     assert not is_ours(old, {"wherry": default, "other": other})
     old.metadata.annotations[CLASS_ANNOTATION] = "wherry"
     assert is_ours(old, classes)
+
+
+def test_a_path_that_no_request_can_have_is_left_out_and_reported() -> None:
+    longest = "/" + "x" * (LONGEST_TARGET - 1)
+    found = convert(ingress(ingress_rule("a.com", longest, longest + "x", "/b")), FakeView())
+    assert [rule.matches[0].path.value for rule in found.routes[0].rules] == [longest, "/b"]
+    assert found.problems == ("a path has more than 16384 characters, so no request can match it",)
+
+
+def test_the_paths_of_a_namespace_have_a_limited_length_the_oldest_first() -> None:
+    rules = [ingress_rule("", *(f"/{'x' * 8192}{path}" for path in range(64))) for _ in range(2)]
+    old, new = ingress(rules[0], created="2025-01-01T00:00:00Z", name="old"), ingress(rules[1], name="new")
+    small = ingress(ingress_rule("a.com", "/"), name="web", namespace="apps")
+    assert MOST_CHARACTERS == 2 * 8192 * 64
+    result = computed(new, old, small)
+    assert [f"{each.namespace}/{each.name}" for each in result.served[0].routes] == ["infra/old", "apps/web"]
+    assert set(result.problems) == {"infra/new"} and "characters" in result.problems["infra/new"][0]

@@ -32,9 +32,21 @@ CUT = b'{"wherry_testing":"cluster","format":1,"version":"0.2.0"}\n{"a":'
         (gzip.compress(NEWER), r"was written by Wherry 7\.1\.0 in format 9: Wherry \S+ reads up to 1$"),
         (gzip.compress(OTHER), "is the history of a test, not a saved cluster$"),
         (gzip.compress(CUT), "is damaged: "),
+        (gzip.compress(CUT + b"[" * 100_000), "is damaged: "),
+        (gzip.compress(b"[" * 4000), "is not a saved cluster: it has no header of one"),
         (gzip.compress(CUT + b'"b"}'), r"is damaged: Expected `int`, got `str` - at `\$\[\.\.\.\]`$"),
     ],
-    ids=["YAML", "cut", "no header", "newer format", "other content", "cut JSON", "wrong type"],
+    ids=[
+        "YAML",
+        "cut",
+        "no header",
+        "newer format",
+        "other content",
+        "cut JSON",
+        "deep JSON",
+        "deep header",
+        "wrong type",
+    ],
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "file"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +21,7 @@ from wherry.testing.history.recorder import Recorder
 from wherry.testing.history.replay import Replay
 from wherry.testing.history.replay_store import ReplayStore
 from wherry.testing.history.requests import with_authors
+from wherry.testing.saving import file_format
 
 A, B = "/registry/pods/default/a", "/registry/pods/default/b"
 
@@ -101,6 +103,23 @@ async def test_objects_of_each_revision_are_those_of_its_time(tmp_path: Path) ->
     history.save(tmp_path / "file")
     with pytest.raises(ClusterError, match="is damaged: its revisions have gaps"):
         History.load(tmp_path / "file")
+    await site.store.close()
+
+
+@pytest.mark.parametrize("revision", [10**7, -(10**7)])
+async def test_a_history_that_is_read_takes_memory_by_its_size_and_not_by_its_numbers(
+    tmp_path: Path, revision: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_format, "MOST_BYTES", 1 << 20)  # which is allocated, but not touched
+    site, history = await recorded()
+    history.changes[-1].revision = revision
+    history.save(tmp_path / "file")
+    tracemalloc.start()
+    with pytest.raises(ClusterError, match="is damaged: its revisions have gaps"):
+        History.load(tmp_path / "file")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 << 20
     await site.store.close()
 
 
