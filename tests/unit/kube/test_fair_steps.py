@@ -77,28 +77,25 @@ async def test_steps_that_take_little_do_not_wait() -> None:
     assert order[:TASKS] == ["one"] * TASKS
 
 
-async def test_as_many_waiting_steps_continue_in_an_iteration_as_are_allowed() -> None:
-    fair = FairSteps(0.05, 4)
+async def _most_at_once(fair: FairSteps, step: float = 0.0) -> int:
+    """Return how many of twenty waiting steps continue in one iteration at most, if they take `step` seconds together."""
     fair.count(0.05)
     waiting = [fair.wait("owner") for _ in range(20)]
     done = [0]
     while done[-1] < 20:
         await asyncio.sleep(0)
         done.append(sum(waiter is not None and waiter.done() for waiter in waiting))
-    assert max(after - before for before, after in itertools.pairwise(done)) == 4
+        if step and done[-1] > done[-2]:
+            fair.count(step)
+    return max(after - before for before, after in itertools.pairwise(done))
+
+
+async def test_as_many_waiting_steps_continue_in_an_iteration_as_are_allowed() -> None:
+    assert await _most_at_once(FairSteps(0.05, 4)) == 4
 
 
 async def test_fewer_waiting_steps_continue_if_the_last_ones_were_long() -> None:
-    fair = FairSteps(0.05, 100)
-    fair.count(0.05)
-    waiting = [fair.wait("owner") for _ in range(20)]
-    done = [0]
-    while done[-1] < 20:
-        await asyncio.sleep(0)
-        done.append(sum(waiter is not None and waiter.done() for waiter in waiting))
-        if done[-1] > done[-2]:
-            fair.count(0.012)
-    assert max(after - before for before, after in itertools.pairwise(done)) == 4
+    assert await _most_at_once(FairSteps(0.05, 100), step=0.012) == 4
 
 
 async def test_spread_steps_wait_for_each_other_and_are_not_charged() -> None:

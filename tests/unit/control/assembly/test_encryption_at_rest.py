@@ -199,17 +199,11 @@ async def test_a_key_that_was_taken_out_is_dropped_a_while_after_all_values_are_
     task = asyncio.create_task(encryption.run(clock, 1.0))
     try:
         write(path, "current")
-        async with asyncio.timeout(30):
-            while not await written_with(engine, "current"):
-                await clock.advance(1.0)
-                await asyncio.sleep(0.01)
-            held = clock.monotonic()
-            assert (await store.list(SECRETS, revision=copied.revision)).items[
-                0
-            ].value == b"{}"  # as a watch may replay it
-            while store.former:
-                await clock.advance(10.0)
-                await asyncio.sleep(0.01)
+        await advance_until_written_with(engine, "current", clock)
+        held = clock.monotonic()
+        [replayed] = (await store.list(SECRETS, revision=copied.revision)).items  # as a watch may read it
+        assert replayed.value == b"{}"
+        await advance_until(lambda: not store.former, clock, 10.0)
         assert clock.monotonic() - held >= encryption_at_rest.FORMER_SECONDS - 10
         now = await engine.get(SECRETS + "a")
         assert now is not None and (await store.get(SECRETS + "a")) is not None
@@ -229,19 +223,13 @@ async def test_no_former_key_is_dropped_while_a_value_cannot_be_decrypted(tmp_pa
     task = asyncio.create_task(encryption.run(clock, 1.0))
     try:
         write(path, "current")
-        async with asyncio.timeout(30):
-            while not await written_with(engine, "current"):
-                await clock.advance(1.0)
-                await asyncio.sleep(0.01)
-            for _ in range(200):
-                await clock.advance(10.0)
-                await asyncio.sleep(0.005)
+        await advance_until_written_with(engine, "current", clock)
+        for _ in range(200):
+            await clock.advance(10.0)
+            await asyncio.sleep(0.005)
         assert len(encryption.store.former) == 1
         await engine.delete(SECRETS + "b")
-        async with asyncio.timeout(30):
-            while encryption.store.former:
-                await clock.advance(10.0)
-                await asyncio.sleep(0.01)
+        await advance_until(lambda: not encryption.store.former, clock, 10.0)
     finally:
         await stop(task, engine, encryption)
 
@@ -266,10 +254,7 @@ async def test_a_plugin_that_was_taken_out_is_left_alone_when_its_configuration_
     try:
         await clock.advance(0.5)
         write(path, "current")
-        async with asyncio.timeout(30):
-            while not plugin.closed:
-                await clock.advance(10.0)
-                await asyncio.sleep(0.01)
+        await advance_until(lambda: plugin.closed, clock, 10.0)
         asked = plugin.asked
         await clock.advance(3600.0)
         assert plugin.asked == asked and not task.done()
@@ -296,10 +281,9 @@ async def test_a_key_that_was_replaced_under_its_name_is_dropped_after_its_value
     try:
         former = encryption.store.encryption
         replace_secret(path, "aesgcm", b"b").touch()
-        async with asyncio.timeout(30):
-            while encryption.store.encryption is former or encryption.store.former:
-                await clock.advance(10.0)
-                await asyncio.sleep(0.01)
+        await advance_until(
+            lambda: encryption.store.encryption is not former and not encryption.store.former, clock, 10.0
+        )
         item = await encryption.store.get(SECRETS + "a")
         assert item is not None and item.value == b"{}"
         assert "aesgcm key one has another secret than before" in caplog.text
@@ -316,10 +300,7 @@ async def test_another_secret_of_an_aescbc_key_is_not_used_because_values_would_
     task = asyncio.create_task(encryption.run(clock, 1.0))
     try:
         replace_secret(path, "aescbc", b"b").touch()
-        async with asyncio.timeout(30):
-            while "aescbc key one has another secret than before" not in caplog.text:
-                await clock.advance(1.0)
-                await asyncio.sleep(0.01)
+        await advance_until(lambda: "aescbc key one has another secret than before" in caplog.text, clock, 1.0)
         assert encryption.store.encryption is present and not encryption.store.former
     finally:
         await stop(task, engine, encryption)
@@ -334,27 +315,38 @@ async def test_a_key_that_was_taken_out_decrypts_events_until_the_last_of_them_h
     try:
         former = encryption.store.encryption
         replace_secret(path, "aesgcm", b"b", "events").touch()
-        async with asyncio.timeout(30):
-            while encryption.store.encryption is former:
-                await clock.advance(1.0)
-                await asyncio.sleep(0.01)
-            for _ in range(200):
-                await clock.advance(10.0)
-                await asyncio.sleep(0.005)
+        await advance_until(lambda: encryption.store.encryption is not former, clock, 1.0)
+        for _ in range(200):
+            await clock.advance(10.0)
+            await asyncio.sleep(0.005)
         item = await encryption.store.get(event)
         assert item is not None and item.value == b"{}"
         await engine.delete(event)
-        async with asyncio.timeout(30):
-            while encryption.store.former:
-                await clock.advance(10.0)
-                await asyncio.sleep(0.01)
+        await advance_until(lambda: not encryption.store.former, clock, 10.0)
     finally:
         await stop(task, engine, encryption)
 
 
-async def written_with(engine: SqliteStore, key: str) -> bool:
+async def advance_until(condition: Callable[[], bool], clock: FakeClock, seconds: float) -> None:
+    """Advance the clock by some seconds at a time until a condition is true."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await clock.advance(seconds)
+            await asyncio.sleep(0.01)
+
+
+async def advance_until_written_with(engine: SqliteStore, key: str, clock: FakeClock) -> None:
+    """Advance the clock until the value of the Secret `a` is encrypted with a key."""
+    async with asyncio.timeout(30):
+        while not (await stored(engine)).startswith(f"k8s:enc:aesgcm:v1:{key}:".encode()):
+            await clock.advance(1.0)
+            await asyncio.sleep(0.01)
+
+
+async def stored(engine: SqliteStore) -> bytes:
     item = await engine.get(SECRETS + "a")
-    return item is not None and item.value.startswith(f"k8s:enc:aesgcm:v1:{key}:".encode())
+    assert item is not None
+    return item.value
 
 
 async def stop(task: asyncio.Task[None], engine: SqliteStore, encryption: EncryptionAtRest) -> None:
