@@ -116,8 +116,7 @@ async def _update_once(
         if not replaces:
             wrong = errors.invalid_value("metadata.uid", meta["uid"], IMMUTABLE)
             raise errors.invalid(resource.group, resource.kind, name, [wrong])
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old_meta.get('uid')}"
-        raise errors.conflict(resource.group, resource.plural, name, why)
+        metadata.precondition(resource, old_meta, {"uid": meta["uid"]})
     if resource.namespaced:
         meta.setdefault("namespace", namespace)
     metadata.carry_over(meta, old_meta)

@@ -72,7 +72,7 @@ async def assign(
 
     async def change(pod: Object | None) -> Object:
         assert pod is not None
-        _check_preconditions(pod, name, meta)
+        precondition(pods, pod["metadata"], {part: value for part, value in meta.items() if value})
         _check_assignable(pod, name)
         pod["spec"]["nodeName"] = target["name"]
         _add_metadata(server.registry.strategy(pods), pod, meta, name)
@@ -87,15 +87,6 @@ async def assign(
 
     await compare_and_swap.change_stored(server.registry, context, pods, namespace, name, change)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
-
-
-def _check_preconditions(pod: Object, name: str, wanted: Object) -> None:
-    """Raise 409 unless a pod has the uid and resourceVersion of a Binding, if the Binding has them."""
-    for part, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        given, found = wanted.get(part), pod["metadata"][part]
-        if given and given != found:
-            why = f"Precondition failed: {title} in precondition: {given}, {title} in object meta: {found}"
-            raise errors.conflict("", "pods", name, why)
 
 
 def _check_assignable(pod: Object, name: str) -> None:
