@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections import deque
 from collections.abc import Hashable, Sequence
 
 from control.storage.watcher import Change, WatchEvent
@@ -124,26 +125,12 @@ class Evaluations:
             account.task, account.late = None, False
 
     async def _evaluate(self, account: Account) -> None:
-        queue = account.queue
-        while queue:
+        while account.queue:
             while delay := self._shares.delay(account.owner):
                 account.late = True
                 await asyncio.sleep(delay)
-            until = time.perf_counter() + SLICE_SECONDS
-            while queue:
-                group = queue[0]
-                if group.pending:
-                    group.evaluate_next()
-                if group.pending:
-                    queue.rotate(-1)
-                else:
-                    group.queued = (
-                        False  # first: the step limit may end this anywhere, and `_fail` finds what the queue has
-                    )
-                    queue.popleft()
-                if group.selector.costly or time.perf_counter() > until:
-                    break
-            if queue:
+            _evaluate_slice(account.queue)
+            if account.queue:
                 await asyncio.sleep(0)
 
     def _fail(self, account: Account, error: BaseException) -> None:
@@ -159,3 +146,20 @@ class Evaluations:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _evaluate_slice(queue: deque[Group]) -> None:
+    """Evaluate changes of the groups of a queue, round robin, for a time slice or up to a costly selector."""
+    until = time.perf_counter() + SLICE_SECONDS
+    while queue:
+        group = queue[0]
+        if group.pending:
+            group.evaluate_next()
+        if group.pending:
+            queue.rotate(-1)
+        else:
+            # Before it leaves the queue: the step limit may stop this anywhere, and `_fail` handles what the queue has.
+            group.queued = False
+            queue.popleft()
+        if group.selector.costly or time.perf_counter() > until:
+            break
