@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from control.storage.encryption import WATCH_KEY_SECONDS, Encryption, EncryptionError
+from control.storage.encryption import PREFIX, WATCH_KEY_SECONDS, Encryption, EncryptionError
 from control.storage.store import (
     Batch,
     Event,
@@ -71,7 +71,7 @@ class EncryptedStore:
             return await _decrypted(self.encryption, key, stored, deadline)
         except EncryptionError:
             # A former configuration must not accept plain text that the current one rejects.
-            for former in self.former if stored.startswith(b"k8s:enc:") else ():
+            for former in self.former if stored.startswith(PREFIX) else ():
                 with contextlib.suppress(EncryptionError):
                     return await _decrypted(former, key, stored, deadline)
             raise

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from control.storage.store import StoreError
 from kube.clock import Clock
 
-_PREFIX = b"k8s:enc:"
+PREFIX = b"k8s:enc:"
+"""Beginning of every encrypted value."""
 WATCH_KEY_SECONDS = 1.0
 """Maximum duration for which a watch waits for a key that another process has to supply."""
 
@@ -172,7 +173,7 @@ class Encryption:
 
     async def fetch_key(self, key: str, stored: bytes, deadline: float | None = None) -> None:
         """Fetch the key for `decrypt`, until a deadline of the event loop's clock if there is one; raises EncryptionError."""
-        if not stored.startswith(_PREFIX):
+        if not stored.startswith(PREFIX):
             return
         for provider in self.providers(key):
             if isinstance(provider, RemoteKeyProvider) and stored.startswith(provider.prefix):
@@ -193,7 +194,7 @@ class Encryption:
 
     def decrypt(self, key: str, stored: bytes) -> bytes:
         """Return the decrypted value; raises EncryptionError if no key fits."""
-        if not stored.startswith(_PREFIX):
+        if not stored.startswith(PREFIX):
             providers = self.providers(key)
             if stored and providers and not any(isinstance(p, Identity) for p in providers):
                 # As in upstream: plain text is accepted only if the configuration has the identity provider.
@@ -212,7 +213,7 @@ class Encryption:
 
     async def written_with_first(self, key: str, stored: bytes) -> bool:
         """Return whether the first provider decrypts a value that is not stale by its prefix: names do not identify keys."""
-        if not stored.startswith(_PREFIX):
+        if not stored.startswith(PREFIX):
             return True
         first = self.providers(key)[0]
         value = stored[len(first.prefix) :]
@@ -228,10 +229,10 @@ class Encryption:
         """Return whether a value would be encrypted with another provider, or a key of another name, now."""
         providers = self.providers(key)
         if not providers:
-            return stored.startswith(_PREFIX)
+            return stored.startswith(PREFIX)
         writer = providers[0]
         if not writer.prefix:
-            return stored.startswith(_PREFIX)
+            return stored.startswith(PREFIX)
         if not stored.startswith(writer.prefix):
             return True
         return isinstance(writer, RemoteKeyProvider) and writer.stale(stored[len(writer.prefix) :])
