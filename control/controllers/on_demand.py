@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -125,8 +124,7 @@ async def wait_for_work(name: str, context: Context) -> None:
     finally:
         for informer, handler in followed:
             informer.unsubscribe(handler)
-    if not imports.imported(wanted.module):
-        await imports.run(functools.partial(importlib.import_module, wanted.module))
+    await imports.ensure_now(wanted.module)
 
 
 def _seen(wanted: Callable[[Any], bool], found: asyncio.Event, change: Change[Any]) -> None:

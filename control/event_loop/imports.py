@@ -40,8 +40,13 @@ def imported(name: str) -> bool:
 
 async def ensure(*names: str) -> None:
     """Import modules that are not imported yet; a later `import` statement in the event loop then costs nothing."""
-    missing = [name for name in names if not imported(name)]
-    if missing:
+    if not all(map(imported, names)):
         await asyncio.sleep(HEAD_START_SECONDS)
-    for name in missing:
+    for name in names:
+        await ensure_now(name)
+
+
+async def ensure_now(name: str) -> None:
+    """Import a module as `ensure` does, without its delay."""
+    if not imported(name):
         await run(partial(importlib.import_module, name))
