@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,10 +19,15 @@ Make = Callable[[Context, ControllerConfig], Runnable | None]
 """Returns a controller, None if the configuration leaves it out."""
 
 
-def replica_sets(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.replicaset import ReplicaSetController
+def named(target: str) -> Make:
+    """Return the maker of a controller "module:Class" that needs only its context; the first call imports the module."""
 
-    return ReplicaSetController(context)
+    def make(context: Context, config: ControllerConfig) -> Runnable:
+        module, _, name = target.partition(":")
+        controller: Runnable = getattr(importlib.import_module(f"control.controllers.{module}"), name)(context)
+        return controller
+
+    return make
 
 
 def replication_controllers(context: Context, config: ControllerConfig) -> Runnable:
@@ -30,52 +36,10 @@ def replication_controllers(context: Context, config: ControllerConfig) -> Runna
     return ReplicaSetController(context, core_v1.ReplicationController)
 
 
-def deployments(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.deployment import DeploymentController
-
-    return DeploymentController(context)
-
-
-def daemon_sets(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.daemonset import DaemonSetController
-
-    return DaemonSetController(context)
-
-
-def stateful_sets(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.statefulset import StatefulSetController
-
-    return StatefulSetController(context)
-
-
-def jobs(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.job import JobController
-
-    return JobController(context)
-
-
-def cron_jobs(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.cronjob import CronJobController
-
-    return CronJobController(context)
-
-
-def finished_jobs(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.ttl_after_finished import TTLAfterFinishedController
-
-    return TTLAfterFinishedController(context)
-
-
 def autoscalers(context: Context, config: ControllerConfig) -> Runnable:
     from control.controllers.autoscaling.controller import AutoscalingController
 
     return AutoscalingController(context, config.autoscaling)
-
-
-def disruption_budgets(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.disruption import DisruptionController
-
-    return DisruptionController(context)
 
 
 def certificate_approver(context: Context, config: ControllerConfig) -> Runnable:
@@ -90,78 +54,12 @@ def certificate_signer(context: Context, config: ControllerConfig) -> Runnable |
     return CertificateSigner(context, config.signing_cert, config.signing_key) if config.signing_key else None
 
 
-def certificate_cleaner(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.certificates import CertificateCleaner
-
-    return CertificateCleaner(context)
-
-
-def volume_binder(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.persistent_volumes import PersistentVolumeController
-
-    return PersistentVolumeController(context)
-
-
-def attach_detach(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.attach_detach import AttachDetachController
-
-    return AttachDetachController(context)
-
-
-def volume_expander(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.volume_expansion import VolumeExpansionController
-
-    return VolumeExpansionController(context)
-
-
 def local_path(context: Context, config: ControllerConfig) -> Runnable | None:
     if not config.local_path:
         return None
     from control.controllers.local_path import LocalPathProvisioner
 
     return LocalPathProvisioner(context)
-
-
-def ephemeral_volumes(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.ephemeral_volumes import EphemeralVolumeController
-
-    return EphemeralVolumeController(context)
-
-
-def claim_protection(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.storage_protection import ClaimProtectionController
-
-    return ClaimProtectionController(context)
-
-
-def volume_protection(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.storage_protection import VolumeProtectionController
-
-    return VolumeProtectionController(context)
-
-
-def attributes_class_protection(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.storage_protection import AttributesClassProtectionController
-
-    return AttributesClassProtectionController(context)
-
-
-def resource_claims(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.resource_claims import ResourceClaimController
-
-    return ResourceClaimController(context)
-
-
-def device_taint_eviction(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.resource_claims import DeviceTaintEvictionController
-
-    return DeviceTaintEvictionController(context)
-
-
-def resource_quotas(context: Context, config: ControllerConfig) -> Runnable:
-    from control.controllers.resource_quota import ResourceQuotaController
-
-    return ResourceQuotaController(context)
 
 
 def addons(context: Context, config: ControllerConfig) -> Runnable | None:
