@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -25,6 +25,17 @@ from kube.step_limit import Limit, limited
 Scope = dict[str, Any]
 Message = dict[str, Any]
 Send = Callable[[Message], Awaitable[None]]
+
+
+class _Exchange(NamedTuple):
+    """A request and its connection, whose `protocol` and `cycle` a test's transport does not have."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    body: RequestBody
+    protocol: ApiProtocol | None
+    cycle: RequestResponseCycle | None
 
 
 class Edge:
@@ -62,63 +73,35 @@ class Edge:
         body.release()
         if protocol is not None and not protocol.connection.user:
             _identify(protocol, request)
+        exchange = _Exchange(scope, receive, send, body, protocol, cycle)
         if isinstance(answer, Response):
             sent = _headers(answer, body)
             if protocol is None or cycle is None or not protocol.respond(cycle, answer.status, sent, answer.body):
-                await _send_whole(answer, sent, scope, send, protocol, cycle)
+                await _send_whole(answer, sent, exchange)
             return
         try:
-            await self._continue(answer, request, scope, receive, send, body, protocol, cycle)
+            if isinstance(answer, Stream):
+                await self._stream(answer, request, exchange)
+            else:
+                await _hand_over(answer, exchange)
         finally:
             await answer.close()
 
-    async def _continue(
-        self,
-        answer: Stream | Upgrade,
-        request: Request,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        body: RequestBody,
-        protocol: ApiProtocol | None,
-        cycle: RequestResponseCycle | None,
-    ) -> None:
-        """Send a stream, or hand over the connection."""
-        if isinstance(answer, Stream):
-            if protocol is not None:
-                # A watch that is not read is taken up again where it ended; a log that is followed is not.
-                protocol.may_read_slowly = request.info.verb != "watch"
-            running, labels = self.pipeline.metrics.long_running, labels_of(request)
-            running[labels] = running.get(labels, 0) + 1
-            try:
-                limit = self.pipeline.stream_limit(request)
-                await self._send_stream(answer, scope, receive, send, body, protocol, cycle, limit)
-            finally:
-                running[labels] -= 1
-            return
+    async def _stream(self, answer: Stream, request: Request, exchange: _Exchange) -> None:
+        if exchange.protocol is not None:
+            # A watch that is not read is taken up again where it ended; a log that is followed is not.
+            exchange.protocol.may_read_slowly = request.info.verb != "watch"
+        running, labels = self.pipeline.metrics.long_running, labels_of(request)
+        running[labels] = running.get(labels, 0) + 1
         try:
-            instead = await answer.splice(protocol)
-        except errors.StatusError as error:
-            instead = error_response(error)
-        if instead is not None:
-            # The client may have begun to speak the protocol it requested: nothing after this can be a request.
-            instead.headers.append((b"connection", b"close"))
-            body.done = True
-            await _send_whole(instead, _headers(instead, body), scope, send, protocol, cycle)
+            await self._send_stream(answer, exchange, self.pipeline.stream_limit(request))
+        finally:
+            running[labels] -= 1
 
-    async def _send_stream(
-        self,
-        answer: Stream,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        body: RequestBody,
-        protocol: ApiProtocol | None,
-        cycle: RequestResponseCycle | None,
-        limit: Limit,
-    ) -> None:
+    async def _send_stream(self, answer: Stream, exchange: _Exchange, limit: Limit) -> None:
+        body, send, protocol, cycle = exchange.body, exchange.send, exchange.protocol, exchange.cycle
         await body.drain()
-        if scope["http_version"] != "1.1" or scope["method"] == "HEAD":
+        if exchange.scope["http_version"] != "1.1" or exchange.scope["method"] == "HEAD":
             protocol = None  # no chunks there
         headers = [(b"content-type", answer.content_type), *answer.headers]
         if not body.done:
@@ -144,7 +127,7 @@ class Edge:
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         task = asyncio.create_task(pump(), name=f"stream {answer.content_type.decode()}")
         self.streams.add(task)
-        gone = asyncio.create_task(_disconnected(receive), name="stream-disconnect")
+        gone = asyncio.create_task(_disconnected(exchange.receive), name="stream-disconnect")
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -171,19 +154,27 @@ def _headers(answer: Response, body: RequestBody) -> list[Header]:
     return headers
 
 
-async def _send_whole(
-    answer: Response,
-    headers: list[Header],
-    scope: Scope,
-    send: Send,
-    protocol: ApiProtocol | None,
-    cycle: RequestResponseCycle | None,
-) -> None:
+async def _hand_over(answer: Upgrade, exchange: _Exchange) -> None:
+    """Hand over the connection, or send the answer that is given instead."""
+    try:
+        instead = await answer.splice(exchange.protocol)
+    except errors.StatusError as error:
+        instead = error_response(error)
+    if instead is not None:
+        # The client may have begun to speak the protocol it requested: nothing after this can be a request.
+        instead.headers.append((b"connection", b"close"))
+        exchange.body.done = True
+        await _send_whole(instead, _headers(instead, exchange.body), exchange)
+
+
+async def _send_whole(answer: Response, headers: list[Header], exchange: _Exchange) -> None:
+    protocol, cycle, send = exchange.protocol, exchange.cycle, exchange.send
     if protocol is not None and cycle is not None:
         await protocol.respond_in_pieces(cycle, answer.status, headers, answer.body)
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else whole(answer.body)})
+    is_head = exchange.scope["method"] == "HEAD"
+    await send({"type": "http.response.body", "body": b"" if is_head else whole(answer.body)})
 
 
 def _identify(protocol: ApiProtocol, request: Request) -> None:
