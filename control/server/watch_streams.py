@@ -16,6 +16,7 @@ from control.server.forms import Form
 from control.server.list_options import ListOptions, check
 from control.server.selector_budget import SelectorBudget
 from control.server.served_selectors import split
+from control.storage.cache import WatchCache
 from control.storage.listing import parse_revision, revision_too_large
 from control.storage.store import Compacted, FutureRevision, StoreError
 from control.storage.watcher import WatchEvent
@@ -70,13 +71,7 @@ class WatchStreams:
         folder, selector = options.folder(resource, namespace), options.selector()
         wanted = parse_revision(options.revision)
         initial = options.send_initial if options.send_initial is not None else wanted == 0
-        if options.revision == "" or (options.send_initial and wanted == 0):
-            await cache.wait_current()
-        elif wanted:
-            try:
-                await cache.wait_fresh(wanted)
-            except FutureRevision as error:
-                raise revision_too_large(wanted, error.current) from error
+        await _wait(cache, options, wanted)
         held = self._budget.hold(user, size)
         after = wanted or cache.revision
         watcher = cached.watch(
@@ -110,11 +105,7 @@ class WatchStreams:
                         if form.plain:
                             yield part[0].wire if len(part) == 1 else b"".join([each.wire for each in part])
                         else:
-                            lines = []
-                            for watch_event in part:
-                                await time_slice.step(len(watch_event.entry.data))
-                                lines.append(await form.written_event(user, watch_event))
-                            yield b"".join(lines)
+                            yield await _written(part, form, user, time_slice)
             except Compacted:
                 status = errors.expired(f"too old resource version: {wanted} ({cache.revision})").to_status()
                 yield form.error(status)
@@ -124,3 +115,23 @@ class WatchStreams:
                 await release()
 
         return Stream(Chunks(chunks, release), form.wanted.content_type)
+
+
+async def _wait(cache: WatchCache, options: ListOptions, wanted: int) -> None:
+    """Wait until the cache has the revision that a watch starts with; raises 504 if it does not get it in time."""
+    if options.revision == "" or (options.send_initial and wanted == 0):
+        await cache.wait_current()
+    elif wanted:
+        try:
+            await cache.wait_fresh(wanted)
+        except FutureRevision as error:
+            raise revision_too_large(wanted, error.current) from error
+
+
+async def _written(part: Sequence[WatchEvent], form: Form, user: str, time_slice: TimeSlice) -> bytes:
+    """Return events in a form that each of them has to be converted to."""
+    lines = []
+    for watch_event in part:
+        await time_slice.step(len(watch_event.entry.data))
+        lines.append(await form.written_event(user, watch_event))
+    return b"".join(lines)
