@@ -185,21 +185,15 @@ class ServiceLoadBalancerController:
             wanted = plan.balancer_addresses(service, known, slices)
         except NoLoadBalancer as error:
             self._fail(service, str(error))
-            if given or self._ports.held(key):
-                # The nodes serve the ports until the addresses are taken back, which may fail.
-                self._ports.keep(key, ports_of(service))
-                await self._writer.clear(service, always=True)
-            self._release(key)
+            await self._withdraw(key, service)
             return later
         granted = self._ports.granted(key).intersection(ports_of(service))
         withheld = await self._service_addresses.withheld(service, granted, wanted)
         addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(granted))
-        if problem:
-            self._fail(service, problem)
+        if problem or (withheld and not addresses):
+            self._fail(service, problem or next(iter(withheld.values())))
         elif addresses:
             self._waiting.served(key, partial=bool(withheld))
-        elif withheld:
-            self._fail(service, next(iter(withheld.values())))
         else:
             self._tell(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
         if addresses and not given:
@@ -218,10 +212,18 @@ class ServiceLoadBalancerController:
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
         return later
 
-    async def _claim(self, key: str, service: core_v1.Service) -> str:
-        """Claim the ports of a Service; return why it gets only some of them, "" if all. NoLoadBalancer if it gets none.
+    async def _withdraw(self, key: str, service: core_v1.Service) -> None:
+        """Remove the addresses of a Service that cannot have its ports, and release these."""
+        if plan.given(service) or self._ports.held(key):
+            # The nodes serve the ports until the addresses are removed, which may fail.
+            self._ports.keep(key, ports_of(service))
+            await self._writer.clear(service, always=True)
+        self._release(key)
 
-        A claim of further ports that fails takes none from a Service: who waits for these would get them.
+    async def _claim(self, key: str, service: core_v1.Service) -> str:
+        """Claim the ports of a Service; return why it gets only some of them, "" if all. Raises NoLoadBalancer if it gets none.
+
+        A failed claim of further ports releases none that the Service has: another Service that waits would get them.
         """
         ports = ports_of(service)
         try:

@@ -37,8 +37,9 @@ class PortClaims:
         self._services, self._pods, self._ports = services, pods, ports
 
     async def claim(self, key: str, service: core_v1.Service, ports: Collection[Port]) -> frozenset[Port]:
-        """Claim ports of a Service in place of those that it has, and return those that become free; NoLoadBalancer names
-        the one that it cannot have.
+        """Claim ports of a Service instead of those that it has, and return those that become free.
+
+        Raises NoLoadBalancer, whose message names the first port that the Service cannot have.
         """
         counter = StepCounter()
         pods, others = dict[Port, list[str]](), dict[Port, list[str]]()
