@@ -1,4 +1,4 @@
-"""Evictions of pods that become ready while they are evicted: their budgets are asked."""
+"""Evictions of pods that become ready meanwhile: their disruption budgets apply."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_an_unready_pod_that_becomes_ready_does_not_go_without_its_budget(
     assert (await evict(server, name)).status == 201
 
 
-async def test_an_eviction_with_a_resource_version_is_not_judged_again(
+async def test_an_eviction_with_a_resource_version_is_not_checked_again(
     server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await guarded(server, "versioned")

@@ -49,8 +49,8 @@ def _selector(entry: Entry) -> Any:
 async def charge(registry: Registry, user: str, pod: Object, *, dry_run: bool) -> str | None:
     """Take one disruption from the pod's budget; raises 429 if none is left and 500 for more than one budget.
 
-    A pod that is not ready may go without being counted: then the budget's name is returned, and the caller has to see to it
-    that the pod has not become ready meanwhile.
+    An eviction of a pod that is not ready may need no disruption: then the budget's name is returned, and the caller must
+    ensure that the pod has not become ready before it is deleted.
     """
     budgets = await budgets_of(registry, user, pod)
     if not budgets:
@@ -99,7 +99,7 @@ def check(budget: Object) -> None:
 
 
 def unsettled(name: str) -> StatusError:
-    """Return the 429 of an eviction that a budget cannot be asked about yet."""
+    """Return the 429 of an eviction whose budget has a status that is not current."""
     return _refused(f"The disruption budget {name} is still being processed by the server.", 10)
 
 

@@ -23,7 +23,7 @@ from kube.resources import Resource
 _BINDING = Decoder(core_v1.Binding, "v1", "Binding")
 _EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
 EVICTION_ATTEMPTS = 20
-"""States of a pending pod that are judged, as in upstream; a later one is answered with 409."""
+"""Number of states of a pending pod that are checked, as in upstream; if it changes once more, the response is 409."""
 
 
 async def body_of(server: Verbs, request: Request, decoder: Decoder) -> Object:
@@ -131,11 +131,11 @@ async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:
     options.dry_run = options.dry_run or context.dry_run
     await created.validate(server, attributes)
     context.admitted = True
-    await _delete_judged(server, context, resource, namespace, name, options)
+    await _check_and_delete(server, context, resource, namespace, name, options)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
-async def _delete_judged(
+async def _check_and_delete(
     server: Verbs,
     context: Context,
     resource: Resource,
@@ -143,14 +143,14 @@ async def _delete_judged(
     name: str,
     options: deletion_plan.DeleteOptions,
 ) -> None:
-    """Delete a pod in the state in which it may go, and judge it again if it is not in that state any more."""
+    """Delete a pod that may be evicted in its present state; check it again if its state has changed meanwhile."""
     given = options.preconditions or {}
     for attempt in range(1, EVICTION_ATTEMPTS + 1):
         pod = (await server.registry.get(resource, namespace, name)).obj
         meta, uncounted, options.preconditions = pod["metadata"], None, given
-        if not _free_to_go(pod):
+        if _needs_budget(pod):
             uncounted = await charge(server.registry, context.user.name, pod, dry_run=options.dry_run)
-            # The budget was charged for this very pod: another of the same name is not to go in its place.
+            # The budget was charged for this pod: another one of the same name must not be deleted.
             options.preconditions = {"uid": meta["uid"], **given}
         unready = uncounted is not None or _pending(pod)
         if unready:
@@ -196,9 +196,9 @@ async def _mark_evicted(
         options.preconditions = {**(options.preconditions or {}), "resourceVersion": version}
 
 
-def _free_to_go(pod: Object) -> bool:
-    """Return whether the eviction disrupts nothing: the pod has terminated, is pending, or is being deleted."""
-    return _ended(pod) or _pending(pod)
+def _needs_budget(pod: Object) -> bool:
+    """Return whether an eviction may disrupt anything: not if the pod has terminated, is pending, or is being deleted."""
+    return not (_ended(pod) or _pending(pod))
 
 
 def _pending(pod: Object) -> bool:
