@@ -1,15 +1,15 @@
-"""Encryption at rest, configured by a file that is reloaded: new keys write at once, stored values are encrypted again.
+"""Encryption at rest, configured by a file that is reloaded: new keys encrypt at once, stored values are encrypted again.
 
-A changed file that cannot be used, or whose plugin does not answer, changes nothing until a later attempt succeeds. Keys that
-are taken out continue reading until nothing is stored with them: until all values are encrypted again, and FORMER_SECONDS more,
-for watches and paged lists may still read what was there before. Events are not encrypted again, so it takes until those of
-before have expired. Upstream drops keys at once, with what is stored with them.
+A changed file that is invalid, or whose plugin does not answer, changes nothing until a later attempt succeeds. Keys that were
+removed from the file still decrypt until all values are encrypted again, and for FORMER_SECONDS more, because watches and paged
+lists may read older revisions. Events are not encrypted again: the keys decrypt until the last older event has expired.
+Upstream drops removed keys at once, and values that are encrypted with them become unreadable.
 
-A key is not identified by its name: another secret under the same name is another key. Values of the former one are encrypted
-again as well, except with aescbc, where a wrong key is not detected: such a configuration is not used.
+A key is not identified by its name: another secret under the same name is another key, and values of the former one are
+encrypted again. With aescbc, which does not detect a wrong key, such a configuration is rejected.
 
-Values are encrypted again by a loop of its own, which is repeated until none is stale: the store or a plugin may be away. A
-changed configuration starts it at once.
+A loop encrypts values again until none is stale, because the store or a plugin may be unavailable. A changed configuration
+starts it at once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 FIRST_RETRY, LAST_RETRY = 1.0, 300.0
 """Seconds between attempts to encrypt the rest of the stale values."""
 FORMER_SECONDS = 2 * INTERVAL_SECONDS
-"""Seconds that a former configuration still reads after all values were encrypted again: the age at which the compactor has
-removed what was there before. It is not measured by the compactions: who writes to the store could keep them from happening."""
+"""Seconds for which a former configuration decrypts after all values were encrypted again: then the compactor has removed the
+older revisions. Compactions are not awaited, because clients that write to the store could prevent them."""
 PREFIXES = {r.target: r.storage_prefix for r in RESOURCES}
 
 
@@ -61,7 +61,7 @@ class EncryptionAtRest:
             raise EncryptionError(f"{self._path}: {error}") from error
 
     def _check_names(self, fresh: Encryption) -> None:
-        """Warn of another secret under the name of a present key; raises EncryptionError if values would be misread."""
+        """Warn if a key has another secret than before; raises EncryptionError if a wrong key would not be detected."""
         for former in (self.store.encryption, *self.store.former):
             for key in fresh.replaced_keys(former):
                 if isinstance(key, Cbc):
@@ -77,20 +77,20 @@ class EncryptionAtRest:
                 )
 
     async def start(self) -> None:
-        """Get keys from plugins, and write again what is stored in another way, as far as it can be read.
+        """Get keys from plugins, and encrypt stale values again if they can be decrypted.
 
-        A plugin that does not answer keeps nobody from the rest: its resources can be neither written nor read until it does.
+        If a plugin does not answer, its resources can be neither written nor read until it does; others are not affected.
         """
         try:
             await self.store.encryption.start()
         except EncryptionError as error:
             log.error("%s: its resources cannot be used until the plugin answers", error)
-            self._stale.set()  # without its key it is not known which values are stale
+            self._stale.set()  # which values are stale is unknown without its key
         if (await self.store.rewrite()).unreadable:
             self._stale.set()
 
     def check(self) -> str | None:
-        """Say what is wrong with the plugins; None if nothing is."""
+        """Return the error of a plugin; None if all work."""
         return self.store.encryption.check()
 
     async def run(self, clock: Clock, every: float) -> None:
@@ -164,7 +164,7 @@ class EncryptionAtRest:
 
     async def _drop_if_unused(self, former: Sequence[Encryption]) -> None:
         try:
-            # Requests that had encrypted their values already, and other servers, may have written after the first time.
+            # Requests that had encrypted their values before, and other servers, may have written since.
             found = await self.store.rewrite()
         except StoreError as error:
             log.warning("former encryption keys cannot be dropped yet: %s", error)
@@ -186,7 +186,7 @@ class EncryptionAtRest:
         await former.close()
 
     async def _changes_within(self, clock: Clock, seconds: float) -> bool:
-        """Wait for another configuration for a time at most, and return whether there is one."""
+        """Return whether another configuration comes within some seconds."""
         waits = (asyncio.create_task(self._stale.wait()), asyncio.create_task(clock.sleep(seconds)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
 """A store that encrypts values before they reach another store, and decrypts them afterwards.
 
 Neither the engine's files nor its snapshots contain the plain text. `rewrite` encrypts values again that are stored under an
-older key or in plain text. When it has finished, the old key can be removed from the configuration. Former configurations read
-what is in the store until they are dropped.
+older key or in plain text. When it has finished, the old key can be removed from the configuration. Former configurations still
+decrypt until they are dropped.
 
 A value that cannot be decrypted affects only its readers: lists and watches contain it as an item or event with a `failure`,
 and only reading that key raises. A watch waits a second at most for a key that a plugin has to supply: the watch cache has one
@@ -51,7 +51,7 @@ class EncryptedStore:
     def __init__(self, store: Store, encryption: Encryption) -> None:
         self._store, self.encryption = store, encryption
         self.former: tuple[Encryption, ...] = ()
-        """Configurations of before that still decrypt, the last one first."""
+        """Former configurations that still decrypt, the last one first."""
         # Methods without values are the engine's.
         self.compact, self.compacted_revision = store.compact, store.compacted_revision
         self.snapshot, self.current_revision, self.close = store.snapshot, store.current_revision, store.close
@@ -62,7 +62,7 @@ class EncryptedStore:
         self.encryption = encryption
 
     def drop(self, former: Encryption) -> None:
-        """Read nothing more with a former configuration."""
+        """Stop decrypting with a former configuration."""
         self.former = tuple(each for each in self.former if each is not former)
 
     async def decrypt(self, key: str, stored: bytes, deadline: float | None = None) -> bytes:
@@ -142,7 +142,7 @@ class EncryptedStore:
         return Rewritten(count, unreadable, expiring)
 
     async def _stored(self) -> AsyncIterator[Item]:
-        """Yield what is stored of the resources that the present and former configurations name."""
+        """Yield the stored values of the resources that the present and former configurations name."""
         rules = (rule for each in (self.encryption, *self.former) for rule in each.rules)
         for prefix in dict.fromkeys(prefix for prefix, _ in rules):
             after = ""
@@ -157,8 +157,7 @@ class EncryptedStore:
     async def _stale(self, item: Item) -> bool:
         """Return whether a value is not encrypted with the present key.
 
-        By the name alone only if there is no other key that could have it: a former configuration may have another secret
-        under the same name.
+        The name of its key suffices only if no other key can have this name, as one of a former configuration may.
         """
         present = self.encryption
         if present.stale(item.key, item.value):
