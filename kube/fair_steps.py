@@ -38,7 +38,7 @@ class FairSteps:
         self.here().count(seconds)
 
     def here(self) -> StepsOfLoop:
-        """Return the steps of the running event loop, for whoever asks often."""
+        """Return the steps of the running event loop, for callers that would look them up often."""
         loop = asyncio.get_running_loop()
         last, steps = self._last
         if loop is not last:
@@ -50,12 +50,12 @@ class FairSteps:
 class StepsOfLoop:
     """The time that steps on one event loop have taken since it was renewed, and the steps that wait."""
 
-    __slots__ = ("_free", "_longest", "_most", "_noted", "_renews", "_seconds", "_spent", "_waiting")
+    __slots__ = ("_free", "_longest", "_most", "_renewed_from", "_renews", "_seconds", "_spent", "_waiting")
 
     def __init__(self, seconds: float, most: int) -> None:
         self._seconds, self._most, self._renews = seconds, most, False
-        self._noted = seconds / 8
-        """Time that does not end with the iteration: most iterations take less, and cost nothing more."""
+        self._renewed_from = seconds / 8
+        """Time from which the next iteration begins with none: most take less, and need no call of the event loop."""
         self._spent = self._longest = 0.0
         self._free = seconds > 0
         """True if a step may run now: not all time has been taken, and none waits."""
@@ -77,7 +77,7 @@ class StepsOfLoop:
         self._spent += seconds
         if seconds > self._longest:
             self._longest = seconds
-        if self._spent >= self._noted:
+        if self._spent >= self._renewed_from:
             self._renew_later()
             if self._spent >= self._seconds:
                 self._free = False

@@ -70,11 +70,11 @@ class Shares:
         fair: FairSteps | None = None,
         *,
         every_step: bool = False,
-        beside: Shares | None = None,
+        shared_with: Shares | None = None,
     ) -> None:
-        """`beside` is other work of the same owners, which shares their time with this."""
+        """`shared_with` is other work of the same owners, whose time is counted together with that of this."""
         self.seconds, self.fair, self.every_step, self._work = seconds, fair, every_step, work
-        self._rate: Rate = Rate(seconds, share, pause) if beside is None else beside._rate
+        self._rate: Rate = Rate(seconds, share, pause) if shared_with is None else shared_with._rate
         self._whole = seconds + share * pause
         LONG.add(work, amount=0)
         STOPPED.add(work, amount=0)

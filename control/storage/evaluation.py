@@ -1,9 +1,9 @@
-"""Evaluates the selectors of watches for changes: each selector once, at its owner's expense.
+"""Evaluates the selectors of watches for changes: equal ones once, and their time is charged to the owner of the watches.
 
-A change is compared with selectors in the step that applies it, as long as comparisons have taken little of the iteration of
-the event loop. What does not fit waits for a task of the owner, as do costly selectors, and all of an owner that has used its
-share of time. The tasks work in slices, round robin over owners, so that nobody's watches delay those of others. Only events
-that match reach a watcher's queue: one that does not read is not dropped for other changes.
+A change is compared with selectors in the step that applies it, until the comparisons of the event loop's iteration have taken
+ITERATION_SECONDS. The rest waits for a task of its owner, as do costly selectors, and all selectors of an owner that has used
+its share of time. The tasks work in slices, round robin over owners, so that nobody's watches delay those of others. Only
+events that match enter a watcher's queue: a watcher that does not read is not dropped because of other changes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from kube.step_limit import Limit, Shares, limited
 log = logging.getLogger(__name__)
 STEP_SECONDS = 1.0
 SHARE, PAUSE = 0.2, 10.0
-"""Limits where nobody gives others (`Evaluations`)."""
+"""Share of time of an owner, if it is not shared with requests, and seconds without evaluations after one was stopped."""
 ITERATION_SECONDS, CONTINUED = 0.003, 64
-"""Time of evaluations in an iteration of the event loop; steps of those that wait which continue in one."""
+"""Time of evaluations in an iteration of the event loop; number of waiting steps that continue in one."""
 SLICE_SECONDS = 0.001
 MOST_SECONDS = 0.001
-"""Time that counts for one evaluation at once, by a clock that costs less than CPU time: what takes longer was most likely
-interrupted by another process, which should not make the next ones wait."""
+"""Maximum time that is counted for one evaluation. It is measured by the wall clock, which costs less than the CPU clock: an
+evaluation that takes longer was most likely interrupted by another process, which should not delay the next ones."""
 CHARGED_SECONDS = 0.0005
-"""Time of an owner from which it is charged: to charge each evaluation would take longer than most evaluations."""
+"""Time after which an owner is charged: charging each evaluation would take longer than most evaluations."""
 
 
-def evaluation_shares(beside: Shares | None = None) -> Shares:
-    """Return the limits of evaluations; the time of an owner's requests and of its evaluations are counted together."""
+def evaluation_shares(requests: Shares | None = None) -> Shares:
+    """Return the limits of evaluations; an owner's time is counted together with that of its requests."""
     fair = FairSteps(ITERATION_SECONDS, CONTINUED)
-    return Shares("selectors of watches", STEP_SECONDS, SHARE, PAUSE, fair, every_step=True, beside=beside)
+    return Shares("selectors of watches", STEP_SECONDS, SHARE, PAUSE, fair, every_step=True, shared_with=requests)
 
 
 class Evaluations:
