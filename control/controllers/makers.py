@@ -1,4 +1,4 @@
-"""Makes controllers whose modules are imported when an object (on_demand.py) or the configuration needs them."""
+"""Creates controllers, whose modules are imported when an object (on_demand.py) or the configuration needs them."""
 
 from __future__ import annotations
 

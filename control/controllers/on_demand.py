@@ -1,8 +1,8 @@
 """Controllers that start with the first object that they have work for; their modules are imported then.
 
-Each of them does nothing in a cluster without objects of its kind, where its modules, informers and workers would take a third
-of the controllers' memory and start. The manager follows the kinds of `ON_DEMAND` alone until then. A controller that has
-started stays, also after the last object.
+In a cluster without such objects they would do nothing, but their modules, informers and workers would take a third of the
+memory and of the start-up time of all controllers. Until then only the kinds in `ON_DEMAND` are watched. A controller that has
+started keeps running, also after the last object is deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kube.informer import Change, Informer
 from kube.shared_informers import wait_until_listed
 
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
-"""Finalizer of Jobs' pods (job/tally.py); one whose Job is gone has it until the controller removes it."""
+"""Finalizer of Jobs' pods (job/tally.py); after the Job's deletion, too, until the controller removes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Chunks of an answer with what they hold: a connection, a watcher, an audit event.
+"""Chunks of a response, and the release of what they hold: a connection, a watcher, an audit event.
 
-The `finally` of an asynchronous generator does not run if the generator is closed before its first step. So what is held from
-before the first step is released by `aclose` of a class.
+The `finally` of an asynchronous generator does not run if the generator is closed before its first step. So
+`aclose` of a class releases what is held from before the first step.
 """
 
 from __future__ import annotations

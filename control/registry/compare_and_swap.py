@@ -1,7 +1,7 @@
 """Compare-and-swap on the newest state of an object, which updates and the server's own changes share.
 
-A write that lost a race is retried on the state that won. A write that removes the last thing that held a marked object
-deletes it.
+A write that lost a race is retried on the state that won. An object that is marked for deletion is deleted by the write that
+removes its last finalizer.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ async def on_newest(registry: Registry, resource: Resource, key: str, attempt: A
         except Superseded as superseded:
             entry, current = superseded.entry, True
         except StatusError as error:
-            # What is refused may be refused for a state that is no more (origStateIsCurrent upstream). A write whose
-            # outcome is unknown may have taken effect: it must not be repeated.
+            # The change may be refused because of an outdated state (origStateIsCurrent upstream). A write whose outcome is
+            # unknown may have taken effect: it must not be repeated.
             if current or isinstance(error, OutcomeUnknown):
                 raise
             fresh = await newest(registry, resource, key)
@@ -69,10 +69,10 @@ async def on_newest(registry: Registry, resource: Resource, key: str, attempt: A
 async def change_stored(
     registry: Registry, context: Context, resource: Resource, namespace: str, name: str, change: Change
 ) -> Written:
-    """Write what `change` makes of a stored object; raises 404 if there is none, and what `change` raises.
+    """Change a stored object with `change`; raises 404 if there is none, and what `change` raises.
 
-    Nothing is defaulted, validated, shown to admission or recorded in managedFields (upstream: storage.GuaranteedUpdate):
-    this is for changes that the server makes itself, to objects that are not being deleted.
+    Without defaults, validation, admission and managedFields (upstream: storage.GuaranteedUpdate): for changes that the
+    server makes itself, to objects that are not being deleted.
     """
     strategy, key = registry.strategy(resource), resource.key(namespace, name)
 
@@ -104,7 +104,7 @@ async def store_changed(
     *,
     current: bool,
 ) -> Written:
-    """Store a changed object, or delete it if nothing holds it any more; raises Superseded, RevisionConflict, KeyNotFound."""
+    """Store a changed object, or delete it if it has no finalizer left; raises Superseded, RevisionConflict, KeyNotFound."""
     resource = strategy.resource
     keep_times(obj, old)
     unchanged = identical(obj, old) and not strategy.stale(entry)
@@ -150,7 +150,7 @@ async def _store(registry: Registry, context: Context, strategy: Strategy, entry
 
 
 def _gone(strategy: Strategy, obj: Object, old: Object) -> bool:
-    """Return whether an update removed the last thing that held a marked object."""
+    """Return whether an update removed the last finalizer of an object that is marked for deletion."""
     if not deletion_plan.ready_to_go(obj["metadata"]) or strategy.blocks_deletion(obj):
         return False
     return bool(old["metadata"].get("deletionTimestamp"))

@@ -1,7 +1,7 @@
 """The watch cache: the objects of all resources in memory, kept current by one watch of the store.
 
-One watch of /registry/ serves all resources, so there is one order of events and one revision for the whole cache. The event
-loop may continue between two revisions of a batch from the store. Consistent reads request the store's revision
+One watch of /registry/ serves all resources, so there is one order of events and one revision for the whole cache. Other
+tasks may run between two revisions of a batch from the store. Consistent reads request the store's revision
 and wait until the cache has reached it (`wait_current`, `wait_fresh`).
 """
 

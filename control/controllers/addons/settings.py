@@ -1,4 +1,4 @@
-"""Settings of the addon controller, apart from it: a server without addons does not import it."""
+"""Settings of the addon controller, without its modules: a server without addons does not import these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the autoscaling controller, apart from it: the manager reads them without importing it."""
+"""Settings of the autoscaling controller, without its modules: the manager does not import these for them."""
 
 from __future__ import annotations
 
