@@ -36,43 +36,43 @@ def wants_socket(request: Request) -> bool:
 
 
 @dataclass(slots=True)
-class Greeting:
-    """A handshake that can be answered with `data`."""
+class AcceptedHandshake:
+    """The handshake of a WebSocket: the bytes of the response, and the subprotocol that was agreed on."""
 
     socket: ServerProtocol
-    data: bytes
-    protocol: str
+    response: bytes
+    subprotocol: str
 
 
-def greet(request: Request) -> Greeting | Response:
-    """Return what a WebSocket request is answered: the greeting, or a refusal. Nothing has been opened for it yet."""
+def accept_handshake(request: Request) -> AcceptedHandshake | Response:
+    """Accept the handshake of a WebSocket request, or return a 400. To be called before anything is opened for the request."""
     given = request.headers.get(b"sec-websocket-protocol", b"").decode("latin-1")
     offered = [name.strip() for name in given.split(",") if name.strip()]
     chosen = next((name for name in offered if name in (_BINARY, _TEXT)), "")
-    socket, data = _greet(request, chosen)
-    if data is None or (offered and not chosen):
+    socket, response = _respond(request, chosen)
+    if response is None or (offered and not chosen):
         refusal = b"the WebSocket's handshake cannot be answered\n"
         # The client may have begun to send frames: nothing after this can be a request.
         return Response(400, refusal, b"text/plain; charset=utf-8", [(b"connection", b"close")])
-    return Greeting(socket, data, chosen)
+    return AcceptedHandshake(socket, response, chosen)
 
 
-def over_socket(greeting: Greeting, stream: Stream, session_yield: SessionYield) -> Upgrade:
+def over_socket(handshake: AcceptedHandshake, stream: Stream, session_yield: SessionYield) -> Upgrade:
     """Give a stream's chunks to the client of a WebSocket, and close it at their end.
 
     `session_yield` is what sessions share that leave the event loop to each other.
     """
-    socket = greeting.socket
+    socket = handshake.socket
 
     async def splice(protocol: ApiProtocol) -> Response | None:
         ended = asyncio.Event()
         heard = _Heard(socket, protocol, ended, session_yield)
         transport = protocol.takeover(heard.add, ended.set)
-        transport.write(greeting.data)
+        transport.write(handshake.response)
 
         async def send() -> None:
             async for chunk in stream.chunks:
-                if greeting.protocol == _TEXT:
+                if handshake.subprotocol == _TEXT:
                     socket.send_text(base64.b64encode(chunk))
                 else:
                     socket.send_binary(chunk)
@@ -145,8 +145,8 @@ class _Heard:
         await self._frames.count(len(frames))
 
 
-def _greet(request: Request, chosen: str) -> tuple[ServerProtocol, bytes | None]:
-    """Return the socket and the answer to its handshake; None if there is nothing to agree to."""
+def _respond(request: Request, chosen: str) -> tuple[ServerProtocol, bytes | None]:
+    """Return the socket and the response to its handshake; None if it cannot be accepted."""
     socket = ServerProtocol(max_size=_MOST_FROM_CLIENT)
     lines = ["GET / HTTP/1.1"]
     for name, value in request.headers.items():

@@ -24,7 +24,7 @@ from control.http.exchange import (
     wants_upgrade,
 )
 from control.http.protocol import ApiProtocol
-from control.server.socket_stream import greet, over_socket, wants_socket
+from control.server.socket_stream import accept_handshake, over_socket, wants_socket
 from control.server.subresources.connect_admission import admit
 from control.server.verbs import Verbs
 from kube import errors
@@ -45,9 +45,9 @@ async def log(
     """GET pods/log: the agent's /containerLogs, streamed."""
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
     _check_log_options(request)
-    greeting = greet(request) if wants_socket(request) else None
-    if isinstance(greeting, Response):
-        return greeting
+    handshake = accept_handshake(request) if wants_socket(request) else None
+    if isinstance(handshake, Response):
+        return handshake
     container = _container(pod, request.option("container"))
     endpoint = await _endpoint(server, pod)
     query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
@@ -58,7 +58,7 @@ async def log(
         raise await _refusal(head, reader, writer, request.info.name)
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
     stream = Stream(http1.body_chunks(head, reader, writer), kind)
-    return stream if greeting is None else over_socket(greeting, stream, session_yield)
+    return stream if handshake is None else over_socket(handshake, stream, session_yield)
 
 
 async def _refusal(head: http1.Head, reader: Any, writer: Any, name: str) -> StatusError:

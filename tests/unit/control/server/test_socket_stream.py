@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from control.http.exchange import Request, Stream
-from control.server.socket_stream import Greeting, greet, over_socket
+from control.server.socket_stream import AcceptedHandshake, accept_handshake, over_socket
 from kube.serving.frames import CONTROL_BURST, FRAME_CHUNK, SessionYield
 
 MASK = b"\x01\x02\x03\x04"
@@ -58,9 +58,9 @@ async def _serve(sent: bytes) -> tuple[Connection, int]:
     """Answer a client; return the connection and for how many rounds of the event loop it was not read."""
     connection = Connection(sent)
     request = cast(Request, SimpleNamespace(headers=HEADERS))
-    greeting = greet(request)
-    assert isinstance(greeting, Greeting)
-    upgrade = over_socket(greeting, Stream(_silence(), b"text/plain"), SessionYield())
+    handshake = accept_handshake(request)
+    assert isinstance(handshake, AcceptedHandshake)
+    upgrade = over_socket(handshake, Stream(_silence(), b"text/plain"), SessionYield())
     task = asyncio.create_task(cast(Any, upgrade).splice(connection))
     rounds = 0
     while not task.done():
