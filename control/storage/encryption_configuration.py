@@ -6,7 +6,6 @@ Invalid configurations are rejected with the field in the message, before any va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,16 +19,8 @@ _KMS_TIMEOUT = 3.0
 Object = Mapping[str, Any]
 
 
-def load(path: Path, prefixes: Mapping[str, str]) -> Encryption:
-    """Read a file; `prefixes` maps a resource ("secrets") to its folder in the store. Raises EncryptionError."""
-    try:
-        return parse(path.read_bytes(), prefixes)
-    except EncryptionError as error:
-        raise EncryptionError(f"{path}: {error}") from error
-
-
 def parse(text: bytes, prefixes: Mapping[str, str]) -> Encryption:
-    """Read a file's text; raises EncryptionError."""
+    """Parse a file's text; `prefixes` maps a resource ("secrets") to its folder in the store. Raises EncryptionError."""
     try:
         found = msgspec.yaml.decode(text)
     except msgspec.DecodeError as error:
