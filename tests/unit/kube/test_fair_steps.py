@@ -27,7 +27,9 @@ def _shares(seconds: float = 3.0) -> Shares:
     return Shares("test", seconds, 0.001, 60.0, FairSteps(0.001), every_step=True)
 
 
-async def _in_order(shares: Shares, owners: list[str], step: float = STEP) -> list[str]:
+async def _in_order(
+    shares: Shares, owners: list[str], step: float = STEP, spread: FairSteps | None = None
+) -> list[str]:
     """Return in order the owners of tasks that became runnable together, and an empty string for each iteration."""
     order, released = list[str](), asyncio.Event()
 
@@ -42,7 +44,7 @@ async def _in_order(shares: Shares, owners: list[str], step: float = STEP) -> li
             order.append("")
 
     async def run(owner: str) -> None:
-        await limited(work(owner), Limit(shares, owner))
+        await limited(work(owner), Limit(shares, owner, spread=spread))
 
     tasks = [asyncio.create_task(run(owner)) for owner in owners]
     for _ in range(3 * len(owners)):  # the first steps have their time in iterations of their own
@@ -100,27 +102,7 @@ async def test_fewer_waiting_steps_continue_if_the_last_ones_were_long() -> None
 
 async def test_spread_steps_wait_for_each_other_and_are_not_charged() -> None:
     shares, spread = Shares("test", 0.001, 0.001, 60.0), FairSteps(0.004, 4)
-    released, order = asyncio.Event(), list[str]()
-
-    async def work(owner: str) -> None:
-        await released.wait()
-        _burn(0.001)
-        order.append(owner)
-
-    async def iterations() -> None:
-        while True:
-            await asyncio.sleep(0)
-            order.append("")
-
-    async def run(owner: str) -> None:
-        await limited(work(owner), Limit(shares, owner, spread=spread))
-
-    tasks = [asyncio.create_task(run(owner)) for owner in ["attacker"] * 100 + ["victim"]]
-    await asyncio.sleep(0.01)
-    other = asyncio.create_task(iterations())
-    released.set()
-    await asyncio.gather(*tasks)
-    other.cancel()
+    order = await _in_order(shares, ["attacker"] * 100 + ["victim"], 0.001, spread)
     together = [len(list(run)) for owner, run in itertools.groupby(order, bool) if owner]
     assert max(together) <= 5 and order.index("victim") < 20
     assert order.count("attacker") == 100
