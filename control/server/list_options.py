@@ -36,7 +36,7 @@ class ListOptions:
     bookmarks: bool = False
     send_initial: bool | None = None
     key: bytes = b""
-    """Digest of the text of the selectors; empty if they select more than their text says."""
+    """Digest of the text of the selectors, by which watches share evaluations; empty if the text is not the whole selection."""
 
     @property
     def costly(self) -> bool:

@@ -56,8 +56,8 @@ STEP_SECONDS = 1.0
 SHARE, PAUSE = 0.2, 10.0
 """Part of all time that long steps of one user's requests may take; seconds until the next request after one was stopped."""
 STREAMS_SECONDS, CONTINUED = 0.005, 64
-"""Time of all streams in an iteration of the event loop, before they wait for each other; of those that wait, steps that
-continue in an iteration, if they are short. A change wakes all watchers at once."""
+"""Time of the steps of all streams in an iteration of the event loop, after which further steps wait; number of waiting steps
+that continue in one, if they are short. A change wakes all watches at once."""
 
 
 def request_shares() -> Shares:

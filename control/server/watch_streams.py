@@ -67,7 +67,7 @@ class WatchStreams:
         strategy = self.registry.strategy(resource)
         options.fields, served_selector = split(strategy, options.fields)
         if served_selector is not None:
-            options.key = b""  # it selects more than other watches with the same query
+            options.key = b""  # `fields` are only a part of those in the query now
         folder, selector = options.folder(resource, namespace), options.selector()
         wanted = parse_revision(options.revision)
         initial = options.send_initial if options.send_initial is not None else wanted == 0

@@ -41,9 +41,9 @@ def wanted(service: core_v1.Service) -> bool:
 
 
 def takes_single_ports(service: core_v1.Service) -> bool:
-    """Return whether a Service gets those of its ports that are free, though it cannot have others.
+    """Return whether a Service gets those of its ports that are free, even if it cannot have others.
 
-    The one of all Ingresses: whoever has one of its ports keeps HTTP or HTTPS from all namespaces, but not both.
+    Only that of all Ingresses does: a Service that has port 80 blocks HTTP of all namespaces, but not HTTPS.
     """
     metadata = service.metadata
     return metadata.namespace == NAMESPACE and metadata.labels.get(UID) == INGRESS

@@ -79,7 +79,7 @@ class LoadBalancerPorts:
         self._holder: dict[Port, str] = {}
         self._held: dict[str, frozenset[Port]] = {}
         self._kept: dict[str, frozenset[Port]] = {}
-        """Those of them that were not granted, but are served until a status is written."""
+        """Held ports that were not granted, but that nodes may serve until the status is written."""
 
     def claim(
         self,
