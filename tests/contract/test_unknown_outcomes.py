@@ -55,7 +55,9 @@ async def test_a_patch_is_applied_once(api: ApiUnderTest, monkeypatch: pytest.Mo
     assert stored["metadata"]["finalizers"] == ["x/one", "x/two"]
 
 
-async def test_a_binding_is_not_checked_against_its_own_effect(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_binding_is_not_checked_against_its_own_effect(
+    api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await api.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     assert (await api.request("POST", PODS, pod)).status == 201
