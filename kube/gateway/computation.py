@@ -16,6 +16,7 @@ from kube.gateway.listeners import ListenerState, copies, evaluate
 from kube.gateway.match_limit import MOST_MATCHES, Usage
 from kube.gateway.objects import Gateway, HTTPRoute
 from kube.gateway.rules import RouteRules
+from kube.gateway.steps import result
 from kube.gateway.verdict import ACCEPTED, Verdict, failed
 from kube.gateway.view import View
 from kube.object_names import key_of
@@ -53,13 +54,7 @@ Routes = Sequence[tuple[HTTPRoute, RouteRules]]
 
 def compute(gateway: Gateway, routes: Routes, view: View) -> Result:
     """Compute a Gateway of Wherry's class."""
-    steps = compute_in_steps(gateway, routes, view)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+    return result(compute_in_steps(gateway, routes, view))
 
 
 def compute_in_steps(

@@ -12,6 +12,7 @@ from kube.gateway.ingress_hosts import MOST_HOSTS, HostOwnership, Named, NamedHo
 from kube.gateway.ingresses import IngressRules, age
 from kube.gateway.model import HostOwners, Listener, Route
 from kube.gateway.names import HTTP, HTTPS, copy_of
+from kube.gateway.steps import result
 from kube.gateway.view import View
 from kube.object_names import key_of, namespace_of
 
@@ -40,13 +41,7 @@ class IngressResult:
 
 def compute(ingresses: Ingresses, view: View, ownership: HostOwnership) -> IngressResult:
     """Compute the gateway for the Ingresses of Wherry's class."""
-    steps = compute_in_steps(ingresses, view, ownership)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: IngressResult = end.value
-            return result
+    return result(compute_in_steps(ingresses, view, ownership))
 
 
 def compute_in_steps(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Generator[int, None, IngressResult]:
