@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kube.api import core_v1, networking_v1
@@ -25,6 +24,7 @@ from kube.gateway.indexes import (
     NAMESPACE,
     PARENT,
 )
+from kube.gateway.informers import Informers
 from kube.gateway.ingress_conversions import IngressConversions
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.ingress_hosts import HostOwnership
@@ -35,26 +35,11 @@ from kube.gateway.rules import RouteRules
 from kube.gateway.service_ports import PortIndexes, ServicePorts
 from kube.gateway.steps import completed
 from kube.gateway.view import Certificate
-from kube.indexer import by_namespace
-from kube.informer import Change, Informer
+from kube.informer import Change
 from kube.object_names import key_of, namespace_of
 
 ROUTES_PER_ITERATION = 64
 """Routes whose rules are looked up between two iterations of the event loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Informers:
-    """Informers of everything that a gateway is computed from, but for certificates."""
-
-    classes: Informer[GatewayClass]
-    gateways: Informer[Gateway]
-    routes: Informer[HTTPRoute]
-    grants: Informer[ReferenceGrant]
-    namespaces: Informer[core_v1.Namespace]
-    services: Informer[core_v1.Service]
-    ingress_classes: Informer[networking_v1.IngressClass]
-    ingresses: Informer[networking_v1.Ingress]
 
 
 class Cluster:
@@ -80,21 +65,8 @@ class Cluster:
         self._ingresses = IngressConversions(
             informers.ingress_classes, informers.ingresses, self, lambda: affected(INGRESS)
         )
-        self._add_indexes()
+        informers.add_indexes()
         self._subscribe()
-
-    def _add_indexes(self) -> None:
-        each = self._informers
-        each.routes.add_index(PARENT, indexes.parents)
-        each.routes.add_index(BACKEND, indexes.backends)
-        each.routes.add_index(BACKEND_NAMESPACE, indexes.backend_namespaces)
-        each.routes.add_index(NAMESPACE, by_namespace)
-        each.gateways.add_index(CLASS, indexes.class_of)
-        each.gateways.add_index(CERTIFICATE, indexes.certificates)
-        each.gateways.add_index(CERTIFICATE_NAMESPACE, indexes.certificate_namespaces)
-        each.ingresses.add_index(BACKEND, indexes.ingress_backends)
-        each.ingresses.add_index(CERTIFICATE, indexes.ingress_certificates)
-        each.grants.add_index(NAMESPACE, by_namespace)
 
     def _subscribe(self) -> None:
         each = self._informers

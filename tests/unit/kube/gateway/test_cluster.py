@@ -12,7 +12,8 @@ import pytest
 
 from kube.api import core_v1, meta_v1, networking_v1
 from kube.gateway import ingresses, rules
-from kube.gateway.cluster import Cluster, Informers
+from kube.gateway.cluster import Cluster
+from kube.gateway.informers import Informers
 from kube.gateway.ingress_conversions import MOST_CONVERTED
 from kube.gateway.ingresses import MOST_PATHS
 from kube.gateway.match_limit import MOST_MATCHES
