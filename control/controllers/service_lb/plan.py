@@ -41,9 +41,10 @@ def wanted(service: core_v1.Service) -> bool:
 
 
 def takes_single_ports(service: core_v1.Service) -> bool:
-    """Return whether a Service gets those of its ports that are free, though it cannot have others.
+    """Return whether a Service gets those of its ports that are free, although it cannot have others.
 
-    The one of all Ingresses: whoever has one of its ports keeps HTTP or HTTPS from all namespaces, but not both.
+    It is the Service of all Ingresses: another Service with one of its ports keeps HTTP or HTTPS from all namespaces, but
+    not both.
     """
     metadata = service.metadata
     return metadata.namespace == NAMESPACE and metadata.labels.get(UID) == INGRESS
