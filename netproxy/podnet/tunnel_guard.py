@@ -4,7 +4,7 @@ VXLAN does not authenticate senders. A machine that reaches the port could deliv
 past their network policies. The chains of the table, by hook:
 
 - prerouting: a host port of a pod (the plugin portmap) does not translate packets to a node's tunnel port. In mode vxlan the
-  pods of other nodes are reachable only by the tunnel: packets with their addresses from another device are spoofed.
+  pods of other nodes are reachable only by the tunnel: packets with their addresses from another device are dropped.
 - input: drops packets between other addresses than nodes', and those that this node has translated to its own tunnel (for a
   Service with that endpoint): after another node has masqueraded them, they come from a node's address. IPVS translates at
   the same hook, so this chain follows it.
