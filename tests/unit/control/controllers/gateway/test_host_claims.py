@@ -7,19 +7,14 @@ import pytest
 from control.controllers.gateway import host_claims
 from control.controllers.gateway.host_claims import KEPT_SECONDS, Claims, claimed
 from kube.gateway.ingress_hosts import MOST_BYTES, MOST_HOSTS
+from kube.gateway.steps import result
 from tests.support import cost
 
 Ingress = tuple[str, tuple[str, ...]]
 
 
 def claim(before: Claims, *named: Ingress, now: float = 0.0, wildcards_whole: bool = True) -> Claims:
-    steps = claimed(before, named, now, wildcards_whole=wildcards_whole)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Claims = end.value
-            return found
+    return result(claimed(before, named, now, wildcards_whole=wildcards_whole))
 
 
 def test_an_older_ingress_that_names_a_host_later_does_not_take_it() -> None:
