@@ -16,7 +16,6 @@ from kube.gateway.listeners import ListenerState, copies, evaluate
 from kube.gateway.match_limit import MOST_MATCHES, Usage
 from kube.gateway.objects import Gateway, HTTPRoute
 from kube.gateway.rules import RouteRules
-from kube.gateway.steps import result
 from kube.gateway.verdict import ACCEPTED, Verdict, failed
 from kube.gateway.view import View
 from kube.object_names import key_of
@@ -50,11 +49,6 @@ class Result:
 
 Routes = Sequence[tuple[HTTPRoute, RouteRules]]
 """Routes that refer to a Gateway, with their converted rules."""
-
-
-def compute(gateway: Gateway, routes: Routes, view: View) -> Result:
-    """Compute a Gateway of Wherry's class."""
-    return result(compute_in_steps(gateway, routes, view))
 
 
 def compute_in_steps(

@@ -12,7 +12,6 @@ from kube.gateway.ingress_hosts import MOST_HOSTS, HostOwnership, Named, NamedHo
 from kube.gateway.ingresses import IngressRules, age
 from kube.gateway.model import HostOwners, Listener, Route
 from kube.gateway.names import HTTP, HTTPS, copy_of
-from kube.gateway.steps import result
 from kube.gateway.view import View
 from kube.object_names import key_of, namespace_of
 
@@ -37,11 +36,6 @@ class IngressResult:
     """By keys of Ingresses: what is not served, or not as written."""
     refused: frozenset[str]
     """Keys of Ingresses of which no rule is served, because other namespaces own their hosts."""
-
-
-def compute(ingresses: Ingresses, view: View, ownership: HostOwnership) -> IngressResult:
-    """Compute the gateway for the Ingresses of Wherry's class."""
-    return result(compute_in_steps(ingresses, view, ownership))
 
 
 def compute_in_steps(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Generator[int, None, IngressResult]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kube.gateway import listeners
 from kube.gateway.listeners import MOST_CERTIFICATES, ListenerState
 from kube.gateway.objects import Gateway
-from kube.gateway.steps import result
+from tests.support.gateway_results import result
 from tests.support.gateways import Counting, FakeView, from_all, gateway, grant, listener
 
 

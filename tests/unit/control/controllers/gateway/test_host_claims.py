@@ -7,8 +7,8 @@ import pytest
 from control.controllers.gateway import host_claims
 from control.controllers.gateway.host_claims import KEPT_SECONDS, Claims, claimed
 from kube.gateway.ingress_hosts import MOST_BYTES, MOST_HOSTS
-from kube.gateway.steps import result
 from tests.support import cost
+from tests.support.gateway_results import result
 
 Ingress = tuple[str, tuple[str, ...]]
 
