@@ -31,10 +31,10 @@ class HostRecords:
         self._client, self._clock, self._records, self._affected = client, clock, records, affected
         self._claims = Claims()
         self._complete = False
-        """All claims were recorded once: before, hosts of other namespaces' wildcards are claimed by age too."""
+        """True once all claims are recorded; before, hosts that other namespaces' wildcards include are claimed by age."""
 
     async def restore(self) -> None:
-        """Take over the records, before anything is claimed."""
+        """Restore the claims from the records, before new ones are computed."""
         self._claims = Claims(await completed(recorded_owners(self._records)))
         self._complete = self._records.get(_MARK) is not None
         self._records.subscribe(self._changed)
@@ -42,7 +42,7 @@ class HostRecords:
     def owners(self, named: Named) -> Generator[int, None, Owners]:
         """Claim hosts for the Ingresses that name them, and return the owners of all."""
         now = self._clock.monotonic()
-        self._claims = yield from claimed(self._claims, named, now, wildcards_whole=self._complete)
+        self._claims = yield from claimed(self._claims, named, now, wildcards_exclusive=self._complete)
         return self._claims.owners
 
     @property
@@ -52,7 +52,7 @@ class HostRecords:
         return None if until is None else max(0.0, until - self._clock.monotonic())
 
     async def write(self) -> None:
-        """Bring the records to what is claimed: first those that lose hosts, in the end the mark. Raises StatusError."""
+        """Write the claims into the records: first those that exist, then new ones, last the mark. Raises StatusError."""
         texts = self._claims.texts
         stored = {namespace: each for each in self._records.list() if (namespace := recorded(each)[0])}
         for namespace in stored.keys() - texts.keys():

@@ -72,7 +72,7 @@ class Ingresses:
             await self._leave()
             return 0
         self._kept_until = None
-        # Both from the first Ingress on: a port that comes and goes with a certificate is somebody else's in between.
+        # Both from the first Ingress on: another Service could get a port that is released while a certificate is replaced.
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), (HTTP, HTTPS))
         addresses, now = self._addresses, self._clock.now()
         refused = self._refused_ports
@@ -90,8 +90,9 @@ class Ingresses:
         return len(result.served[0].routes) + len(result.served)
 
     async def _leave(self) -> None:
-        """Remove the gateway's objects some time after the last Ingress: as its host, nobody gets the ports of one that is
-        being replaced. Raises StatusError.
+        """Remove the gateway's objects some time after the last Ingress. Raises StatusError.
+
+        Until then no other Service gets the ports, as no other namespace gets the host, of an Ingress that is being replaced.
         """
         self._certificates.use(INGRESS, ())
         self._update({}, frozenset(), [])
