@@ -193,14 +193,7 @@ class ServiceLoadBalancerController:
         granted = self._ports.granted(key).intersection(ports_of(service))
         withheld = await self._service_addresses.withheld(service, granted, wanted)
         addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(granted))
-        if problem:
-            self._fail(service, problem)
-        elif addresses:
-            self._waiting.served(key, partial=bool(withheld))
-        elif withheld:
-            self._fail(service, next(iter(withheld.values())))
-        else:
-            self._report(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
+        self._report_result(service, problem, addresses, withheld)
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
             await self._writer.finalizer(service, wanted=True)
@@ -217,6 +210,19 @@ class ServiceLoadBalancerController:
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
         return later
 
+    def _report_result(
+        self, service: core_v1.Service, problem: str, addresses: Collection[str], withheld: Mapping[str, str]
+    ) -> None:
+        """Report why a Service lacks ports or has no address."""
+        if problem:
+            self._fail(service, problem)
+        elif addresses:
+            self._waiting.served(key_of(service), partial=bool(withheld))
+        elif withheld:
+            self._fail(service, next(iter(withheld.values())))
+        else:
+            self._report(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
+
     def _fail(self, service: core_v1.Service, why: str) -> None:
         message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
         self._report(service, "SyncLoadBalancerFailed", message)
@@ -229,8 +235,7 @@ class ServiceLoadBalancerController:
     async def _take_back(self, service: core_v1.Service) -> None:
         """Take addresses and finalizer from a Service: other finalizers may keep it, and for as long the nodes serve it."""
         metadata, held = service.metadata, self._ports.held(key_of(service))
-        given = bool(plan.given(service)) or FINALIZER in metadata.finalizers
-        if given:
+        if given := bool(plan.given(service)) or FINALIZER in metadata.finalizers:
             self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
         if metadata.deletion_timestamp is None or metadata.finalizers != [FINALIZER]:
             service = await self._writer.clear(service, always=held)
