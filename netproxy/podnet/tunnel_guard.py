@@ -49,16 +49,10 @@ def body(
     nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = (), mark: int = 1 << _MARK_BITS[0]
 ) -> str:
     """Return nft's text for the table's contents; `behind` are ranges of pods whose packets come only by the tunnel."""
-    known = sorted(nodes, key=lambda each: (each.version, int(each)))
-    sets = {}
-    for family in (4, 6):
-        elements = ", ".join(str(each) for each in known if each.version == family)
-        sets[family] = f"elements = {{ {elements} }}; " if elements else ""
     to_tunnels = [f"udp dport {port} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
     strangers = [f"udp dport {port} {ip} saddr != @nodes{f} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
     return (
-        f"  set nodes4 {{ type ipv4_addr; {sets[4]}}}\n"
-        f"  set nodes6 {{ type ipv6_addr; {sets[6]}}}\n"
+        _node_sets(nodes)
         + _sources(behind, bridge)
         + static_table.chain(
             "prerouting",
@@ -93,6 +87,16 @@ def body(
         )
         + (_marks(port, f"0x{mark:08x}") if mark else "")
     )
+
+
+def _node_sets(nodes: Iterable[Address]) -> str:
+    """Return the sets of the nodes' addresses."""
+    known, sets = sorted(nodes, key=int), ""
+    for family, _ in _FAMILIES:
+        listed = ", ".join(str(each) for each in known if each.version == family)
+        elements = f"elements = {{ {listed} }}; " if listed else ""
+        sets += f"  set nodes{family} {{ type ipv{family}_addr; {elements}}}\n"
+    return sets
 
 
 def _translated(family: int, ip: str, port: int) -> tuple[str, str, str]:
