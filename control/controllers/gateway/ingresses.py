@@ -67,7 +67,7 @@ class Ingresses:
         """
         result = await self.prepare()
         await self._hosts.write()
-        self.retry_seconds = kept = self._hosts.seconds
+        self.retry_seconds = self._hosts.seconds
         if result is None:
             await self._leave()
             return 0
@@ -80,7 +80,7 @@ class Ingresses:
             refused = plan.refused_ports(service)
             addresses = plan.addresses(service, now)
             if not addresses:
-                self.retry_seconds = plan.BALANCER_SECONDS if kept is None else min(plan.BALANCER_SECONDS, kept)
+                self._retry_after(plan.BALANCER_SECONDS)
         self._refused_ports = refused
         served = {
             key_of(each): (*result.problems.get(key_of(each), ()), *_without_ports(each, refused))
@@ -101,9 +101,12 @@ class Ingresses:
             self._kept_until = now + host_claims.KEPT_SECONDS
         left = self._kept_until - now
         if left > 0 and self._generated.has_service(INGRESS):
-            self.retry_seconds = left if self.retry_seconds is None else min(left, self.retry_seconds)
+            self._retry_after(left)
         else:
             await self._generated.remove(INGRESS)
+
+    def _retry_after(self, seconds: float) -> None:
+        self.retry_seconds = seconds if self.retry_seconds is None else min(seconds, self.retry_seconds)
 
     def _update(self, served: dict[str, tuple[str, ...]], refused: frozenset[str], addresses: list[str]) -> None:
         before = self._served
