@@ -7,13 +7,11 @@ loop: users decide how many routes there are. Each object is converted at the ex
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kube.api import core_v1, networking_v1
-from kube.gateway import computation, indexes, ingress_gateway, ingresses, rules
+from kube.gateway import computation, indexes, ingress_gateway, rules
 from kube.gateway.computation import Result
 from kube.gateway.conversions import Conversions
 from kube.gateway.grants import Grants
@@ -26,9 +24,10 @@ from kube.gateway.indexes import (
     NAMESPACE,
     PARENT,
 )
+from kube.gateway.informers import Informers
+from kube.gateway.ingress_conversions import IngressConversions
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.ingress_hosts import HostOwnership
-from kube.gateway.ingresses import IngressRules
 from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
@@ -36,38 +35,17 @@ from kube.gateway.rules import RouteRules
 from kube.gateway.service_ports import PortIndexes, ServicePorts
 from kube.gateway.steps import completed
 from kube.gateway.view import Certificate
-from kube.indexer import by_namespace
-from kube.informer import Change, Informer
+from kube.informer import Change
 from kube.object_names import key_of, namespace_of
 
 ROUTES_PER_ITERATION = 64
 """Routes whose rules are looked up between two iterations of the event loop."""
-MOST_CONVERTED = 2 * ingress_gateway.MOST_MATCHES
-"""Paths of Ingresses of one namespace, the oldest first, that are converted to find out which of them are served."""
-STOPPED_INGRESS = ingresses.not_served("the Ingress takes too long to convert")
-TOO_MANY_PATHS = ingresses.not_served(
-    f"the Ingresses of a namespace have more than {ingress_gateway.MOST_MATCHES} paths"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Informers:
-    """Informers of everything that a gateway is computed from, but for certificates."""
-
-    classes: Informer[GatewayClass]
-    gateways: Informer[Gateway]
-    routes: Informer[HTTPRoute]
-    grants: Informer[ReferenceGrant]
-    namespaces: Informer[core_v1.Namespace]
-    services: Informer[core_v1.Service]
-    ingress_classes: Informer[networking_v1.IngressClass]
-    ingresses: Informer[networking_v1.Ingress]
 
 
 class Cluster:
     """Computes gateways. `certificate` returns the state of a Secret by namespace and name (View.certificate).
 
-    `ownership` tells who owns the hosts of Ingresses.
+    `ownership` returns the namespaces that own the hosts of Ingresses.
     `affected` is called with the key of each Gateway, or INGRESS, that has to be computed again.
     """
 
@@ -84,24 +62,11 @@ class Cluster:
         self._limit = MatchLimit(affected)
         self._ports = PortIndexes()
         self._rules = Conversions(rules.STOPPED, self._convert_again)
-        self._ingress_rules = Conversions(STOPPED_INGRESS, lambda key: affected(INGRESS))
-        self._paths: dict[str, int] = {}
-        """Numbers of paths of the Ingresses by key."""
-        self._add_indexes()
+        self._ingresses = IngressConversions(
+            informers.ingress_classes, informers.ingresses, self, lambda: affected(INGRESS)
+        )
+        informers.add_indexes()
         self._subscribe()
-
-    def _add_indexes(self) -> None:
-        each = self._informers
-        each.routes.add_index(PARENT, indexes.parents)
-        each.routes.add_index(BACKEND, indexes.backends)
-        each.routes.add_index(BACKEND_NAMESPACE, indexes.backend_namespaces)
-        each.routes.add_index(NAMESPACE, by_namespace)
-        each.gateways.add_index(CLASS, indexes.class_of)
-        each.gateways.add_index(CERTIFICATE, indexes.certificates)
-        each.gateways.add_index(CERTIFICATE_NAMESPACE, indexes.certificate_namespaces)
-        each.ingresses.add_index(BACKEND, indexes.ingress_backends)
-        each.ingresses.add_index(CERTIFICATE, indexes.ingress_certificates)
-        each.grants.add_index(NAMESPACE, by_namespace)
 
     def _subscribe(self) -> None:
         each = self._informers
@@ -164,41 +129,16 @@ class Cluster:
 
     def served_ingresses(self) -> list[networking_v1.Ingress]:
         """Return the Ingresses of Wherry's classes."""
-        classes = {each.metadata.name or "": each for each in self._informers.ingress_classes.list()}
-        return [
-            each
-            for each in self._informers.ingresses.list()
-            if each.metadata.deletion_timestamp is None and ingresses.is_ours(each, classes)
-        ]
+        return self._ingresses.served()
 
     async def compute_ingresses(self) -> IngressResult:
         """Compute the gateway for Ingresses."""
-        found = []
-        converted = Counter[str]()
-        for number, key in enumerate(map(key_of, sorted(self.served_ingresses(), key=ingresses.age))):
-            if number % ROUTES_PER_ITERATION == ROUTES_PER_ITERATION - 1:
-                await asyncio.sleep(0)
-            ingress = self._informers.ingresses.get(key)
-            if ingress is not None:
-                found.append((ingress, await self._ingress_rules_of(key, ingress, converted)))
+        found = await self._ingresses.converted()
         return await completed(ingress_gateway.compute_in_steps(found, self, self._ownership))
 
     async def rules_of(self, key: str, route: HTTPRoute) -> RouteRules:
         """Return the converted rules of a route, the newest one of its key."""
         return await self._rules.get(key, lambda: rules.convert_in_steps(route, self))
-
-    async def _ingress_rules_of(
-        self, key: str, ingress: networking_v1.Ingress, converted: Counter[str]
-    ) -> IngressRules:
-        """Return the converted rules of an Ingress, the newest one of its key, unless older ones have too many paths."""
-        paths = self._paths.get(key)
-        if paths is None:
-            paths = self._paths[key] = ingresses.paths(ingress)
-        if paths <= ingresses.MOST_PATHS:
-            converted[namespace_of(ingress)] += paths
-            if converted[namespace_of(ingress)] > MOST_CONVERTED:
-                return TOO_MANY_PATHS
-        return await self._ingress_rules.get(key, lambda: ingresses.convert_in_steps(ingress, self))
 
     # -- changes --------------------------------------------------------------------------------------------------
     def certificate_changed(self, namespace: str, name: str) -> None:
@@ -263,13 +203,12 @@ class Cluster:
             return
         self._forget(self._informers.routes.by_index(BACKEND, change.key))
         for ingress in self._informers.ingresses.by_index(BACKEND, change.key):
-            self._ingress_rules.forget(key_of(ingress))
+            self._ingresses.forget(key_of(ingress))
             self._affected(INGRESS)
 
     def _ingress_changed(self, change: Change[networking_v1.Ingress]) -> None:
         if not _only_status(change):
-            self._ingress_rules.forget(change.key)
-            self._paths.pop(change.key, None)
+            self._ingresses.forget(change.key)
             self._affected(INGRESS)
 
 

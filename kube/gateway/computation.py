@@ -51,17 +51,6 @@ Routes = Sequence[tuple[HTTPRoute, RouteRules]]
 """Routes that refer to a Gateway, with their converted rules."""
 
 
-def compute(gateway: Gateway, routes: Routes, view: View) -> Result:
-    """Compute a Gateway of Wherry's class."""
-    steps = compute_in_steps(gateway, routes, view)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-
-
 def compute_in_steps(
     gateway: Gateway, routes: Routes, view: View, before: Mapping[str, int] | None = None
 ) -> Generator[int, None, Result]:

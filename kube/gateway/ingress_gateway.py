@@ -38,17 +38,6 @@ class IngressResult:
     """Keys of Ingresses of which no rule is served, because other namespaces own their hosts."""
 
 
-def compute(ingresses: Ingresses, view: View, ownership: HostOwnership) -> IngressResult:
-    """Compute the gateway for the Ingresses of Wherry's class."""
-    steps = compute_in_steps(ingresses, view, ownership)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: IngressResult = end.value
-            return result
-
-
 def compute_in_steps(ingresses: Ingresses, view: View, ownership: HostOwnership) -> Generator[int, None, IngressResult]:
     """Compute the gateway, the generator's value; yield after each certificate, and the size of each Ingress after it."""
     ordered = sorted(ingresses, key=lambda each: age(each[0]))

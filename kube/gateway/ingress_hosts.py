@@ -1,9 +1,9 @@
 """Hosts that Ingresses name, and the records of the namespaces that own them.
 
-The first namespace that names a host owns it until it no longer names it. Which was the first does not follow from the
-Ingresses themselves, whose authors may edit old ones. So the controller keeps records, ConfigMaps in a namespace to which users
-have no access, and nodes serve a host for its recorded owner alone. There are no records yet in a cluster of an older
-version, until its controllers have started: there the age of the Ingresses decides.
+The first namespace that names a host owns it until it no longer names it. The Ingresses alone do not show which namespace was
+the first, as their authors may edit old ones. So the controller writes records, ConfigMaps in a namespace to which users have
+no access, and nodes serve a host only for its recorded owner. A cluster of an older version has no records until its
+controllers have started: until then the age of the Ingresses decides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Owners = Mapping[str, str]
 
 
 class HostOwnership(Protocol):
-    """Tells which namespaces own hosts."""
+    """Owners of hosts: the namespaces to which they belong."""
 
     def owners(self, named: Named) -> Generator[int, None, Owners]:
         """Return the owners, the generator's value; yield numbers of steps."""
@@ -102,11 +102,11 @@ class RecordedHosts:
 
     @property
     def known(self) -> bool:
-        """Return whether the records have been listed: without them it is not known who owns what."""
+        """Return whether the records have been listed: without them the owners are not known."""
         return self._records.synced
 
     def owners(self, named: Named) -> Generator[int, None, Owners]:
-        """Return the recorded owners; by age where there are no records yet."""
+        """Return the recorded owners; owners by age if there are no records yet."""
         found = yield from recorded_owners(self._records)
         if self._records.get(f"{NAMESPACE}/{HOSTS}") is not None:
             return found

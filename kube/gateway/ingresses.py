@@ -16,7 +16,6 @@ from kube.api import networking_v1
 from kube.gateway.backends import check_port
 from kube.gateway.model import LONGEST_TARGET, Backend, Match, PathMatch, Route, Rule
 from kube.gateway.names import CONTROLLER
-from kube.gateway.steps import result
 from kube.gateway.view import View
 from kube.object_names import key_of, name_of, namespace_of
 
@@ -62,13 +61,8 @@ def paths(ingress: networking_v1.Ingress) -> int:
     return sum(max(1, len(rule.http.paths) if rule.http is not None else 0) for rule in ingress.spec.rules)
 
 
-def convert(ingress: networking_v1.Ingress, view: View) -> IngressRules:
-    """Convert one Ingress; of one with too many paths nothing is served."""
-    return result(convert_in_steps(ingress, view))
-
-
 def convert_in_steps(ingress: networking_v1.Ingress, view: View) -> Generator[int, None, IngressRules]:
-    """Convert one Ingress, the generator's value; yield after each path."""
+    """Convert one Ingress, the generator's value; yield after each path. Of one with too many paths nothing is served."""
     if paths(ingress) > MOST_PATHS:
         return not_served(f"the Ingress has more than {MOST_PATHS} paths")
     problems: list[str] = []

@@ -23,7 +23,7 @@ INGRESS = "ingress"
 HTTP, HTTPS = 80, 443
 """Ports of the gateway for Ingresses."""
 HOSTS = "ingress-hosts"
-"""ConfigMap in NAMESPACE that tells that hosts are recorded; with a hyphen and a namespace, the record of that namespace."""
+"""ConfigMap in NAMESPACE that exists once hosts are recorded; with a hyphen and a namespace, that namespace's record."""
 
 
 def copy_of(namespace: str, name: str) -> str:

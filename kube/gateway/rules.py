@@ -14,7 +14,6 @@ from kube.gateway import backends, filters
 from kube.gateway.filters import Unsupported
 from kube.gateway.model import Match, Pair, PathMatch, Rule
 from kube.gateway.objects import HTTPRoute, RouteMatch, RouteRule, ValueMatch
-from kube.gateway.steps import result
 from kube.gateway.verdict import ACCEPTED, RESOLVED, Verdict, failed
 from kube.gateway.view import View
 
@@ -38,11 +37,6 @@ class RouteRules:
 
 STOPPED = RouteRules((), failed("UnsupportedValue", "The rules take too long to convert"), "", RESOLVED)
 """Result for a route whose conversion was stopped."""
-
-
-def convert(route: HTTPRoute, view: View) -> RouteRules:
-    """Convert the rules of a route, and resolve its references."""
-    return result(convert_in_steps(route, view))
 
 
 def convert_in_steps(route: HTTPRoute, view: View) -> Generator[int, None, RouteRules]:

@@ -67,24 +67,15 @@ def gateway_status(
         problem = _refused(min(refused_ports))
     programmed = programmed_verdict(result, problem)
     known = {each.name: each.conditions for each in current.listeners}
-    listeners = [
-        ListenerStatus(
-            name=state.listener.name,
-            supported_kinds=[{"group": GROUP, "kind": kind} for kind in state.kinds],
-            attached_routes=attached,
-            conditions=merged(
-                known.get(state.listener.name, []),
-                _listener_conditions(
-                    state,
-                    result,
-                    _refused(state.listener.port) if state.listener.port in refused_ports else problem,
-                    generation,
-                    now,
-                ),
-            ),
+    listeners = []
+    for state, attached in zip(result.listeners, result.attached, strict=True):
+        name, port = state.listener.name, state.listener.port
+        reason = _refused(port) if port in refused_ports else problem
+        conditions = merged(known.get(name, []), _listener_conditions(state, result, reason, generation, now))
+        kinds = [{"group": GROUP, "kind": kind} for kind in state.kinds]
+        listeners.append(
+            ListenerStatus(name=name, supported_kinds=kinds, attached_routes=attached, conditions=conditions)
         )
-        for state, attached in zip(result.listeners, result.attached, strict=True)
-    ]
     wanted = [
         condition("Accepted", result.accepted, generation, now),
         condition("Programmed", programmed, generation, now),

@@ -37,13 +37,3 @@ async def completed(steps: Generator[int, None, R]) -> R:
         if done >= STEPS or time.perf_counter() - began >= SECONDS:
             await asyncio.sleep(0)
             done, began = 0, time.perf_counter()
-
-
-def result(steps: Generator[int, None, R]) -> R:
-    """Run a computation to its end at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: R = end.value
-            return found

@@ -1,7 +1,7 @@
-"""Limits on the connections of several tables together: those of one process, whose clients share only its memory.
+"""Limits on the connections of all tables of a process together, and on the bytes that are buffered for these.
 
-Each table belongs to other clients (at a gateway, to those of one namespace), and has limits of its own. Where all tables
-together have too much, connections of the table that has most are closed, for those of any other one.
+Each table has limits of its own and belongs to other clients, at a gateway to those of one namespace. If the tables exceed a
+limit together, connections of the table with most are closed, so that other tables have room for theirs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 CONNECTION_BYTES = 32 << 10
 """Memory of a connection with TLS."""
 SHARE = 16
-"""Divisor of the machine's memory: the share of all connections, and of what is held for them."""
+"""Divisor of the machine's memory: the share of all connections, and of the bytes that are buffered for them."""
 LEAST_CONNECTIONS, LEAST_BYTES = 8192, 256 << 20
 """Limits on a machine with little memory."""
 
@@ -25,30 +25,30 @@ class Member(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Return the bytes that are held for clients."""
+        """Return the bytes that are buffered for clients."""
 
     def make_room(self) -> bool:
         """Close a connection; return False if there is none."""
 
     def close_heaviest(self) -> bool:
-        """Close the connection that holds most; return False if there is none."""
+        """Close the connection for which most bytes are buffered; return False if there is none."""
 
 
 class TableGroup:
-    """Tables with limits on their connections, and on the bytes that are held for these, in all."""
+    """Tables with limits on the connections, and on the buffered bytes, of all of them."""
 
-    def __init__(self, connections: int, held: int) -> None:
-        self._most, self._most_bytes = connections, held
+    def __init__(self, connections: int, buffered_bytes: int) -> None:
+        self._most, self._most_bytes = connections, buffered_bytes
         self._tables: dict[Member, tuple[int, int]] = {}
-        """Numbers of connections and of bytes by the tables that have any."""
-        self.connections = self.held = 0
+        """Numbers of connections and of buffered bytes, as recorded last, of the tables that have connections."""
+        self.connections = self.buffered_bytes = 0
 
     def record(self, table: Member) -> None:
-        """Record what a table has now."""
+        """Record a table's current numbers."""
         before = self._tables.pop(table, (0, 0))
         now = len(table), table.buffered_bytes
         self.connections += now[0] - before[0]
-        self.held += now[1] - before[1]
+        self.buffered_bytes += now[1] - before[1]
         if now[0]:
             self._tables[table] = now
 
@@ -60,14 +60,14 @@ class TableGroup:
         return True
 
     def limit_bytes(self) -> None:
-        """Close the connections that hold most, of the table for which most is held, while it is too much in all."""
-        while self.held > self._most_bytes:
+        """Close the connections with most buffered bytes, of the table with most, until all tables are within the limit."""
+        while self.buffered_bytes > self._most_bytes:
             if not max(self._tables, key=lambda each: each.buffered_bytes).close_heaviest():
                 return
 
 
 def of_process(descriptors: int) -> TableGroup:
-    """Return the limits for a process that may have so many connections by its descriptors."""
+    """Return the limits for a process whose file descriptors suffice for a number of connections."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     connections = min(descriptors, max(LEAST_CONNECTIONS, memory // SHARE // CONNECTION_BYTES))
     return TableGroup(connections, max(LEAST_BYTES, memory // SHARE))

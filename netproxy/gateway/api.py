@@ -12,7 +12,7 @@ from kube.api import core_v1, discovery_v1, networking_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.gateway import names
-from kube.gateway.cluster import Informers
+from kube.gateway.informers import Informers
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
 from kube.informer import Informer
 from kube.servers import Servers

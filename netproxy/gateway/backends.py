@@ -74,7 +74,7 @@ class PortEndpoints:
 
 
 class _Service:
-    """The index of a Service and its slices, and the endpoints of its ports that were asked for."""
+    """The index of a Service and its slices, and the endpoints of those of its ports that were requested."""
 
     __slots__ = ("external", "found", "index", "lock", "names", "size")
 

@@ -1,8 +1,8 @@
-"""Computes what the gateway serves, and has it served: again whenever something changes that it follows from.
+"""Computes the Gateways that a change affects, compiles their routes and certificates, and passes these to the listeners.
 
-Only Gateways that a change affects are computed. Each namespace has its Gateways computed in a task of its own, in steps that
-share the event loop fairly with those of others, and a share of all time. What is computed is served at once, so changes of one
-namespace, whose number their authors decide, delay neither requests nor the changes of another by much.
+The Gateways of each namespace are computed in a task of their own, within a share of all time, in steps that share the event
+loop fairly with those of other namespaces. Each is served as soon as it is computed. So the changes of one namespace, of which
+its users may make any number, delay neither requests nor the changes of another one by much.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ duration of the last one, too."""
 RETRY = 2.0
 """Seconds before another try to bind a port."""
 CERTIFICATES_SECONDS = 5.0
-"""Seconds at least until certificates are checked for which their namespace has had no time left."""
+"""Seconds at least until certificates are checked for which their namespace had no time left."""
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class Configuration:
         await self._store(key, gateway.metadata.namespace or "", gateway.metadata.uid or "", served)
 
     async def _store(self, key: str, namespace: str, uid: str, listeners: Sequence[model.Listener]) -> None:
-        """Compile the routes and certificates of a Gateway, if it has ports; if not, this waits until it has some."""
+        """Compile the routes and certificates of a Gateway that has ports; another one is computed again once it has some."""
         if not self._api.ports(uid):
             self._computed[key] = _Computed(namespace, uid, compiled=False)
             self._contexts.release(key)

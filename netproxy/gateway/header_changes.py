@@ -57,7 +57,7 @@ def edit(change: HeaderChange | None) -> HeaderEdit | None:
 
 
 def connection_names(values: list[bytes]) -> set[bytes] | None:
-    """Return the names of headers in the values of `Connection` headers; None if there are too many to look at."""
+    """Return the names of headers in the values of `Connection` headers; None if there are too many."""
     if sum(value.count(b",") + 1 for value in values) > CONNECTION_NAMES:
         return None
     return {token.strip(b" \t").lower() for value in values for token in value.split(b",")}

@@ -1,8 +1,8 @@
 """Routes of Ingresses, compiled for each namespace by itself and kept while they are the same.
 
 All Ingresses share one gateway, so what one namespace has compiled must not delay the others. It is compiled in steps under
-the limit of its namespace. A namespace that has used up its time, or of which a step was stopped, is served as before until
-it may go on; the others are served as they are now.
+the limit of its namespace. A namespace that has used up its time, or of which a step was stopped, is served as before until it
+may continue; the others are served as they are now.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Compiled = tuple[Route, Sequence[Condition]]
 class IngressTable:
     """The routes of all Ingresses: of each namespace for the hosts that it owns, and those for hosts without an owner."""
 
-    __slots__ = ("_anybody", "_namespaces", "_owners")
+    __slots__ = ("_namespaces", "_owners", "_unowned")
 
-    def __init__(self, owners: HostOwners, namespaces: dict[str, ListenerTable], anybody: ListenerTable) -> None:
-        self._owners, self._namespaces, self._anybody = owners.namespaces, namespaces, anybody
+    def __init__(self, owners: HostOwners, namespaces: dict[str, ListenerTable], unowned: ListenerTable) -> None:
+        self._owners, self._namespaces, self._unowned = owners.namespaces, namespaces, unowned
 
     def find(self, request: RoutedRequest, namespace: str) -> Found | None:
         """Return the rule for a request, only of a namespace if there is one; Refused if that takes too many comparisons."""
         owner = self.owner(request.target.host, namespace)
         if owner and namespace not in ("", owner):
             return None
-        table = self._namespaces.get(owner) if owner else self._anybody
+        table = self._namespaces.get(owner) if owner else self._unowned
         return None if table is None else table.find(request)
 
     def owner(self, host: str, namespace: str) -> str:
@@ -65,14 +65,14 @@ class IngressListener:
 class _Namespace:
     """The compiled routes of a namespace."""
 
-    __slots__ = ("anybody", "compiled", "routes", "table")
+    __slots__ = ("compiled", "routes", "table", "unowned")
 
     def __init__(self) -> None:
         self.routes: list[Route] = []
         self.compiled: dict[int, Compiled] = {}
         """By the identity of routes: they are the same objects until their Ingress is converted again."""
         self.table = ListenerTable()
-        self.anybody: list[Compiled] = []
+        self.unowned: list[Compiled] = []
         """Routes without a hostname, which also serve hosts without an owner."""
 
     def compile(self, routes: list[Route]) -> Generator[int, None, _Namespace]:
@@ -83,14 +83,14 @@ class _Namespace:
             found.compiled[id(route)] = known
             yield from found.table.add(*known)
             if not route.hostnames:
-                found.anybody.append(known)
+                found.unowned.append(known)
             yield 1
         found.routes = routes
         return found
 
 
 class IngressTables:
-    """Compiles the routes of Ingresses; `again` is called when a namespace may go on that had to wait."""
+    """Compiles the routes of Ingresses; `again` is called when a namespace that had to wait may continue."""
 
     def __init__(self, again: Callable[[], None]) -> None:
         self._again = again
@@ -98,7 +98,7 @@ class IngressTables:
         self._waiting: set[str] = set()
         self._waited: set[str] = set()
         """Namespaces that have waited: they are compiled once whatever else of theirs has taken time meanwhile."""
-        self._anybody: tuple[list[Compiled], ListenerTable] = [], ListenerTable()
+        self._unowned: tuple[list[Compiled], ListenerTable] = [], ListenerTable()
 
     async def compile(self, owners: HostOwners, routes: Sequence[Route]) -> IngressTable:
         """Return the table of all routes; of a namespace that has to wait the routes that it had."""
@@ -111,7 +111,7 @@ class IngressTables:
             del self._namespaces[namespace]
         self._waited &= wanted.keys()
         tables = {namespace: found.table for namespace, found in self._namespaces.items()}
-        return IngressTable(owners, tables, await completed(self._for_anybody()))
+        return IngressTable(owners, tables, await completed(self._for_unowned()))
 
     async def _compile(self, namespace: str, before: _Namespace, routes: list[Route]) -> None:
         if SHARES.delay(namespace) <= 0 or namespace in self._waited:
@@ -124,22 +124,22 @@ class IngressTables:
                 return
         if namespace not in self._waiting:
             self._waiting.add(namespace)
-            asyncio.get_running_loop().call_later(SHARES.delay(namespace), self._go_on, namespace)
+            asyncio.get_running_loop().call_later(SHARES.delay(namespace), self._resume, namespace)
 
-    def _go_on(self, namespace: str) -> None:
+    def _resume(self, namespace: str) -> None:
         self._waiting.discard(namespace)
         self._waited.add(namespace)
         self._again()
 
-    def _for_anybody(self) -> Generator[int, None, ListenerTable]:
+    def _for_unowned(self) -> Generator[int, None, ListenerTable]:
         """Return the table for hosts without an owner, of the routes of all namespaces; the same one if they are the same."""
-        compiled = [each for _, found in sorted(self._namespaces.items()) for each in found.anybody]
-        if _same(self._anybody[0], compiled):
-            return self._anybody[1]
+        compiled = [each for _, found in sorted(self._namespaces.items()) for each in found.unowned]
+        if _same(self._unowned[0], compiled):
+            return self._unowned[1]
         table = ListenerTable()
         for each in compiled:
             yield from table.add(*each)
-        self._anybody = compiled, table
+        self._unowned = compiled, table
         return table
 
 

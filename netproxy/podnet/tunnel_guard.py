@@ -1,20 +1,21 @@
-"""Drops packets to the tunnel's port that are not from a node of the cluster, and those of pods.
+"""Drops packets to the tunnel's port that do not come from a node's tunnel: table `inet wherry-tunnel` of nf_tables.
 
-VXLAN carries no proof of its sender: whoever reaches the port could have any packet, from any pod's address, delivered to
-pods, past their network policies. So what comes to the port is dropped unless it is from a node's address to a node's.
-A pod with the port as its host port (the plugin portmap) gets none of it: nothing may translate it.
-Who sends to a node port, or to another address of a Service whose endpoint is the tunnel of the node that gets the packet, has
-it translated here: after a node has masqueraded it, it looks like a node's. So what comes in must have been addressed to a
-node's tunnel port from the start; what IPVS translates is seen after that.
-What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too,
-and what it forwards to the port for others (containers of another engine, virtual machines), which it may masquerade.
-Sockets of the node have its address as well. So packets get a mark when they enter the tunnel, which the kernel keeps on the
-packet that carries them, and others to a node's port are dropped: to set a mark needs CAP_NET_ADMIN or CAP_NET_RAW.
-Who sends from the tunnel's port by a masquerade that keeps it, or by chance gets it, would be given what other nodes send
-to the tunnel from the ports that he sends to: connection tracking takes these for answers. No such packet leaves the node.
-In mode vxlan the pods of other nodes are behind the tunnel alone. Packets with their addresses as the source that come by
-another device are dropped, for any machine of the network could send these.
-The table of nf_tables is there wherever the mode allows a tunnel. It is written whole, in one transaction, when it changes.
+VXLAN does not authenticate senders. A machine that reaches the port could deliver any packet, from any pod's address, to pods,
+past their network policies. The chains of the table, by hook:
+
+- prerouting: a host port of a pod (the plugin portmap) does not translate packets to a node's tunnel port. In mode vxlan the
+  pods of other nodes are reachable only by the tunnel: packets with their addresses from another device are dropped.
+- input: drops packets between other addresses than nodes', and those that this node has translated to its own tunnel (for a
+  Service with that endpoint): after another node has masqueraded them, they come from a node's address. IPVS translates at
+  the same hook, so this chain follows it.
+- forward, output: packets that pods send to a node's tunnel port, also through a Service, leave with the address of their
+  node, so that node drops them, and likewise what it forwards for others (containers of another engine, virtual machines).
+  Processes of the node have its address, too: packets get a mark when they enter the tunnel, which the kernel keeps on
+  the packets that carry them, and unmarked packets to the port are dropped. To set a mark takes CAP_NET_ADMIN or CAP_NET_RAW.
+- postrouting: drops what is masqueraded to the tunnel's port. Its sender would get packets of other nodes' tunnels, which
+  connection tracking takes for replies.
+
+Every mode of routes that may use a tunnel has the table. Each change writes the whole table, in one transaction.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _FAMILIES = ((4, "ip"), (6, "ip6"))
 
 
 def mark_of(masquerade_bit: int, node_routes: str) -> int:
-    """Return the mark of packets that enter the tunnel; 0 if other software has the tunnel, possibly at the same port."""
+    """Return the mark of packets that enter the tunnel; 0 in mode none, where other software may have a tunnel at the port."""
     if node_routes == "none":
         return 0
     return 1 << next(bit for bit in _MARK_BITS if bit != masquerade_bit)
@@ -47,17 +48,11 @@ def mark_of(masquerade_bit: int, node_routes: str) -> int:
 def body(
     nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = (), mark: int = 1 << _MARK_BITS[0]
 ) -> str:
-    """Return nft's text for what is in the table; `behind` are ranges of pods whose packets come by the tunnel alone."""
-    known = sorted(nodes, key=lambda each: (each.version, int(each)))
-    sets = {}
-    for family in (4, 6):
-        elements = ", ".join(str(each) for each in known if each.version == family)
-        sets[family] = f"elements = {{ {elements} }}; " if elements else ""
+    """Return nft's text for the table's contents; `behind` are ranges of pods whose packets come only by the tunnel."""
     to_tunnels = [f"udp dport {port} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
     strangers = [f"udp dport {port} {ip} saddr != @nodes{f} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
     return (
-        f"  set nodes4 {{ type ipv4_addr; {sets[4]}}}\n"
-        f"  set nodes6 {{ type ipv6_addr; {sets[6]}}}\n"
+        _node_sets(nodes)
         + _sources(behind, bridge)
         + static_table.chain(
             "prerouting",
@@ -94,6 +89,16 @@ def body(
     )
 
 
+def _node_sets(nodes: Iterable[Address]) -> str:
+    """Return the sets of the nodes' addresses."""
+    known, sets = sorted(nodes, key=int), ""
+    for family, _ in _FAMILIES:
+        listed = ", ".join(str(each) for each in known if each.version == family)
+        elements = f"elements = {{ {listed} }}; " if listed else ""
+        sets += f"  set nodes{family} {{ type ipv{family}_addr; {elements}}}\n"
+    return sets
+
+
 def _translated(family: int, ip: str, port: int) -> tuple[str, str, str]:
     """Return matches of packets that were addressed to another port or address; ip_vs sets no status of the connection."""
     return "ct status dnat", f"ct original proto-dst != {port}", f"ct original {ip} daddr != @nodes{family}"
@@ -127,7 +132,7 @@ class TunnelGuard(StaticTable):
         super().__init__(TABLE, "the tunnel to other nodes cannot be guarded, and is not used without")
 
     async def set(self, nodes: Iterable[Address], port: int, bridge: str, behind: Collection[str] = ()) -> bool:
-        """Let these in, but not the pods of `bridge`; return whether the table, or the one before, is in force."""
+        """Accept packets of these nodes, none of the pods of `bridge`; return whether this or the former table is in force."""
         return await self.write(body(nodes, port, bridge, behind, self._mark))
 
 

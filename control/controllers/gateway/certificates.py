@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from control.controllers.gateway.certificate_check import TYPE, CertificateRefused, checked
 from kube.api import core_v1, meta_v1
 from kube.client import Client
-from kube.errors import StatusError
+from kube.deletion import delete_if_present
 from kube.gateway.names import CERTIFICATE, NAMESPACE, copy_of
 from kube.gateway.view import Certificate
 from kube.informer import Change, Informer
@@ -80,7 +80,8 @@ class Certificates:
             data = self._data(*source[0])
         if data is None or source is None:
             if found is not None and CERTIFICATE in found.metadata.labels:
-                await self._delete(found)
+                uid = found.metadata.uid or ""
+                await delete_if_present(self._client, core_v1.Secret, name_of(found), NAMESPACE, uid=uid)
             return
         key = "/".join(source[0])
         if found is None:
@@ -98,13 +99,6 @@ class Certificates:
             return checked(secret)
         except CertificateRefused:
             return None
-
-    async def _delete(self, found: core_v1.Secret) -> None:
-        try:
-            await self._client.delete(core_v1.Secret, name_of(found), NAMESPACE, uid=found.metadata.uid or "")
-        except StatusError as error:
-            if not error.not_found:
-                raise
 
     def _secret_changed(self, change: Change[core_v1.Secret]) -> None:
         secret = change.new

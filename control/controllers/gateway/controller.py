@@ -21,7 +21,8 @@ from control.controllers.gateway.private_ports import NoPort
 from control.controllers.gateway.routes import Routes
 from kube.api import apiextensions_v1, core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
-from kube.gateway.cluster import Cluster, Informers
+from kube.gateway.cluster import Cluster
+from kube.gateway.informers import Informers
 from kube.gateway.names import INGRESS, NAMESPACE
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
 from kube.gateway.view import Certificate

@@ -11,6 +11,7 @@ from control.controllers.gateway.plan import Owner
 from control.controllers.gateway.private_ports import PrivatePorts
 from kube.api import core_v1, discovery_v1
 from kube.client import Client
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
 from kube.gateway.names import NAMESPACE, UID
 from kube.informer import Change, Informer
@@ -116,13 +117,8 @@ class GeneratedObjects:
                 raise
 
     async def _delete(self, kind: type[Any], found: Any) -> None:
-        if found.metadata.deletion_timestamp is not None:
-            return
-        try:
-            await self._client.delete(kind, name_of(found), NAMESPACE, uid=found.metadata.uid or "")
-        except StatusError as error:
-            if not error.not_found:
-                raise
+        if found.metadata.deletion_timestamp is None:
+            await delete_if_present(self._client, kind, name_of(found), NAMESPACE, uid=found.metadata.uid or "")
 
     # -- changes --------------------------------------------------------------------------------------------------
     def _changed(self, change: Change[Any]) -> None:

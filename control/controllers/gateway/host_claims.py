@@ -1,8 +1,8 @@
-"""Claims of namespaces to the hosts of Ingresses: the first that names one owns it until it no longer names it.
+"""Claims of namespaces to the hosts of Ingresses: the first namespace that names a host owns it until it no longer names it.
 
-A host is kept a little longer for its namespace, so that nobody gets it whose Ingress waits for the moment in which another one
-is replaced. A wildcard's hosts belong to its namespace: others name only what they owned before. Claims are made of those
-before and of the Ingresses, in steps: users decide how many there are.
+A host is kept a little longer for its namespace, so that an Ingress of another namespace does not get it while one is
+replaced. The hosts that a wildcard includes belong to the wildcard's namespace, except those that others owned before.
+New claims are computed from the former ones and the Ingresses, in steps: users decide how many there are.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Claims:
     """A namespace's hosts, one a line."""
 
 
-def claimed(before: Claims, named: Named, now: float, *, wildcards_whole: bool) -> Generator[int, None, Claims]:
-    """Return the claims after changes of Ingresses, the generator's value; yield numbers of steps.
+def claimed(before: Claims, named: Named, now: float, *, wildcards_exclusive: bool) -> Generator[int, None, Claims]:
+    """Compute the claims after changes of Ingresses, the generator's value; yield numbers of steps.
 
-    `wildcards_whole`: whether a host of another namespace's wildcard is refused.
+    With `wildcards_exclusive` a host that another namespace's wildcard includes is refused.
     """
     wanted: dict[str, set[str]] = {}
     for namespace, hosts in named:
@@ -41,16 +41,16 @@ def claimed(before: Claims, named: Named, now: float, *, wildcards_whole: bool) 
     yield from claiming.keep(wanted)
     for namespace, hosts in named:
         for host in hosts:
-            # A wildcard stands for one label: its `parent` is itself, so one is in no other one.
-            whole = wildcards_whole and claiming.owners.get(parent(host), namespace) != namespace
-            if host not in claiming.owners and not whole:
+            # A wildcard stands for one label and is its own `parent`: no wildcard includes another one.
+            refused = wildcards_exclusive and claiming.owners.get(parent(host), namespace) != namespace
+            if host not in claiming.owners and not refused:
                 claiming.add(host, namespace)
         yield 1 + len(hosts) // 8
     return (yield from claiming.result())
 
 
 class _Claiming:
-    """Claims that are being made."""
+    """Claims that are being computed."""
 
     def __init__(self, before: Claims, now: float) -> None:
         self._before, self._now = before, now
@@ -58,11 +58,11 @@ class _Claiming:
         self._until: dict[str, float] = {}
         self._count, self._bytes = Counter[str](), Counter[str]()
         self._unnamed: dict[str, deque[str]] = {}
-        """Hosts that are kept though they are not named, by namespace, the first to go first."""
+        """Hosts that are kept although no Ingress names them, by namespace, in the order in which they are given up."""
         self._changed: set[str] = set()
 
     def keep(self, wanted: Mapping[str, set[str]]) -> Generator[int, None, None]:
-        """Keep what was claimed and is still named, or was until recently."""
+        """Keep the former claims to hosts that are still named, or were until recently."""
         unnamed = []
         for number, (host, namespace) in enumerate(self._before.owners.items(), 1):
             if host in wanted.get(namespace, ()):
@@ -104,7 +104,7 @@ class _Claiming:
         self._changed.add(namespace)
 
     def result(self) -> Generator[int, None, Claims]:
-        """Return the claims; records are written anew of namespaces whose claims have changed."""
+        """Return the claims, with new records for the namespaces whose claims have changed."""
         lines: dict[str, list[str]] = {}
         for number, (host, namespace) in enumerate(self.owners.items(), 1):
             if namespace in self._changed or namespace not in self._before.texts:

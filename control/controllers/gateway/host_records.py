@@ -1,6 +1,6 @@
-"""The records of who owns the hosts of Ingresses: read at the start, written before anything is served for them.
+"""Records of the owners of Ingresses' hosts: read at the start, written before anything is served for these.
 
-Nobody but the controller changes them: what somebody else writes or deletes is restored.
+The controller restores records that others change or delete.
 """
 
 from __future__ import annotations
@@ -11,14 +11,9 @@ from control.controllers.gateway.host_claims import Claims, claimed
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.clock import Clock
+from kube.deletion import delete_if_present
 from kube.errors import StatusError
-from kube.gateway.ingress_hosts import (
-    Named,
-    Owners,
-    record,
-    recorded,
-    recorded_owners,
-)
+from kube.gateway.ingress_hosts import Named, Owners, record, recorded, recorded_owners
 from kube.gateway.names import HOSTS, INGRESS, NAMESPACE
 from kube.gateway.steps import completed
 from kube.informer import Change, Informer
@@ -36,10 +31,10 @@ class HostRecords:
         self._client, self._clock, self._records, self._affected = client, clock, records, affected
         self._claims = Claims()
         self._complete = False
-        """All claims were recorded once: before, hosts of other namespaces' wildcards are claimed by age too."""
+        """True once all claims are recorded; before, hosts that other namespaces' wildcards include are claimed by age."""
 
     async def restore(self) -> None:
-        """Take over the records, before anything is claimed."""
+        """Restore the claims from the records, before new ones are computed."""
         self._claims = Claims(await completed(recorded_owners(self._records)))
         self._complete = self._records.get(_MARK) is not None
         self._records.subscribe(self._changed)
@@ -47,7 +42,7 @@ class HostRecords:
     def owners(self, named: Named) -> Generator[int, None, Owners]:
         """Claim hosts for the Ingresses that name them, and return the owners of all."""
         now = self._clock.monotonic()
-        self._claims = yield from claimed(self._claims, named, now, wildcards_whole=self._complete)
+        self._claims = yield from claimed(self._claims, named, now, wildcards_exclusive=self._complete)
         return self._claims.owners
 
     @property
@@ -57,19 +52,21 @@ class HostRecords:
         return None if until is None else max(0.0, until - self._clock.monotonic())
 
     async def write(self) -> None:
-        """Bring the records to what is claimed: first those that lose hosts, in the end the mark. Raises StatusError."""
+        """Write the claims into the records: first those that exist, then new ones, last the mark. Raises StatusError."""
         texts = self._claims.texts
         stored = {namespace: each for each in self._records.list() if (namespace := recorded(each)[0])}
         for namespace in stored.keys() - texts.keys():
-            await self._delete(stored[namespace])
+            found = stored[namespace]
+            uid = found.metadata.uid or ""
+            await delete_if_present(self._client, core_v1.ConfigMap, name_of(found), NAMESPACE, uid=uid)
         differing = [each for each, text in texts.items() if each not in stored or recorded(stored[each])[1] != text]
         for namespace in sorted(differing, key=lambda each: each not in stored):
-            found, wanted = stored.get(namespace), record(namespace, texts[namespace])
-            if found is None:
-                await self._create(wanted)
-            else:
-                wanted.metadata.resource_version = found.metadata.resource_version
+            wanted = record(namespace, texts[namespace])
+            if namespace in stored:
+                wanted.metadata.resource_version = stored[namespace].metadata.resource_version
                 await self._client.update(wanted)
+            else:
+                await self._create(wanted)
         if self._records.get(_MARK) is None:
             await self._create(core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name=HOSTS, namespace=NAMESPACE)))
         self._complete = True
@@ -79,13 +76,6 @@ class HostRecords:
             await self._client.create(wanted)
         except StatusError as error:
             if not error.already_exists:  # it is not known yet; its event brings us back
-                raise
-
-    async def _delete(self, found: core_v1.ConfigMap) -> None:
-        try:
-            await self._client.delete(core_v1.ConfigMap, name_of(found), NAMESPACE, uid=found.metadata.uid or "")
-        except StatusError as error:
-            if not error.not_found:
                 raise
 
     def _changed(self, change: Change[core_v1.ConfigMap]) -> None:

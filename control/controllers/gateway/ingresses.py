@@ -67,12 +67,12 @@ class Ingresses:
         """
         result = await self.prepare()
         await self._hosts.write()
-        self.retry_seconds = kept = self._hosts.seconds
+        self.retry_seconds = self._hosts.seconds
         if result is None:
             await self._leave()
             return 0
         self._kept_until = None
-        # Both from the first Ingress on: a port that comes and goes with a certificate is somebody else's in between.
+        # Both from the first Ingress on: another Service could get a port that is released while a certificate is replaced.
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), (HTTP, HTTPS))
         addresses, now = self._addresses, self._clock.now()
         refused = self._refused_ports
@@ -80,7 +80,7 @@ class Ingresses:
             refused = plan.refused_ports(service)
             addresses = plan.addresses(service, now)
             if not addresses:
-                self.retry_seconds = plan.BALANCER_SECONDS if kept is None else min(plan.BALANCER_SECONDS, kept)
+                self._retry_after(plan.BALANCER_SECONDS)
         self._refused_ports = refused
         served = {
             key_of(each): (*result.problems.get(key_of(each), ()), *_without_ports(each, refused))
@@ -90,8 +90,9 @@ class Ingresses:
         return len(result.served[0].routes) + len(result.served)
 
     async def _leave(self) -> None:
-        """Remove the gateway's objects some time after the last Ingress: as its host, nobody gets the ports of one that is
-        being replaced. Raises StatusError.
+        """Remove the gateway's objects some time after the last Ingress. Raises StatusError.
+
+        Until then no other Service gets the ports, as no other namespace gets the host, of an Ingress that is being replaced.
         """
         self._certificates.use(INGRESS, ())
         self._update({}, frozenset(), [])
@@ -100,9 +101,12 @@ class Ingresses:
             self._kept_until = now + host_claims.KEPT_SECONDS
         left = self._kept_until - now
         if left > 0 and self._generated.has_service(INGRESS):
-            self.retry_seconds = left if self.retry_seconds is None else min(left, self.retry_seconds)
+            self._retry_after(left)
         else:
             await self._generated.remove(INGRESS)
+
+    def _retry_after(self, seconds: float) -> None:
+        self.retry_seconds = seconds if self.retry_seconds is None else min(seconds, self.retry_seconds)
 
     def _update(self, served: dict[str, tuple[str, ...]], refused: frozenset[str], addresses: list[str]) -> None:
         before = self._served

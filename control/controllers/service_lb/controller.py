@@ -1,19 +1,18 @@
-"""Gives Services of type LoadBalancer their addresses, and takes them back. Events and finalizer are upstream's
-(cloud-provider/controllers/service), whose place this takes where there is no cloud.
+"""Writes addresses of nodes into the statuses of Services of type LoadBalancer, and removes them. Events and finalizer are
+those of upstream's service controller (cloud-provider/controllers/service), which this replaces in clusters without a cloud.
 
-Switched off, it only releases what it gave: nobody else would take its finalizer off, and the Service could never go.
+Disabled, it only removes the addresses and finalizers that it set: a Service with a finalizer that nothing removes is never
+deleted.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 
 from control.controllers.context import Context
-from control.controllers.nodes.health import readiness
 from control.controllers.service_lb import plan
-from control.controllers.service_lb.node_addresses import NodeAddresses, kubelet_port
+from control.controllers.service_lb.node_addresses import NodeAddresses, facts
 from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
 from control.controllers.service_lb.port_claims import PortClaims
 from control.controllers.service_lb.ports import (
@@ -72,16 +71,16 @@ class ServiceLoadBalancerController:
         self._slices.add_index(OF_SERVICE, _owner)
         self._pods = context.informers.of(core_v1.Pod)
         self._ports = LoadBalancerPorts(reserved, allowed)
-        self._claims = PortClaims(self._services, self._pods, self._ports)
-        # Another API server's, where this is off, may have none.
+        # Disabled, this may run with an API server that has no ServiceCIDRs.
         service_ranges = context.informers.of(networking_v1.ServiceCIDR) if enabled else None
         self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges, context.clock)
         self._service_addresses = ServiceAddresses(self._services)
-        # One worker: whoever is first in the queue is first at a port.
+        # One worker: Services get ports in the order of the queue.
         self.controller = Controller(
             "service load balancer", self.reconcile, workers=1, queue="service", clock=context.clock
         )
         self._waiting = WaitingServices(self._services, self.controller.enqueue)
+        self._claims = PortClaims(self._services, self._pods, self._ports, self._waiting.wake)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
         if service_ranges is not None:
@@ -100,7 +99,7 @@ class ServiceLoadBalancerController:
                 self._ports.restore(key, served_ports(service))
             elif service.metadata.deletion_timestamp is None:
                 try:
-                    await self._claim(key, service)
+                    await self._claims.claim_all(key, service)
                 except NoLoadBalancer as error:
                     log.info("%s: %s", key, error)
         await self.controller.run()
@@ -117,8 +116,8 @@ class ServiceLoadBalancerController:
             self._waiting.wake(ports_of(change.old))
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
-        before = _facts(change.old) if change.old is not None else None
-        after = _facts(change.new) if change.type != "DELETED" else None
+        before = facts(change.old) if change.old is not None else None
+        after = facts(change.new) if change.type != "DELETED" else None
         if before != after:
             self._addresses_changed()
 
@@ -177,7 +176,7 @@ class ServiceLoadBalancerController:
     async def _ensure(self, key: str, service: core_v1.Service) -> float | None:
         given, later = plan.given(service), None
         try:
-            problem = await self._claim(key, service)
+            problem = await self._claims.claim_all(key, service)
             slices = self._slices.by_index(OF_SERVICE, key)
             serving = self._addresses.serving()
             later = self._addresses.valid_seconds()
@@ -190,12 +189,7 @@ class ServiceLoadBalancerController:
         granted = self._ports.granted(key).intersection(ports_of(service))
         withheld = await self._service_addresses.withheld(service, granted, wanted)
         addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(granted))
-        if problem or (withheld and not addresses):
-            self._fail(service, problem or next(iter(withheld.values())))
-        elif addresses:
-            self._waiting.served(key, partial=bool(withheld))
-        else:
-            self._tell(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
+        self._report_result(service, problem, addresses, withheld)
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
             await self._writer.finalizer(service, wanted=True)
@@ -220,29 +214,24 @@ class ServiceLoadBalancerController:
             await self._writer.clear(service, always=True)
         self._release(key)
 
-    async def _claim(self, key: str, service: core_v1.Service) -> str:
-        """Claim the ports of a Service; return why it gets only some of them, "" if all. Raises NoLoadBalancer if it gets none.
-
-        A failed claim of further ports releases none that the Service has: another Service that waits would get them.
-        """
-        ports = ports_of(service)
-        try:
-            self._waiting.wake(await self._claims.claim(key, service, ports))
-        except NoLoadBalancer as error:
-            for port in ports if plan.takes_single_ports(service) else ():
-                with suppress(NoLoadBalancer):
-                    having = self._ports.granted(key).intersection(ports)
-                    self._waiting.wake(await self._claims.claim(key, service, having | {port}))
-            if self._ports.granted(key).isdisjoint(ports):
-                raise
-            return str(error)
-        return ""
+    def _report_result(
+        self, service: core_v1.Service, problem: str, addresses: Collection[str], withheld: Mapping[str, str]
+    ) -> None:
+        """Report why a Service lacks ports or has no address."""
+        if problem:
+            self._fail(service, problem)
+        elif addresses:
+            self._waiting.served(key_of(service), partial=bool(withheld))
+        elif withheld:
+            self._fail(service, next(iter(withheld.values())))
+        else:
+            self._report(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
 
     def _fail(self, service: core_v1.Service, why: str) -> None:
         message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
-        self._tell(service, "SyncLoadBalancerFailed", message)
+        self._report(service, "SyncLoadBalancerFailed", message)
 
-    def _tell(self, service: core_v1.Service, reason: str, message: str) -> None:
+    def _report(self, service: core_v1.Service, reason: str, message: str) -> None:
         """Report why a Service waits, once for each reason."""
         if self._waiting.report(key_of(service), message):
             self._recorder.event(service, "Warning", reason, message)
@@ -250,8 +239,7 @@ class ServiceLoadBalancerController:
     async def _take_back(self, service: core_v1.Service) -> None:
         """Take addresses and finalizer from a Service: other finalizers may keep it, and for as long the nodes serve it."""
         metadata, held = service.metadata, self._ports.held(key_of(service))
-        given = bool(plan.given(service)) or FINALIZER in metadata.finalizers
-        if given:
+        if given := bool(plan.given(service)) or FINALIZER in metadata.finalizers:
             self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
         if metadata.deletion_timestamp is None or metadata.finalizers != [FINALIZER]:
             service = await self._writer.clear(service, always=held)
@@ -264,16 +252,3 @@ def _rank(service: core_v1.Service) -> tuple[bool, bool, str, str]:
     metadata = service.metadata
     deleted = metadata.deletion_timestamp is not None
     return not plan.given(service), deleted, metadata.creation_timestamp or "", key_of(service)
-
-
-def _facts(node: core_v1.Node) -> tuple[object, ...]:
-    """Return what of a node matters here."""
-    spec = node.spec
-    return (
-        readiness(node),
-        plan.serves(node),
-        plan.addresses_of(node),
-        kubelet_port(node),
-        spec.pod_cidr,
-        spec.pod_cidrs,
-    )

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 
+from control.controllers.nodes.health import readiness
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.addition_limit import AdditionLimit
 from control.controllers.service_lb.believed_addresses import BelievedAddresses, IPRanges
@@ -26,6 +27,19 @@ def kubelet_port(node: core_v1.Node) -> int:
     """Return the port of a node's kubelet, 0 if its status names none."""
     daemons = node.status.daemon_endpoints
     return daemons.kubelet_endpoint.port if daemons is not None and daemons.kubelet_endpoint is not None else 0
+
+
+def facts(node: core_v1.Node) -> tuple[object, ...]:
+    """Return what of a Node the addresses are derived from."""
+    spec = node.spec
+    return (
+        readiness(node),
+        plan.serves(node),
+        plan.addresses_of(node),
+        kubelet_port(node),
+        spec.pod_cidr,
+        spec.pod_cidrs,
+    )
 
 
 class NodeAddresses:

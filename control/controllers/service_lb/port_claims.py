@@ -1,14 +1,18 @@
 """Claims the ports of a Service: gathers the node ports and host ports that they collide with.
 
-Only ports that the Service does not hold yet are compared with others, and none after the first that it cannot have: a
-Service may have tens of thousands of ports, and is reconciled with every change of a node.
+A Service gets all of its ports or none, one that has some keeps these, and that of all Ingresses gets those that are free. Only
+ports that the Service does not hold yet are compared with others, and none after the first that it cannot have: a Service may
+have tens of thousands of ports, and is reconciled with every change of a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 
-from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of
+from control.controllers.service_lb import plan
+from control.controllers.service_lb.plan import NoLoadBalancer
+from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of, ports_of
 from control.controllers.step_counter import StepCounter
 from kube.api import core_v1
 from kube.informer import Informer
@@ -27,14 +31,36 @@ def _host_ports(pod: core_v1.Pod) -> list[str]:
 
 
 class PortClaims:
-    """Ports of Services, and what else has ports of the nodes."""
+    """Ports of Services, and what else has ports of the nodes. `freed` is called with ports that a claim makes free."""
 
     def __init__(
-        self, services: Informer[core_v1.Service], pods: Informer[core_v1.Pod], ports: LoadBalancerPorts
+        self,
+        services: Informer[core_v1.Service],
+        pods: Informer[core_v1.Pod],
+        ports: LoadBalancerPorts,
+        freed: Callable[[Iterable[Port]], None] = lambda ports: None,
     ) -> None:
         services.add_index(NODE_PORT, _node_ports)
         pods.add_index(HOST_PORT, _host_ports)
-        self._services, self._pods, self._ports = services, pods, ports
+        self._services, self._pods, self._ports, self._freed = services, pods, ports, freed
+
+    async def claim_all(self, key: str, service: core_v1.Service) -> str:
+        """Claim the ports of a Service; return why it gets only some of them, "" if all. NoLoadBalancer if it gets none.
+
+        A claim of additional ports that fails takes none from a Service: those that wait for its ports would get them.
+        """
+        ports = ports_of(service)
+        try:
+            self._freed(await self.claim(key, service, ports))
+        except NoLoadBalancer as error:
+            for port in ports if plan.takes_single_ports(service) else ():
+                with suppress(NoLoadBalancer):
+                    having = self._ports.granted(key).intersection(ports)
+                    self._freed(await self.claim(key, service, having | {port}))
+            if self._ports.granted(key).isdisjoint(ports):
+                raise
+            return str(error)
+        return ""
 
     async def claim(self, key: str, service: core_v1.Service, ports: Collection[Port]) -> frozenset[Port]:
         """Claim ports of a Service instead of those that it has, and return those that become free.

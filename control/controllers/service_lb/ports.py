@@ -1,10 +1,9 @@
 """Assigns ports of the nodes' addresses to Services: first come, first served.
 
 All nodes' addresses serve all load balancers, so a port and protocol can belong to one Service, whichever nodes serve it at
-the moment. Anybody who may make a Service requests a port of every machine, so only a range is given out: no ports of the
-system's own services but HTTP's, none that node ports and outgoing connections are taken from. Ports on which the nodes'
-daemons listen belong to nobody, and host ports of pods and node ports of Services are left to them. What else listens on a
-node, that node's proxy looks for (netproxy/listeners.py).
+the moment. A Service requests a port of every node, so only a range is assigned: no system ports but those of HTTP, and none
+of the ranges of node ports and outgoing connections. Ports on which the nodes' daemons listen, host ports of pods and node
+ports of other Services are refused. A node's proxy detects other listeners of its node (netproxy/listeners.py).
 """
 
 from __future__ import annotations

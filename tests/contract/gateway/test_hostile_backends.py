@@ -12,6 +12,7 @@ import pytest
 from netproxy.gateway.limits import BACKENDS
 from netproxy.gateway.response_parser import ResponseParser
 from tests.support.gateway_site import OK, backend, gateway, listener, read_request, rule, status
+from tests.support.iterations import Iterations
 from tests.support.ports import reserve
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -110,20 +111,14 @@ async def test_tiny_chunks_do_not_occupy_the_gateway() -> None:
 
 
 async def test_tiny_chunks_of_many_responses_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    iteration, parsed = 0, Counter[int]()
+    iterations, parsed = Iterations(), Counter[int]()
     feed = ResponseParser.feed
 
     def counted(parser: ResponseParser, data: bytes) -> bytes:
         before = parser.buffered
         rest = feed(parser, data)
-        parsed[iteration] += parser.buffered - before
+        parsed[iterations.number] += parser.buffered - before
         return rest
-
-    async def count() -> None:
-        nonlocal iteration
-        while True:
-            iteration += 1
-            await asyncio.sleep(0)
 
     async def tiny(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -132,9 +127,8 @@ async def test_tiny_chunks_of_many_responses_take_turns(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ResponseParser, "feed", counted)
     async with backend(handle=tiny) as web, gateway(listener(rule()), services={"web": [web.port]}) as site:
-        counting = asyncio.create_task(count())
-        found = await asyncio.gather(*[site.get() for _ in range(40)])
-        counting.cancel()
+        with iterations:
+            found = await asyncio.gather(*[site.get() for _ in range(40)])
 
     assert all(response.count(b"a") >= 10_000 and response.endswith(b"0\r\n\r\n") for response in found)
     assert max(parsed.values()) < 20_000, "chunks parsed in one iteration of the event loop"

@@ -87,11 +87,11 @@ async def has_copies(cluster: GatewayCluster, number: int) -> None:
 async def not_served(cluster: GatewayCluster, namespace: str, text: str) -> None:
     """Wait for an event of an Ingress with a text."""
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found = (await cluster.client.list(core_v1.Event, namespace)).items
         return any(each.reason == "NotServed" and text in (each.message or "") for each in found)
 
-    await eventually(told)
+    await eventually(reported)
 
 
 async def uid(cluster: GatewayCluster) -> str:
@@ -120,8 +120,8 @@ async def test_whoever_had_the_port_of_https_first_does_not_get_that_of_http(clu
     await not_served(cluster, "apps", "HTTPS is not served")
     assert await served(cluster, f"{NAMESPACE}/ingress") == {HTTP}
     assert not await served(cluster, "apps/a")
-    told = (await cluster.client.list(core_v1.Event, "infra")).items
-    assert not [each for each in told if "HTTP" in (each.message or "")], "it has no certificate"
+    events = (await cluster.client.list(core_v1.Event, "infra")).items
+    assert not [each for each in events if "HTTP" in (each.message or "")], "it has no certificate"
     await cluster.client.delete(core_v1.Service, "b", "apps")
     await serves(cluster, f"{NAMESPACE}/ingress", HTTP, HTTPS)
 

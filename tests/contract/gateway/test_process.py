@@ -33,7 +33,7 @@ class Slices:
     def subscribe(self, handler: Callable[[Change[Any]], None]) -> None:
         self._handlers.append(handler)
 
-    def tell(self, kind: str, namespace: str = names.NAMESPACE) -> None:
+    def emit(self, kind: str, namespace: str = names.NAMESPACE) -> None:
         metadata = meta_v1.ObjectMeta(name="gateway-1-ipv4", namespace=namespace, labels={names.UID: "1"})
         for handler in self._handlers:
             handler(Change(kind, None, discovery_v1.EndpointSlice(metadata=metadata)))
@@ -86,16 +86,16 @@ async def live() -> AsyncIterator[Site]:
 
 
 async def test_it_runs_while_there_is_a_gateway(live: Site) -> None:
-    live.slices.tell("ADDED", "default")
+    live.slices.emit("ADDED", "default")
     await asyncio.sleep(0.1)
     assert live.gateway.process is None, "a slice of another namespace is no gateway"
-    live.slices.tell("ADDED")
+    live.slices.emit("ADDED")
     pid = await live.pid()
-    live.slices.tell("DELETED")
-    live.slices.tell("ADDED")
+    live.slices.emit("DELETED")
+    live.slices.emit("ADDED")
     await asyncio.sleep(0.3)
     assert await live.pid() == pid, "it survives a gateway that is replaced"
-    live.slices.tell("DELETED")
+    live.slices.emit("DELETED")
     await ended(pid)
     async with asyncio.timeout(20):
         while live.gateway.process is not None:  # its end is noticed a moment later
@@ -103,7 +103,7 @@ async def test_it_runs_while_there_is_a_gateway(live: Site) -> None:
 
 
 async def test_it_is_started_again_when_it_ends(live: Site) -> None:
-    live.slices.tell("ADDED")
+    live.slices.emit("ADDED")
     first = await live.pid()
     os.kill(first, 9)
     second = await live.pid(first)
@@ -115,7 +115,7 @@ async def test_a_process_that_hangs_is_killed_and_replaced(monkeypatch: pytest.M
     monkeypatch.setattr(gateway_process, "SILENCE_SECONDS", 0.5)
     site = Site(HUNG)
     try:
-        site.slices.tell("ADDED")
+        site.slices.emit("ADDED")
         first = await site.pid()
         second = await site.pid(first)
         await ended(first)
@@ -128,7 +128,7 @@ async def test_a_program_that_cannot_be_started_is_retried() -> None:
     site = Site("")
     site.gateway._argv = ["/does/not/exist"]
     try:
-        site.slices.tell("ADDED")
+        site.slices.emit("ADDED")
         await asyncio.sleep(0.2)
         assert not site.task.done()
         site.gateway._argv = [sys.executable, "-I", "-c", LIVE]

@@ -13,6 +13,7 @@ import pytest
 
 from kube.serving.protocol import BoundedProtocol
 from tests.contract.serving.sites import GET, Site, answered
+from tests.support.iterations import Iterations
 from tests.support.slow_clients import client_hello, closed, silent
 
 
@@ -84,10 +85,10 @@ async def test_a_head_that_is_kept_back_is_charged_as_it_arrives(site: Site) -> 
 
 
 async def test_one_request_with_a_large_head_begins_in_an_iteration_of_the_event_loop(site: Site) -> None:
-    begun, iterations = list[int](), 0
+    begun, iterations = list[int](), Iterations()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        begun.append(iterations)
+        begun.append(iterations.number)
         await site.app(scope, receive, send)
 
     large = GET[:-2] + b"A: " + b"x" * 2000 + b"\r\n\r\n"
@@ -95,19 +96,12 @@ async def test_one_request_with_a_large_head_begins_in_an_iteration_of_the_event
         clients = [await site.connect(port) for _ in range(8)]
         await asyncio.gather(*(answered(client) for client in clients))
 
-        async def count() -> None:
-            nonlocal iterations
-            while True:
-                iterations += 1
-                await asyncio.sleep(0)
-
         begun.clear()
-        counting = asyncio.create_task(count())
-        for connection in tuple(server.server_state.connections):
-            connection.data_received(large)  # type: ignore[union-attr]
-        for client in clients:
-            assert (await client.head()).startswith(b"HTTP/1.1 200 ")
-        counting.cancel()
+        with iterations:
+            for connection in tuple(server.server_state.connections):
+                connection.data_received(large)  # type: ignore[union-attr]
+            for client in clients:
+                assert (await client.head()).startswith(b"HTTP/1.1 200 ")
     assert len(set(begun)) == len(begun) == 8
 
 

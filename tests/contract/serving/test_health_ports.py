@@ -20,6 +20,7 @@ from kube.serving.aiohttp_runner import BoundedRunner
 from kube.serving.limits import ServingLimits
 from netproxy.health import Health, health_app, serve
 from tests.support.hollow import eventually
+from tests.support.iterations import Iterations
 from tests.support.slow_clients import RawClient, closed, silent
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -55,26 +56,19 @@ async def test_pipelined_requests_are_answered_in_iterations_of_their_own(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With Python 3.12 and newer all that one read brought were answered in one, which also answers cluster DNS."""
-    answered, iterations = Counter[int](), 0
+    answered, iterations = Counter[int](), Iterations()
     finish = web.Response.prepare
 
     async def prepare(self: web.Response, *arguments: Any) -> Any:
-        answered[iterations] += 1
+        answered[iterations.number] += 1
         return await finish(self, *arguments)
 
-    async def iterate() -> None:
-        nonlocal iterations
-        while True:
-            iterations += 1
-            await asyncio.sleep(0)
-
     monkeypatch.setattr(web.Response, "prepare", prepare)
-    counting = asyncio.create_task(iterate(), name="iterations")
-    async with serving() as runner:
-        client = await RawClient.connect(runner.port, data=request_ * 200)
-        await eventually(lambda: answered.total() == 200)
-        client.close()
-    counting.cancel()
+    with iterations:
+        async with serving() as runner:
+            client = await RawClient.connect(runner.port, data=request_ * 200)
+            await eventually(lambda: answered.total() == 200)
+            client.close()
     assert max(answered.values()) == 1
 
 

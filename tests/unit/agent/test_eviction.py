@@ -32,6 +32,7 @@ from cri.messages import FilesystemIdentifier, FilesystemUsage
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 from tests.support.clock import FakeClock, settle
+from tests.support.iterations import Iterations
 
 GI = 1 << 30
 
@@ -283,14 +284,14 @@ async def test_pods_of_many_volumes_are_compared_with_limits_and_ranked_in_itera
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = [f"p{number}" for number in range(20)]
-    pods, calls, iterations = SlowToEnd(*names), Counter[tuple[str, int]](), [0]
+    pods, calls, iterations = SlowToEnd(*names), Counter[tuple[str, int]](), Iterations()
     limit = core_v1.EmptyDirVolumeSource(size_limit="5")
     for view in pods.found.values():
         view.pod.spec.volumes = [core_v1.Volume(name=f"v{number}", empty_dir=limit) for number in range(100)]
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
-            calls[name, iterations[0]] += 1
+            calls[name, iterations.number] += 1
             return function(*given)
 
         return call
@@ -298,17 +299,9 @@ async def test_pods_of_many_volumes_are_compared_with_limits_and_ranked_in_itera
     for module, name in ((local_storage, "limited"), (local_storage, "excess"), (manager, "usage_of")):
         monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
 
-    async def count() -> None:
-        while True:
-            iterations[0] += 1
-            await asyncio.sleep(0)
-
-    counter = asyncio.create_task(count())
-    try:
+    with iterations:
         loop = evictions(pods, {"memory.available": "10"}, lambda: signal("memory.available", 5), *map(use, names))
         await loop.check()
-    finally:
-        counter.cancel()
     assert set(calls.values()) == {1} and len(calls) == 3 * len(names)
 
 

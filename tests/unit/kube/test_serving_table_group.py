@@ -50,9 +50,9 @@ def test_the_table_for_which_most_bytes_are_held_has_its_heaviest_connection_clo
     greedy.hold(0, 300)
     greedy.hold(1, 500)
     other.hold(0, 300)
-    assert not greedy.closed and group.held == 1100
+    assert not greedy.closed and group.buffered_bytes == 1100
     other.hold(1, 150, head=True)
-    assert greedy.closed == [1] and not other.closed and group.held == 750
+    assert greedy.closed == [1] and not other.closed and group.buffered_bytes == 750
 
 
 def test_a_table_without_connections_leaves_the_group() -> None:
@@ -63,4 +63,4 @@ def test_a_table_without_connections_leaves_the_group() -> None:
     for each in clients.open:
         assert each is not None
         clients.table.remove(each)
-    assert not group.connections and not group.held and not group._tables
+    assert not group.connections and not group.buffered_bytes and not group._tables

@@ -15,6 +15,7 @@ from netproxy.gateway.ingress_tables import IngressTable, IngressTables
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import RequestTarget, written_path
 from netproxy.gateway.routing import compile_listeners
+from tests.support.iterations import Iterations
 
 OWNERS = HostOwners({"a.com": "apps", "b.com": "infra"})
 
@@ -99,9 +100,8 @@ async def test_a_namespace_that_has_used_up_its_time_is_compiled_when_it_has_som
 
     async with asyncio.timeout(5):
         await again.wait()
-    shares.charge(
-        "apps", 30.0, stopped=False
-    )  # its Gateways, to which others attach routes, may take time without an end
+    # Its Gateways, to which others attach routes, may take time without an end.
+    shares.charge("apps", 30.0, stopped=False)
     assert find(await tables.compile(OWNERS, routes), "a.com", "/a") == "apps"
 
 
@@ -120,18 +120,9 @@ async def test_long_texts_are_compiled_in_many_iterations_of_the_loop(
             for each, pair in zip(path, long, strict=True)
         )
         found = [Listener("http", 80, False, "", (), (Route("HTTPRoute", "n", "r", "2026", (), (Rule(matches),)),))]
-    iterations = 0
-
-    async def count() -> None:
-        nonlocal iterations
-        while True:
-            iterations += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await compile_listeners(found, IngressTables(lambda: None))
-    counting.cancel()
-    assert iterations > 25
+    with Iterations() as iterations:
+        await compile_listeners(found, IngressTables(lambda: None))
+    assert iterations.number > 25
 
 
 async def test_a_path_is_normalized_once_for_all_hostnames_of_its_route(written: Written) -> None:

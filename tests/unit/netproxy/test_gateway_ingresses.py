@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from kube.api import networking_v1
-from kube.gateway.ingress_gateway import IngressResult, compute
-from kube.gateway.ingresses import convert
+from kube.gateway.ingress_gateway import IngressResult
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.ingress_tables import IngressTables
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import split
 from netproxy.gateway.routing import PortTable, compile_listeners
+from tests.support.gateway_results import compute_ingresses, convert_ingress
 from tests.support.gateways import ByAge, FakeView, ingress, ingress_rule, service
 
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
@@ -24,7 +24,7 @@ DEFAULT = {"service": {"name": "app", "port": {"number": 8080}}}
 
 def computed(*ingresses: networking_v1.Ingress) -> IngressResult:
     view = FakeView(service("app", "apps"), certificates={"infra/cert": "", "apps/cert": ""})
-    return compute([(each, convert(each, view)) for each in ingresses], view, ByAge())
+    return compute_ingresses([(each, convert_ingress(each, view)) for each in ingresses], view, ByAge())
 
 
 async def tables(*ingresses: networking_v1.Ingress) -> dict[int, PortTable]:

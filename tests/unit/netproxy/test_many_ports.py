@@ -1,6 +1,5 @@
 """Services of thousands of ports and source ranges: work grows with their sum, not with their product."""
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +12,7 @@ from netproxy.endpoints import NodeView
 from netproxy.large_changes import LARGE
 from netproxy.model import ServicePort, plan_service
 from netproxy.service_table import ServiceTable
+from tests.support.iterations import Iterations
 from tests.support.services import port, service, slice_of
 
 
@@ -115,17 +115,10 @@ async def test_a_plan_that_is_the_same_is_the_same_object() -> None:
 
 
 async def test_others_run_while_many_services_are_planned() -> None:
-    table, turns = ServiceTable(NodeView("node-1")), 0
+    table = ServiceTable(NodeView("node-1"))
     for number in range(2 * LARGE):
         table.set_service(f"default/s{number}", service(f"s{number}", f"10.96.{number >> 8}.{number & 255}"))
 
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(others())
-    assert len(await table.take_changes()) == 2 * LARGE
-    task.cancel()
-    assert 1 <= turns <= 4
+    with Iterations() as iterations:
+        assert len(await table.take_changes()) == 2 * LARGE
+    assert 1 <= iterations.number <= 4

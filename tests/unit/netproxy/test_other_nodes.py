@@ -96,22 +96,22 @@ async def test_each_added_or_removed_address_is_reported_once() -> None:
         "me", informer, lambda address, present: reported.append((address, present)), own.append
     )
 
-    def tell(type_: str, old: SlimNode | None, new: SlimNode) -> list[tuple[str, bool]]:
+    def changes(type_: str, old: SlimNode | None, new: SlimNode) -> list[tuple[str, bool]]:
         reported.clear()
         follower._changed(Change(type_, old, new))
         return sorted(reported)
 
-    assert tell("ADDED", None, node("me", "10.0.0.1")) == []
-    assert tell("DELETED", node("me", "10.0.0.1"), node("me", "10.0.0.1")) == []
+    assert changes("ADDED", None, node("me", "10.0.0.1")) == []
+    assert changes("DELETED", node("me", "10.0.0.1"), node("me", "10.0.0.1")) == []
     assert own == [frozenset({"10.0.0.1"})]
     first = node("a", "10.0.0.2", "fd99::2")
-    assert tell("ADDED", None, first) == [("10.0.0.2", True), ("fd99::2", True)]
+    assert changes("ADDED", None, first) == [("10.0.0.2", True), ("fd99::2", True)]
     moved = node("a", "10.0.0.3", "fd99::2")
-    assert tell("MODIFIED", first, moved) == [("10.0.0.2", False), ("10.0.0.3", True)]
-    assert tell("ADDED", None, node("b", "10.0.0.3")) == [("10.0.0.3", True)]
+    assert changes("MODIFIED", first, moved) == [("10.0.0.2", False), ("10.0.0.3", True)]
+    assert changes("ADDED", None, node("b", "10.0.0.3")) == [("10.0.0.3", True)]
     # The address passed on to another node before its old owner went.
-    assert tell("DELETED", moved, moved) == [("fd99::2", False)]
-    assert tell("DELETED", node("b", "10.0.0.3"), node("b", "10.0.0.3")) == [("10.0.0.3", False)]
+    assert changes("DELETED", moved, moved) == [("fd99::2", False)]
+    assert changes("DELETED", node("b", "10.0.0.3"), node("b", "10.0.0.3")) == [("10.0.0.3", False)]
 
 
 async def test_a_node_takes_no_further_address_from_the_others() -> None:

@@ -102,7 +102,7 @@ async def test_pods_may_be_detected_by_the_nodes_pod_range(case: Case) -> None:
         await backend.set_local_cidrs(("10.244.1.0/24",), services)
     for packet, expected in case.packets.items():
         if packet.source == ELSEWHERE:
-            continue  # told so, pods of other nodes count as outside
+            continue  # with these settings, pods of other nodes count as outside
         assert RuleTracer(iptables.tables, case.host).trace(packet) == expected, packet
         if packet.destination != "127.0.0.1":
             assert TableTracer(nftables.contents, case.host).trace(packet) == expected, packet
@@ -157,7 +157,7 @@ async def test_pods_may_be_detected_by_the_input_interface(case: Case, interface
     await NFTablesBackend(nftables, rules, FIXED).start(services)
     for packet, expected in case.packets.items():
         if packet.source == ELSEWHERE:
-            continue  # told so, pods of other nodes count as outside
+            continue  # with these settings, pods of other nodes count as outside
         assert RuleTracer(iptables.tables, case.host).trace(packet) == expected, packet
         if packet.destination != "127.0.0.1":
             assert TableTracer(nftables.contents, case.host).trace(packet) == expected, packet

@@ -13,21 +13,25 @@ from netproxy.nft import static_table
 from netproxy.podnet import node_routes, tunnel_guard
 
 NODES = [ipaddress.ip_address("192.168.0.2"), ipaddress.ip_address("fd99::2")]
+FAMILIES = (("ip", "nodes4"), ("ip6", "nodes6"))
+
+
+def chain_of(name: str, text: str = tunnel_guard.body(NODES, 8472, "cni7")) -> str:
+    """Return the text of a chain in that of the table."""
+    return text.partition(f"  chain {name} {{\n")[2].partition("  }\n")[0]
 
 
 def test_pods_are_kept_from_the_port_in_both_families() -> None:
-    text = tunnel_guard.body(NODES, 8472, "cni7")
-    forward = text[text.index("chain forward") : text.index("chain output")]
+    forward = chain_of("forward")
     for address in ("ip daddr @nodes4", "ip6 daddr @nodes6"):
         assert f'iifname "cni7" udp dport 8472 {address} drop' in forward
         assert f"ct status dnat udp dport 8472 {address} drop" in forward
 
 
 def test_what_the_node_translates_to_its_own_tunnel_is_dropped_in_both_families_after_ipvs() -> None:
-    text = tunnel_guard.body(NODES, 8472, "cni7")
-    chain = text[text.index("chain input") : text.index("chain forward")]
+    chain = chain_of("input")
     assert "type filter hook input priority 101;" in chain  # ip_vs: 99
-    for ip, nodes in (("ip", "nodes4"), ("ip6", "nodes6")):
+    for ip, nodes in FAMILIES:
         to = f"udp dport 8472 {ip} daddr @{nodes}"
         for match in ("ct status dnat", "ct original proto-dst != 8472", f"ct original {ip} daddr != @{nodes}"):
             assert f"    {to} {match} drop\n" in chain
@@ -36,28 +40,25 @@ def test_what_the_node_translates_to_its_own_tunnel_is_dropped_in_both_families_
 
 
 def test_what_is_masqueraded_to_the_tunnels_port_does_not_leave() -> None:
-    text = tunnel_guard.body(NODES, 8472, "cni7")
-    chain = text[text.index("chain postrouting") : text.index("chain marked")]
+    chain = chain_of("postrouting")
     assert "type filter hook postrouting priority 310;" in chain  # srcnat: 100
-    for ip, nodes in (("ip", "nodes4"), ("ip6", "nodes6")):
+    for ip, nodes in FAMILIES:
         assert f"udp sport 8472 {ip} saddr @{nodes} ct status snat drop" in chain
 
 
 def test_only_what_enters_the_tunnel_has_the_mark_to_be_sent_to_the_port() -> None:
-    text = tunnel_guard.body(NODES, 8472, "cni7")
-    marked = text[text.index("chain marked") : text.index("chain unmarked")]
+    marked = chain_of("marked")
     assert "hook postrouting priority 310;" in marked  # after the proxy's marks were used
     assert 'oifname "wherry-vxlan" meta mark set meta mark | 0x00001000' in marked
-    unmarked = text[text.index("chain unmarked") :]
+    unmarked = chain_of("unmarked")
     assert "hook output priority -310;" in unmarked
     for address in ("ip daddr @nodes4", "ip6 daddr @nodes6"):
         assert f"udp dport 8472 {address} meta mark & 0x00001000 != 0x00001000 drop" in unmarked
 
 
 def test_what_the_node_forwards_to_the_port_for_others_is_dropped_before_it_is_masqueraded() -> None:
-    text = tunnel_guard.body(NODES, 8472, "cni7")
-    forward = text[text.index("chain forward") : text.index("chain output")]
-    for ip, nodes in (("ip", "nodes4"), ("ip6", "nodes6")):
+    forward = chain_of("forward")
+    for ip, nodes in FAMILIES:
         assert f"udp dport 8472 {ip} saddr != @{nodes} {ip} daddr @{nodes} drop" in forward
 
 
@@ -73,18 +74,17 @@ def test_tunnels_of_other_software_need_no_mark() -> None:
 
 
 def test_no_host_port_takes_what_is_for_the_tunnel() -> None:
-    text = tunnel_guard.body(NODES, 8472, "cni7")
-    chain = text[text.index("chain prerouting") : text.index("chain input")]
+    chain = chain_of("prerouting")
     assert "type nat hook prerouting priority -101;" in chain
     assert "udp dport 8472 ip daddr @nodes4 dnat ip prefix to ip daddr map { 0.0.0.0/0 : 0.0.0.0/0 }" in chain
     assert "udp dport 8472 ip6 daddr @nodes6 dnat ip6 prefix to ip6 daddr map { ::/0 : ::/0 }" in chain
 
 
-def test_pods_behind_the_tunnel_send_by_it_alone() -> None:
+def test_packets_of_pods_behind_the_tunnel_come_only_by_it() -> None:
     text = tunnel_guard.body(NODES, 8472, "cni7", ["10.244.3.0/24", "10.244.2.0/24", "fd00:0:0:2::/64"])
     assert "set pods4 { type ipv4_addr; flags interval; elements = { 10.244.2.0/24, 10.244.3.0/24 }; }" in text
     assert "set pods6 { type ipv6_addr; flags interval; elements = { fd00:0:0:2::/64 }; }" in text
-    chain = text[text.index("chain sources") : text.index("chain prerouting")]
+    chain = chain_of("sources", text)
     assert "type filter hook prerouting priority -310;" in chain
     for address in ("ip saddr @pods4", "ip6 saddr @pods6"):
         assert f'iifname != {{ "cni7", "wherry-vxlan", "lo" }} {address} drop' in chain
@@ -107,7 +107,7 @@ def test_if_nft_fails_no_rule_is_in_force_and_the_error_is_logged_once(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-def test_ways_without_the_tunnel_keep_those_by_links() -> None:
+def test_routes_without_the_tunnel_are_those_by_links() -> None:
     near, far = (
         node_routes.Route("10.1.0.0/24", "192.168.0.3", "eth0"),
         node_routes.Route("10.2.0.0/24", "10.2.0.0", node_routes.DEVICE),

@@ -22,7 +22,7 @@ from .makers import pod, replica_set
 
 
 class World(MemoryAPI):
-    """A ReplicaSet whose status can be written; `told` are the counts of ready pods that were."""
+    """A ReplicaSet whose status can be written; `reported` are its counts of ready pods."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,10 +43,10 @@ async def test_a_service_that_asks_for_a_taken_port_keeps_those_that_it_has() ->
         assert api.ports("shop/web") == [[HTTP]], "the port that it cannot have is not listed, so nobody serves it"
         assert (api.ports("evil/b"), api.ports("evil/a")) == ([[HTTPS]], [])
         assert api.events[-1][2].endswith("port 443/TCP is already used by a Service in another namespace")
-        told = len(api.events)
+        before = len(api.events)
         api.change("shop/web", labels={"again": "1"})
         await settle(100)
-        assert len(api.events) == told, "it is reported once"
+        assert len(api.events) == before, "it is reported once"
         await api.delete_service("evil/b")
         assert api.ports("shop/web") == [[HTTP, HTTPS]]
         assert api.ports("evil/a") == []

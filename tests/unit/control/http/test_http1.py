@@ -9,6 +9,7 @@ import pytest
 
 from control.http import http1
 from kube.errors import StatusError
+from tests.support.iterations import Iterations
 
 
 async def read(raw: bytes, upgrade: bool = False) -> http1.Head:
@@ -76,23 +77,16 @@ def test_a_backend_does_not_let_other_sites_use_this_servers_address() -> None:
 
 async def test_small_chunks_that_are_read_at_once_are_one_piece_and_others_have_their_turn() -> None:
     """Whoever answers behind a proxy chooses the sizes of chunks."""
-    reader, turns = asyncio.StreamReader(), 0
+    reader = asyncio.StreamReader()
     reader.feed_data(b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
     reader.feed_eof()
     head = http1.Head(200, [], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    pieces = [piece async for piece in http1.body_chunks(head, reader, cast(Any, Closing()))]
-    counting.cancel()
+    with Iterations() as iterations:
+        pieces = [piece async for piece in http1.body_chunks(head, reader, cast(Any, Closing()))]
     reads = -(-len(b"1\r\nx\r\n" * 50_000) // http1.CHUNK)
     assert b"".join(pieces) == b"x" * 50_000
-    assert len(pieces) <= reads + 1 and turns >= reads
+    assert len(pieces) <= reads + 1 and iterations.number >= reads
 
 
 class Closing:

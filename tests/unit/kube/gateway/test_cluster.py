@@ -12,7 +12,9 @@ import pytest
 
 from kube.api import core_v1, meta_v1, networking_v1
 from kube.gateway import ingresses, rules
-from kube.gateway.cluster import MOST_CONVERTED, Cluster, Informers
+from kube.gateway.cluster import Cluster
+from kube.gateway.informers import Informers
+from kube.gateway.ingress_conversions import MOST_CONVERTED
 from kube.gateway.ingresses import MOST_PATHS
 from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.names import CONTROLLER, INGRESS
@@ -287,7 +289,7 @@ async def test_a_namespace_has_no_more_paths_of_its_ingresses_converted_than_it_
     )
     result = await followed.cluster.compute_ingresses()
     assert [(each.namespace, each.name) for each in result.served[0].routes] == [("apps", "web"), ("infra", "many0")]
-    assert len(followed.cluster._ingress_rules) == MOST_CONVERTED // MOST_PATHS + 2
+    assert len(followed.cluster._ingresses) == MOST_CONVERTED // MOST_PATHS + 2
     assert set(result.problems) == {"infra/large", "infra/many1", "infra/many2", "infra/many3"}
 
 

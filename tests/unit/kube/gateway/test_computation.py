@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.gateway import computation, statuses
-from kube.gateway.computation import Result, compute
+from kube.gateway.computation import Result
 from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute
-from kube.gateway.rules import convert
 from kube.gateway.verdict import failed
 from kube.object_names import key_of
+from tests.support.gateway_results import compute, convert_route
 from tests.support.gateways import FakeView, from_all, gateway, listener, made, parent, route, rule
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
@@ -22,7 +22,7 @@ NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 def computed(found: Gateway, *routes: HTTPRoute, view: FakeView | None = None) -> Result:
     view = view or FakeView()
-    return compute(found, [(each, convert(each, view)) for each in routes], view)
+    return compute(found, [(each, convert_route(each, view)) for each in routes], view)
 
 
 def reason(found: Result, route: HTTPRoute, position: int = 0) -> str:
@@ -187,7 +187,7 @@ def test_conditions_of_others_stay_and_a_newer_status_is_not_overwritten() -> No
 
 def parents(found: HTTPRoute, *unknown: int, view: FakeView | None = None) -> list[dict[str, Any]] | None:
     view = view or FakeView()
-    rules = convert(found, view)
+    rules = convert_route(found, view)
     result = computed(gateway(), found, view=view).routes[key_of(found)]
     return statuses.route_parents(found, rules, result.attachments, unknown, NOW)
 
@@ -223,8 +223,8 @@ def test_the_status_at_a_gateway_that_is_not_computed_yet_stays() -> None:
     written = parents(found)
     assert written is not None
     found.status.parents = written
-    assert statuses.route_parents(found, convert(found, FakeView()), {}, [0], LATER) is None
-    assert statuses.route_parents(found, convert(found, FakeView()), {}, [], LATER) == []
+    assert statuses.route_parents(found, convert_route(found, FakeView()), {}, [0], LATER) is None
+    assert statuses.route_parents(found, convert_route(found, FakeView()), {}, [], LATER) == []
 
 
 def test_a_route_of_which_some_rules_are_not_served_is_partially_invalid() -> None:
@@ -247,5 +247,5 @@ def test_a_class_with_parameters_is_not_accepted() -> None:
 
 def test_a_computation_in_steps_yields_for_each_route() -> None:
     view, routes = FakeView(), [route(name=f"r{number}") for number in range(5)]
-    steps = computation.compute_in_steps(gateway(), [(each, convert(each, view)) for each in routes], view)
+    steps = computation.compute_in_steps(gateway(), [(each, convert_route(each, view)) for each in routes], view)
     assert len(list(steps)) == 5

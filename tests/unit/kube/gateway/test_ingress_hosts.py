@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Generator
 import pytest
 
 from kube.api import core_v1, meta_v1, networking_v1
-from kube.gateway.ingress_gateway import NOBODY, compute
+from kube.gateway.ingress_gateway import NOBODY
 from kube.gateway.ingress_hosts import MOST_NAMED, MOST_READ, Named, NamedHosts, Owners, RecordedHosts, record
-from kube.gateway.ingresses import convert
 from kube.gateway.names import HOSTS, NAMESPACE
 from kube.gateway.steps import completed
 from kube.informer import Informer
 from tests.support.clock import settle
+from tests.support.gateway_results import compute_ingresses, convert_ingress
 from tests.support.gateways import ByAge, FakeView, ingress, ingress_rule, service
 from tests.support.memory_api import MemoryAPI
 
@@ -72,7 +72,9 @@ def test_of_the_ingresses_of_a_namespace_a_limited_number_of_names_is_read_and_k
     view = FakeView(service("app", "apps"))
     late = ingress(ingress_rule("late.com"), namespace="apps", created="2026-02-01T00:00:00Z")
     other = ingress(ingress_rule("other.com"), created="2026-03-01T00:00:00Z")
-    result = compute([(each, convert(each, view)) for each in (late, other, *map(named, (1, 2, 3)))], view, ByAge())
+    result = compute_ingresses(
+        [(each, convert_ingress(each, view)) for each in (late, other, *map(named, (1, 2, 3)))], view, ByAge()
+    )
 
     http = result.served[0]
     assert [each.hostnames for each in http.routes] == [("other.com",)]
@@ -114,7 +116,7 @@ def test_what_others_own_is_not_served_and_reported() -> None:
     owners = {"shop.com": "infra", "*.a.com": "infra", "own.com": "apps"}
     hosts = ("shop.com", "login.a.com", "own.com", "pending.com")
     thief = ingress(*map(ingress_rule, hosts), namespace="apps", tls=[{"secretName": "cert", "hosts": list(hosts)}])
-    result = compute([(thief, convert(thief, view))], view, Recorded(owners))
+    result = compute_ingresses([(thief, convert_ingress(thief, view))], view, Recorded(owners))
 
     http, *https = result.served
     assert [each.hostnames for each in http.routes] == [("own.com",)] and [each.hostname for each in https] == [
@@ -132,5 +134,7 @@ def test_an_ingress_of_which_other_namespaces_own_all_hosts_is_refused() -> None
     own, foreign = ingress(ingress_rule("shop.com"), name="own"), ingress(ingress_rule("own.com"), name="foreign")
     both = ingress(ingress_rule("own.com"), ingress_rule(""), name="both")
     view = FakeView()
-    found = [(each, convert(each, view)) for each in (own, foreign, both)]
-    assert compute(found, view, Recorded({"shop.com": "infra", "own.com": "apps"})).refused == {"infra/foreign"}
+    found = [(each, convert_ingress(each, view)) for each in (own, foreign, both)]
+    assert compute_ingresses(found, view, Recorded({"shop.com": "infra", "own.com": "apps"})).refused == {
+        "infra/foreign"
+    }

@@ -13,13 +13,13 @@ from kube.gateway.ingress_gateway import (
     MOST_CHARACTERS,
     MOST_MATCHES,
     IngressResult,
-    compute,
     compute_in_steps,
 )
-from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, MOST_HOSTS, MOST_PATHS, convert, is_ours
+from kube.gateway.ingresses import CLASS_ANNOTATION, DEFAULT_CLASS, MOST_HOSTS, MOST_PATHS, is_ours
 from kube.gateway.model import LONGEST_TARGET, Backend, Match, PathMatch, Rule
 from kube.gateway.names import CONTROLLER, copy_of
 from tests.support import cost
+from tests.support.gateway_results import compute_ingresses, convert_ingress
 from tests.support.gateways import ByAge, Counting, FakeView, ingress, ingress_rule, made, service
 
 DEFAULT = {"service": {"name": "app", "port": {"number": 8080}}}
@@ -30,7 +30,7 @@ def computed(*ingresses: networking_v1.Ingress, view: FakeView | None = None) ->
         service("app", "apps"),
         certificates={"infra/other": "", "apps/cert": "", "infra/broken": "invalid"},
     )
-    return compute([(each, convert(each, view)) for each in ingresses], view, ByAge())
+    return compute_ingresses([(each, convert_ingress(each, view)) for each in ingresses], view, ByAge())
 
 
 def tls(secret: str, *hosts: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def served(result: IngressResult) -> dict[str, tuple[str, ...]]:
 
 
 def test_an_ingress_has_a_route_for_each_host() -> None:
-    found = convert(ingress(ingress_rule("a.com", "/a", "/b"), ingress_rule("", kind="Exact")), FakeView())
+    found = convert_ingress(ingress(ingress_rule("a.com", "/a", "/b"), ingress_rule("", kind="Exact")), FakeView())
     first, second = found.routes
     backends = (Backend(1, "infra", "app", 8080),)
     assert first.hostnames == ("a.com",) and first.single_label and second.hostnames == ()
@@ -57,7 +57,7 @@ def test_an_ingress_has_a_route_for_each_host() -> None:
 
 
 def test_the_default_backend_serves_the_rest_of_each_host_and_all_others() -> None:
-    found = convert(ingress(ingress_rule("a.com", "/a"), {"host": "b.com"}, defaultBackend=DEFAULT), FakeView())
+    found = convert_ingress(ingress(ingress_rule("a.com", "/a"), {"host": "b.com"}, defaultBackend=DEFAULT), FakeView())
     assert [(each.hostnames, len(each.rules)) for each in found.routes] == [(("a.com",), 2), (("b.com",), 1), ((), 1)]
     assert all(each.rules[-1] == Rule(backends=(Backend(1, "infra", "app", 8080),)) for each in found.routes)
 
@@ -74,14 +74,14 @@ def test_the_default_backend_serves_the_rest_of_each_host_and_all_others() -> No
 )
 def test_a_backend_that_cannot_be_used_is_answered_500_and_reported(backend: dict[str, Any]) -> None:
     view = FakeView(service("external", type="ExternalName", externalName="example.com"))
-    found = convert(ingress(defaultBackend=backend), view)
+    found = convert_ingress(ingress(defaultBackend=backend), view)
     assert found.routes[0].rules[0].backends == (Backend(1),)
     assert len(found.problems) == 1 and "answered 500" in found.problems[0]
 
 
 def test_a_named_port_is_that_of_the_service() -> None:
     backend = {"service": {"name": "app", "port": {"name": "http"}}}
-    (found,) = convert(ingress(defaultBackend=backend), FakeView()).routes
+    (found,) = convert_ingress(ingress(defaultBackend=backend), FakeView()).routes
     assert found.rules[0].backends == (Backend(1, "infra", "app", 8080),)
 
 
@@ -163,7 +163,7 @@ def test_an_ingress_with_too_many_paths_is_not_served() -> None:
     assert served(result) == {"http ": ("infra/b.com",)}
     assert result.problems == {"infra/web": (f"the Ingress has more than {MOST_PATHS} paths",)}
     hosts = [f"h{number}.com" for number in range(MOST_HOSTS + 5)]
-    found = convert(ingress(ingress_rule("a.com"), tls=[tls("cert", *hosts)]), FakeView())
+    found = convert_ingress(ingress(ingress_rule("a.com"), tls=[tls("cert", *hosts)]), FakeView())
     assert len(found.certificates) == MOST_HOSTS
 
 
@@ -171,7 +171,8 @@ def test_certificates_are_checked_one_in_each_step_and_none_beyond_the_limit() -
     view = Counting()
     secrets = [tls(f"s{number}", f"h{number}.com") for number in range(MOST_HOSTS)]
     found = [
-        (each, convert(each, view)) for each in (ingress(tls=secrets), ingress(name="b", tls=[tls("last", "last.com")]))
+        (each, convert_ingress(each, view))
+        for each in (ingress(tls=secrets), ingress(name="b", tls=[tls("last", "last.com")]))
     ]
     checked = [0, *(view.checked for _ in compute_in_steps(found, view, ByAge()))]
     assert max(after - before for before, after in itertools.pairwise(checked)) == 1
@@ -180,7 +181,7 @@ def test_certificates_are_checked_one_in_each_step_and_none_beyond_the_limit() -
 
 def test_the_first_secret_without_hosts_is_for_the_hosts_that_have_none() -> None:
     rules = [ingress_rule(f"h{number}.com") for number in range(100)]
-    found = convert(ingress(*rules, tls=[tls("cert"), tls("more"), tls("other", "h1.com")]), FakeView())
+    found = convert_ingress(ingress(*rules, tls=[tls("cert"), tls("more"), tls("other", "h1.com")]), FakeView())
     assert dict(found.certificates) == {f"h{number}.com": "cert" for number in range(100)} | {"h1.com": "other"}
 
 
@@ -190,7 +191,7 @@ def test_the_cost_of_secrets_without_hosts_does_not_grow_with_the_number_of_host
     lines = []
     for each in (few, many):
         with cost.Lines() as counted:
-            convert(each, FakeView())
+            convert_ingress(each, FakeView())
         lines.append(counted.count)
     assert lines[1] < lines[0] + 10 * 1000
 
@@ -216,7 +217,7 @@ def test_an_ingress_is_served_by_its_class_or_by_a_default_class() -> None:
 
 def test_a_path_that_no_request_can_have_is_left_out_and_reported() -> None:
     longest = "/" + "x" * (LONGEST_TARGET - 1)
-    found = convert(ingress(ingress_rule("a.com", longest, longest + "x", "/b")), FakeView())
+    found = convert_ingress(ingress(ingress_rule("a.com", longest, longest + "x", "/b")), FakeView())
     assert [rule.matches[0].path.value for rule in found.routes[0].rules] == [longest, "/b"]
     assert found.problems == ("a path has more than 16384 characters, so no request can match it",)
 

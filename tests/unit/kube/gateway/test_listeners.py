@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 from kube.gateway import listeners
 from kube.gateway.listeners import MOST_CERTIFICATES, ListenerState
 from kube.gateway.objects import Gateway
+from tests.support.gateway_results import result
 from tests.support.gateways import Counting, FakeView, from_all, gateway, grant, listener
 
 
 def evaluate(gateway: Gateway, view: FakeView) -> tuple[ListenerState, ...]:
-    steps = listeners.evaluate(gateway, view)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: tuple[ListenerState, ...] = end.value
-            return found
+    return result(listeners.evaluate(gateway, view))
 
 
 def reasons(*given: dict[str, Any], view: FakeView | None = None, **spec: Any) -> list[tuple[str, str, str, bool]]:

@@ -8,7 +8,7 @@ import pytest
 
 from kube.gateway.filters import FRAMING
 from kube.gateway.model import Backend, Filters, HeaderChange, Match, PathChange, PathMatch, Redirect
-from kube.gateway.rules import convert
+from tests.support.gateway_results import convert_route
 from tests.support.gateways import FakeView, backend, grant, route, rule, service
 
 
@@ -30,7 +30,9 @@ def test_a_rule_has_matches_filters_and_backends() -> None:
         {"type": "URLRewrite", "urlRewrite": {"hostname": "a.com", "path": {"type": "ReplaceFullPath"}}},
     ]
     timeouts = {"request": "1m", "backendRequest": "0s"}
-    found = convert(route(rule(backend(weight=3), matches=matches, filters=filters, timeouts=timeouts)), FakeView())
+    found = convert_route(
+        route(rule(backend(weight=3), matches=matches, filters=filters, timeouts=timeouts)), FakeView()
+    )
     (made,) = found.rules
     assert made.matches == (
         Match(PathMatch("Exact", "/a"), "GET"),
@@ -46,7 +48,7 @@ def test_a_rule_has_matches_filters_and_backends() -> None:
 
 def test_a_redirect_has_the_defaults_of_the_request() -> None:
     redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "a.com", "statusCode": 301}}
-    (made,) = convert(route({"filters": [redirect]}), FakeView()).rules
+    (made,) = convert_route(route({"filters": [redirect]}), FakeView()).rules
     assert made.filters.redirect == Redirect(hostname="a.com", status=301)
 
 
@@ -72,7 +74,7 @@ def test_a_backend_that_cannot_be_used_keeps_its_weight(reference: dict[str, Any
         service("h2c", ports=ports),
         service("app", "apps"),
     )
-    found = convert(route(rule(reference | {"weight": 7}, backend())), view)
+    found = convert_route(route(rule(reference | {"weight": 7}, backend())), view)
     assert found.rules[0].backends == (Backend(7), Backend(1, "infra", "app", 8080))
     assert found.resolved.reason == reason and found.supported.ok
 
@@ -80,11 +82,11 @@ def test_a_backend_that_cannot_be_used_keeps_its_weight(reference: dict[str, Any
 def test_a_grant_permits_a_backend_of_another_namespace() -> None:
     reference = backend(namespace="apps")
     view = FakeView(service("app", "apps"), grant("HTTPRoute", "infra", "Service", "apps", "app"))
-    assert convert(route(rule(reference)), view).rules[0].backends == (Backend(1, "apps", "app", 8080),)
+    assert convert_route(route(rule(reference)), view).rules[0].backends == (Backend(1, "apps", "app", 8080),)
     other = FakeView(service("app", "apps"), grant("HTTPRoute", "infra", "Service", "apps", "other"))
-    assert convert(route(rule(reference)), other).resolved.reason == "RefNotPermitted"
+    assert convert_route(route(rule(reference)), other).resolved.reason == "RefNotPermitted"
     kinds = FakeView(service("app", "apps"), grant("Gateway", "infra", "Service", "apps"))
-    assert convert(route(rule(reference)), kinds).resolved.reason == "RefNotPermitted"
+    assert convert_route(route(rule(reference)), kinds).resolved.reason == "RefNotPermitted"
 
 
 UNSUPPORTED = [
@@ -105,18 +107,18 @@ UNSUPPORTED = [
 
 @pytest.mark.parametrize("found", UNSUPPORTED, ids=range(len(UNSUPPORTED)))
 def test_a_rule_with_an_unsupported_filter_is_answered_500_and_not_by_other_rules(found: dict[str, Any]) -> None:
-    made = convert(route(rule(path="/admin", filters=[found]), rule()), FakeView())
+    made = convert_route(route(rule(path="/admin", filters=[found]), rule()), FakeView())
     assert made.rules[0].matches == (Match(PathMatch("PathPrefix", "/admin")),)
     assert made.rules[0].backends == () and made.rules[0].filters == Filters()
     assert made.partial.startswith("Dropped Rule: rule 0: ") and made.supported.ok
-    alone = convert(route(rule(filters=[found])), FakeView())
+    alone = convert_route(route(rule(filters=[found])), FakeView())
     assert alone.supported.reason == "UnsupportedValue" and not alone.partial and not alone.rules
 
 
 @pytest.mark.parametrize("name", sorted(FRAMING))
 def test_headers_that_delimit_messages_cannot_be_changed(name: str) -> None:
     for change in ({"set": [{"name": name, "value": "1"}]}, {"remove": [name.title()]}):
-        assert not convert(route(rule(filters=[headers(**change)])), FakeView()).supported.ok
+        assert not convert_route(route(rule(filters=[headers(**change)])), FakeView()).supported.ok
 
 
 @pytest.mark.parametrize(
@@ -128,10 +130,10 @@ def test_headers_that_delimit_messages_cannot_be_changed(name: str) -> None:
     ],
 )
 def test_a_rule_with_a_regular_expression_is_left_out(match: dict[str, Any]) -> None:
-    made = convert(route(rule(matches=[match]), rule()), FakeView())
+    made = convert_route(route(rule(matches=[match]), rule()), FakeView())
     assert len(made.rules) == 1 and "is not supported" in made.partial
 
 
 def test_retries_and_sticky_sessions_are_not_supported() -> None:
     for more in ({"retry": {"attempts": 2}}, {"sessionPersistence": {"type": "Cookie"}}):
-        assert "not supported" in convert(route(rule(**more)), FakeView()).supported.message
+        assert "not supported" in convert_route(route(rule(**more)), FakeView()).supported.message

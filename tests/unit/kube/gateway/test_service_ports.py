@@ -11,8 +11,8 @@ from kube.api import core_v1
 from kube.gateway import ingresses, rules
 from kube.gateway.model import Backend
 from kube.gateway.service_ports import MOST_PORTS, PER_STEP, PortIndexes
-from kube.gateway.steps import result
 from tests.support import cost
+from tests.support.gateway_results import convert_ingress, result
 from tests.support.gateways import FakeView, backend, ingress, made, route, rule
 
 PORTS = 20_000
@@ -63,7 +63,7 @@ def test_a_named_port_and_a_number_are_those_of_the_first_port() -> None:
     view = FakeView(made(core_v1.Service, "app", "infra", {"ports": ports}))
 
     def backends(**port: Any) -> list[Backend]:
-        (found,) = ingresses.convert(to_port(1, **port), view).routes
+        (found,) = convert_ingress(to_port(1, **port), view).routes
         return list(found.rules[0].backends)
 
     assert backends(name="udp") == backends(name="dns") == backends(number=53) == [Backend(1, "infra", "app", 53)]

@@ -8,18 +8,13 @@ from control.controllers.gateway import host_claims
 from control.controllers.gateway.host_claims import KEPT_SECONDS, Claims, claimed
 from kube.gateway.ingress_hosts import MOST_BYTES, MOST_HOSTS
 from tests.support import cost
+from tests.support.gateway_results import result
 
 Ingress = tuple[str, tuple[str, ...]]
 
 
-def claim(before: Claims, *named: Ingress, now: float = 0.0, wildcards_whole: bool = True) -> Claims:
-    steps = claimed(before, named, now, wildcards_whole=wildcards_whole)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Claims = end.value
-            return found
+def claim(before: Claims, *named: Ingress, now: float = 0.0, wildcards_exclusive: bool = True) -> Claims:
+    return result(claimed(before, named, now, wildcards_exclusive=wildcards_exclusive))
 
 
 def test_an_older_ingress_that_names_a_host_later_does_not_take_it() -> None:
@@ -68,7 +63,7 @@ def test_a_name_of_another_namespaces_wildcard_is_refused_but_not_one_that_was_o
 
 
 def test_what_an_older_version_served_by_age_in_another_namespaces_wildcard_is_taken_over() -> None:
-    found = claim(Claims(), ("b", ("*.a.com",)), ("a", ("x.a.com",)), wildcards_whole=False)
+    found = claim(Claims(), ("b", ("*.a.com",)), ("a", ("x.a.com",)), wildcards_exclusive=False)
 
     assert found.owners == {"*.a.com": "b", "x.a.com": "a"}
     assert claim(found, ("b", ("*.a.com",)), ("a", ("x.a.com",))).owners == found.owners
@@ -97,7 +92,7 @@ def test_the_steps_of_claims_are_short() -> None:
     hosts = tuple(f"h{number}.com" for number in range(1024))
     named = tuple((f"n{number}", hosts) for number in range(16))
     lines = []
-    steps = claimed(claim(Claims(), *named), (), 1.0, wildcards_whole=True)
+    steps = claimed(claim(Claims(), *named), (), 1.0, wildcards_exclusive=True)
     done = False
     while not done:
         with cost.Lines() as counted:
