@@ -101,7 +101,7 @@ async def engine(
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         config, handlers = config_of(folder, port), Handlers()
         kubelets = KubeletDialer(NodeDialer(config), handlers, clock)
-        async with ApiServer.open(config, clock, _opened(store, clock), dialer=kubelets) as api:
+        async with ApiServer.open(config, clock, opened(store, clock), dialer=kubelets) as api:
             local = LocalNodes()
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components(local)]
             scripts = Scripts()
@@ -125,7 +125,8 @@ async def engine(
                 await asyncio.gather(*components, return_exceptions=True)
 
 
-async def _opened(store: MemoryStore, clock: Clock) -> StoreEngine:
+async def opened(store: MemoryStore, clock: Clock) -> StoreEngine:
+    """Open a store of objects in memory."""
     return memory_engine(store, clock)
 
 
