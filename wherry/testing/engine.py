@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.collecting import seldom_collected
 from kube.files import write_file
+from kube.node_names import NODE_PREFIX, NODES_GROUP
 from wherry.testing import default_objects
 from wherry.testing.kubeconfig import ADMIN, kubeconfig_text
 from wherry.testing.kubelet.dialer import KubeletDialer
@@ -105,12 +107,8 @@ async def engine(
             local = LocalNodes()
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components(local)]
             scripts = Scripts()
-
-            def client_of(node: str) -> Client:
-                return api.client(UserInfo(f"system:node:{node}", groups=("system:nodes",)), f"kubelet/{node}")
-
-            client = api.client(ADMIN, "wherry.testing")
-            simulated = SimulatedNodes(client, client_of, clock, scripts, CachedReferences(api.registry), local)
+            client, references = api.client(ADMIN, "wherry.testing"), CachedReferences(api.registry)
+            simulated = SimulatedNodes(client, partial(_node_client, api), clock, scripts, references, local)
             kubelets.serve(simulated)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
@@ -123,6 +121,11 @@ async def engine(
                 for task in components:
                     task.cancel()
                 await asyncio.gather(*components, return_exceptions=True)
+
+
+def _node_client(api: ApiServer, node: str) -> Client:
+    """Return a client that acts as a node's kubelet."""
+    return api.client(UserInfo(NODE_PREFIX + node, groups=(NODES_GROUP,)), f"kubelet/{node}")
 
 
 async def opened(store: MemoryStore, clock: Clock) -> StoreEngine:
