@@ -122,10 +122,8 @@ async def call(key: str, function: Callable[..., T], *args: Any, owner: Owner | 
     Cancelling the wait does not end the thread. Raise OSError: EAGAIN where too many calls do not return, EINVAL where a path
     contains a NUL. All calls without an owner, whose namespace is not known, have the slots of one namespace together.
     """
-    running = _calls()
-    while (earlier := running.get(key)) is not None:
-        await asyncio.wait((earlier.future,))
-    result: T = await _start(running, key, owner or Owner(key), function, *args).result(None)
+    await _wait_for_earlier(key)
+    result: T = await _start(_calls(), key, owner or Owner(key), function, *args).result(None)
     return result
 
 
@@ -146,9 +144,13 @@ async def returned(key: str, seconds: float) -> bool:
     """Wait until no call with a key is under way; return False if one is after so many seconds."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while (earlier := _calls().get(key)) is not None:
-                await asyncio.wait((earlier.future,))
-    return key not in _calls()
+            await _wait_for_earlier(key)
+    return not under_way(key)
+
+
+async def _wait_for_earlier(key: str) -> None:
+    while (earlier := _calls().get(key)) is not None:
+        await asyncio.wait((earlier.future,))
 
 
 def under_way(key: str) -> bool:

@@ -9,7 +9,7 @@ from kube.group_patterns import fullmatch
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|µs|μs|ns|m|s)")
 _WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+")
-_GREATEST = 2**63 / 1e9
+GREATEST = 2**63 / 1e9
 """Seconds that Go's 64 bits of nanoseconds reach to."""
 
 
@@ -20,7 +20,7 @@ def parse(text: str) -> float:
     if not fullmatch(_WHOLE, text):
         raise ValueError(f'invalid duration "{text}"')
     total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-    if total >= _GREATEST:
+    if total >= GREATEST:
         raise ValueError(f'invalid duration "{text}"')
     return -total if text.startswith("-") else total
 

@@ -161,8 +161,8 @@ def _data(part: dict[str, Any], name: str, base: Path, path: Path) -> bytes | No
     return None
 
 
-def render(access: Access, *, cluster: str = "wherry", user: str = "admin") -> str:
-    """Return the YAML of a kubeconfig with one context, everything inline."""
+def render(access: Access, *, cluster: str = "wherry", user: str = "admin", context: str = "") -> str:
+    """Return the YAML of a kubeconfig with one context (by default USER@CLUSTER), everything inline."""
 
     def inline(data: bytes | None) -> str:
         return base64.b64encode(data or b"").decode()
@@ -179,7 +179,7 @@ def render(access: Access, *, cluster: str = "wherry", user: str = "admin") -> s
         where["tls-server-name"] = access.server_name
     if access.ca:
         where["certificate-authority-data"] = inline(access.ca)
-    name = f"{user}@{cluster}"
+    name = context or f"{user}@{cluster}"
     return yaml.safe_dump(
         {
             "apiVersion": "v1",

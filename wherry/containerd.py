@@ -32,17 +32,20 @@ BIN_DIRS = (2, 1)
 """First version of containerd that searches several folders of CNI plugins."""
 LIST_BYTES = 32 << 20
 """Largest list that containerd sends, as large as the agent receives (cri/channel.py); by default it is half of that."""
-# Plugins that no pod here uses. The restart monitor, whose type has another name from containerd 2 on, obeys labels of
-# images: before 1.7.33, 2.0.10, 2.1.9, 2.2.5 and 2.3.2 they have it run commands as root (CVE-2026-53488).
+RESTART_MONITOR = ("internal.v1.restart", "monitor.container.v1.restart")
+"""Plugin that starts ended containers again if labels of their images say so, in containerd 1 and from 2 on.
+
+Before 1.7.33, 2.0.10, 2.1.9, 2.2.5 and 2.3.2 such labels make it run commands as root (CVE-2026-53488).
+"""
 UNUSED = (
-    "internal.v1.restart",
-    "monitor.container.v1.restart",
+    *RESTART_MONITOR,
     "internal.v1.opt",
     "snapshotter.v1.aufs",
     "snapshotter.v1.btrfs",
     "snapshotter.v1.devmapper",
     "snapshotter.v1.zfs",
 )
+"""Plugins that no pod here uses."""
 
 
 def lacks_sys_resource() -> bool:
@@ -233,6 +236,12 @@ async def load_from_docker(settings: Settings, image: str, progress: Progress) -
         raise WherryError(f"the local Docker engine has no image {image}: `docker pull {image}` first") from error
     except (DockerException, RequestException) as error:
         raise WherryError(f"the local Docker engine does not answer ({error}): start it, or name an archive") from error
+
+
+def server_version(printed: str) -> str:
+    """Return the server's version from what `ctr version` prints; empty if there is none."""
+    found = re.search(r"^Server:\s+Version:\s*(\S+)", printed, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def ctr(settings: Settings) -> list[str]:

@@ -12,17 +12,16 @@ import ipaddress
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.x509.oid import NameOID
 
-from kube import kubeconfig
+from kube import kubeconfig, subjects
 from kube.api import core_v1, networking_v1
 from kube.errors import StatusError
+from kube.node_names import NODE_PREFIX
 from wherry import cluster, ranges
 from wherry.errors import WherryError
 from wherry.settings import Settings
 
 READ_SECONDS = 5.0
-NODE_PREFIX = "system:node:"
 RESET = "`wherry reset` removes the cluster"
 
 
@@ -40,8 +39,8 @@ def saved(before: Settings) -> Identity:
     name = before.node_name
     try:
         inside = kubeconfig.load(before.layout.agent_kubeconfig).certificate
-        found = x509.load_pem_x509_certificate(inside or b"").subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        name = str(found[0].value).removeprefix(NODE_PREFIX) if found else name
+        found = subjects.read(x509.load_pem_x509_certificate(inside or b"").subject)
+        name = found.name.removeprefix(NODE_PREFIX) or name
     except (kubeconfig.KubeconfigError, ValueError):
         pass
     return Identity(name, before.service_cidr)
@@ -52,10 +51,7 @@ async def require(before: Settings, wanted: Settings) -> None:
     try:
         check(before, wanted, saved(before))
     except WherryError:
-        found = await running(before)
-        if found == saved(before):
-            raise
-        check(before, wanted, found)
+        check(before, wanted, await running(before))
 
 
 async def running(before: Settings) -> Identity:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
+from kube.bootstrap_tokens import Token
 from wherry import (
     addresses,
     check,
@@ -34,18 +37,12 @@ async def up(wanted: Settings) -> Settings:
     if before is not None:
         await identity.require(before, settings)
     pids = await daemons.running(before or settings)
-    running = any(pids.values())
     with step("check the machine"):
         if units.uses_systemd(settings):
             await units.prepare_machine()
         await check.prepare(settings)
-        check.require(settings, running=running)
-    if running and not _same(before, settings):
-        with step("stop what runs with other options"):
-            await daemons.stop(before or settings)
-    elif outdated := installation.outdated(pids):
-        with step(f"stop what runs with another version: {', '.join(outdated)}"):
-            await daemons.stop(settings)
+        check.require(settings, running=any(pids.values()))
+    await _stop_stale(before, settings, pids)
     if before is not None:
         await _leave(before, settings)
     if settings.is_worker:
@@ -69,13 +66,28 @@ async def up(wanted: Settings) -> Settings:
     user_kubeconfig.offer(settings)
     other_proxy.describe(settings)
     other_network.describe(settings)
+    _print_how_to_join(settings, token)
+    return settings
+
+
+async def _stop_stale(before: Settings | None, settings: Settings, pids: Mapping[str, int]) -> None:
+    """Stop the daemons that run, by name, if they have other options or another version."""
+    if any(pids.values()) and not _same(before, settings):
+        with step("stop what runs with other options"):
+            await daemons.stop(before or settings)
+    elif outdated := installation.outdated(pids):
+        with step(f"stop what runs with another version: {', '.join(outdated)}"):
+            await daemons.stop(settings)
+
+
+def _print_how_to_join(settings: Settings, token: Token | None) -> None:
+    """Print the line that adds another machine, or the command that prints it if there is no new token."""
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
         console.print(f"  {tokens.join_command(settings, token)}", soft_wrap=True)
     else:
         line = f"{user_kubeconfig.sudo()}wherry token create --print-join-command"
         console.print(f"\n{line} prints the line that adds another machine.", soft_wrap=True)
-    return settings
 
 
 def _same(before: Settings | None, settings: Settings) -> bool:

@@ -54,7 +54,7 @@ async def _server(settings: Settings) -> str:
 async def _runtime(settings: Settings) -> str:
     try:
         containerd.require_running(settings)
-        lines = (await run([*containerd.ctr(settings), "version"])).stdout.partition("Server:")[2].split()
-        return f"containerd {lines[lines.index('Version:') + 1]}"
-    except (WherryError, CommandError, OSError, ValueError, IndexError) as error:
+        version = containerd.server_version((await run([*containerd.ctr(settings), "version"])).stdout)
+        return f"containerd {version}" if version else f"{UNKNOWN}: `ctr version` shows no version of the server"
+    except (WherryError, CommandError, OSError) as error:
         return f"{UNKNOWN}: {error}"

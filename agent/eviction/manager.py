@@ -158,11 +158,11 @@ class Eviction:
         return not one.met(after)
 
     async def _end_pods_over_their_limits(self) -> Collection[str]:
-        """Evict pods, but no critical ones, that exceed their own disk limits; return their UIDs."""
+        """Evict pods that exceed their own disk limits, except critical ones; return their UIDs."""
         watched = {}
         for uid, view in self._pods.by_uid().items():
-            goes_on = not view.released and not view.shortened
-            if goes_on and not critical(view) and local_storage.limited(view.pod):
+            ends_already = view.released or view.shortened
+            if not ends_already and not critical(view) and local_storage.limited(view.pod):
                 watched[uid] = view
             await asyncio.sleep(0)  # a pod may have thousands of volumes
         if not watched:

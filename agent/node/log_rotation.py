@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _COMPRESSED, _TEMPORARY = ".gz", ".tmp"
 AT_ONCE = 4
-"""Logs that are rotated at a time, those not counted whose rotation takes long."""
+"""Logs that are rotated at the same time; rotations that take long do not count."""
 WAIT_SECONDS = 5.0
 """Time that a round waits for its rotations; those that take longer continue."""
 

@@ -116,5 +116,5 @@ class PodManager:
             event.set()
         for worker in self.workers.values():
             if uid in worker.state.preempted:
-                worker.state.preempted.pop(uid, None)
+                del worker.state.preempted[uid]
                 worker.request_sync()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from agent.cgroups import qos
 from agent.lifecycle import End
+from kube import duration
 from kube.api import core_v1
 
 MESSAGE = "Preempted in order to admit critical pod"
@@ -23,8 +24,6 @@ EXCEEDED, EXCEEDED_MESSAGE = (
 )
 """Event of a preempted pod whose resources a critical pod does not wait for any longer (killPodNow)."""
 LEAST_WAIT = 10
-_LONGEST = (1 << 63) // 1_000_000_000
-"""Longest duration that Go has, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def victims(
 def wait_seconds(victim: core_v1.Pod) -> float:
     """Return how long a critical pod waits for a preempted one: one and a half times its grace period (killPodNow)."""
     seconds = (victim.spec.termination_grace_period_seconds or 0) * 1.5
-    return seconds if LEAST_WAIT < seconds <= _LONGEST else LEAST_WAIT
+    return seconds if LEAST_WAIT < seconds < duration.GREATEST else LEAST_WAIT
 
 
 def _may_be_preempted(pod: core_v1.Pod, other: core_v1.Pod, static: Container[str]) -> bool:

@@ -10,10 +10,12 @@ import math
 import time
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
+
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from agent.server.authorization import Authorizer, is_plain
 from agent.server.request_metrics import RequestMetrics, bucket
-from agent.server.sessions import Receive, Scope, Send, answer
+from agent.server.sessions import answer
 from kube.delegated_authentication import ANONYMOUS, Authenticator
 from kube.errors import StatusError
 from kube.fair_steps import FairSteps

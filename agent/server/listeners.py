@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from agent.server.protocol import AgentProtocol
-from agent.server.sessions import Receive, Scope, Send, answer
+from agent.server.sessions import answer
 from kube import client_authorities, tls_settings
 from kube.serving.limits import ServingLimits
 from kube.serving.protocol import BoundedProtocol

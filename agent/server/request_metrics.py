@@ -9,8 +9,9 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from starlette.types import Scope
+
 from agent.metrics.kubelet_metrics import KubeletMetrics
-from agent.server.sessions import Scope
 
 _PATHS = frozenset(
     "healthz pods stats metrics metrics/cadvisor metrics/probes metrics/resource run exec attach portForward "

@@ -8,18 +8,16 @@ so that every failure is still an ordinary HTTP response.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import parse_qs
+from collections.abc import Awaitable, Callable
 
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from agent.attached_clients import AttachedClient, AttachedClients, ContainerStopping
 from agent.interfaces import PodLookup, PodView
 from agent.runtime_records import ContainerRecord
-from agent.server.protocol import TakeOver
 from agent.server.session_backends import SessionBackends, SessionError
+from agent.server.session_request import SessionRequest, ports_of, streams_of
 from agent.server.session_slots import SessionSlots, TooManySessions
 from agent.streaming import channels, idle, port_forward, remote_command, websocket
 from agent.streaming.remote_command import StreamOptions
@@ -28,45 +26,8 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.serving.frames import SessionYield
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 # What of an SPDY client's request the runtime's server has to see; credentials stay here.
 _PASSED_ON = {"connection", "upgrade", "x-stream-protocol-version"}
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
-    """A session request; header names in lower case."""
-
-    method: str
-    target: str
-    headers: list[tuple[str, str]]
-    query: dict[str, list[str]]
-    take_over: TakeOver
-
-    @classmethod
-    def of(cls, scope: Scope) -> SessionRequest:
-        """Read an ASGI scope."""
-        query = scope["query_string"].decode("latin-1")
-        target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        return cls(
-            scope["method"], target, headers, parse_qs(query, keep_blank_values=True), scope["extensions"]["take_over"]
-        )
-
-    def upgrade(self) -> str:
-        """Return what the client wants to speak, in lower case. Raise SessionError for a request without upgrade."""
-        wanted = {name: value.lower() for name, value in self.headers if name in ("connection", "upgrade")}
-        protocol = wanted.get("upgrade", "")
-        if "upgrade" not in wanted.get("connection", "") or protocol not in ("websocket", "spdy/3.1"):
-            raise SessionError(400, "Upgrade request required")
-        return protocol
-
-    def flag(self, *names: str) -> bool:
-        """Return whether one of the query's parameters is set."""
-        return any(self.query.get(name, [""])[0].lower() in ("1", "true") for name in names)
 
 
 class Sessions:
@@ -102,7 +63,7 @@ class Sessions:
         """Run a command in a container. Raise SessionError, UpgradeError or OSError before anything was answered."""
         view = self._view(namespace, pod, uid)
         found = self._container(view, container)
-        options = _options(request, tty=request.flag("tty"))
+        options = streams_of(request, tty=request.flag("tty"))
         command = request.query.get("command", [])
         if not command:
             raise SessionError(400, "you must specify a command")
@@ -118,7 +79,7 @@ class Sessions:
         everything: list[core_v1.Container | core_v1.EphemeralContainer] = [*spec.containers, *spec.init_containers]
         everything += spec.ephemeral_containers
         tty = next((bool(c.tty) for c in everything if c.name == container), False)
-        options = _options(request, tty=tty)
+        options = streams_of(request, tty=tty)
         request.upgrade()
         too_late = "Internal error occurred: error attaching to container: container is in CONTAINER_EXITED state"
         try:
@@ -134,10 +95,10 @@ class Sessions:
         if view.sandbox is None or not view.sandbox.ready:
             raise SessionError(500, f"sandbox not found for pod {pod}_{namespace}")
         protocol = request.upgrade()
-        ports = _ports(request) if protocol == "websocket" else []
+        ports = ports_of(request) if protocol == "websocket" else []
         dial = await self._backends.port_forward(view, ports)
         if protocol == "spdy/3.1":
-            await self._pass_through(request, dial)
+            await self._pass_through(request, dial, AttachedClient())
             return
         offered = websocket.offered_subprotocols(request.headers)
         tunnelled = port_forward.TUNNEL_PROTOCOL in offered
@@ -147,7 +108,7 @@ class Sessions:
         backend = await port_forward.connect(dial)
         try:
             name = port_forward.TUNNEL_PROTOCOL if spoken is None else spoken.name or None
-            socket = await self._accept(request, name)
+            socket = await self._accept(request, name, AttachedClient())
         except BaseException:
             await backend.close()
             raise
@@ -180,21 +141,19 @@ class Sessions:
         await remote_command.translate(socket, spoken, backend, options, too_late=too_late)
 
     async def _accept(
-        self, request: SessionRequest, subprotocol: str | None, client: AttachedClient | None = None
+        self, request: SessionRequest, subprotocol: str | None, client: AttachedClient
     ) -> websocket.WebSocket:
         stream = self._take_over(request)
-        if client is not None:
-            client.accepted(stream.writer)
+        client.accepted(stream.writer)
         return await websocket.accept(stream, request.target, request.headers, subprotocol, self._session_yield)
 
-    async def _pass_through(self, request: SessionRequest, dial: Dial, attached: AttachedClient | None = None) -> None:
+    async def _pass_through(self, request: SessionRequest, dial: Dial, attached: AttachedClient) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]
         backend, head = await dial(request.method, [*headers, ("content-length", "0")])
         try:
             client = self._take_over(request)
-            if attached is not None:
-                attached.connected(backend.writer)
-                attached.accepted(client.writer)
+            attached.connected(backend.writer)
+            attached.accepted(client.writer)
             client.writer.write(head.raw)
         except BaseException:
             await backend.close()
@@ -248,26 +207,6 @@ async def answer(send: Send, status: int, text: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _options(request: SessionRequest, *, tty: bool) -> StreamOptions:
-    """Read which streams are wanted: the kubelet's own names, and those of the API."""
-    options = StreamOptions(
-        stdin=request.flag("input", "stdin"),
-        stdout=request.flag("output", "stdout"),
-        stderr=request.flag("error", "stderr") and not tty,
-        tty=tty,
-    )
-    if not (options.stdin or options.stdout or options.stderr):
-        raise SessionError(400, "you must specify at least 1 of stdin, stdout, stderr")
-    return options
-
-
-def _ports(request: SessionRequest) -> list[int]:
-    try:
-        return port_forward.read_ports([*request.query.get("port", []), *request.query.get("ports", [])])
-    except ValueError as error:
-        raise SessionError(400, str(error)) from error
 
 
 def session_routes(sessions: Sessions) -> list[Route]:

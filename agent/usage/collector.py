@@ -16,18 +16,18 @@ from agent.cgroups.tree import Cgroups
 from agent.interfaces import Pods, PodView
 from agent.lifecycle import find_container
 from agent.usage import cgroup, machine
-from agent.usage.model import CPU, ContainerUse, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
+from agent.usage.model import CPU, ContainerUse, NodeUse, PersistentUse, PodUse, Snapshot
 from agent.usage.pod_disk import PodDiskUse, PodDiskWalker
+from agent.usage.runtime_statistics import cpu_of, interfaces_of, memory_of, sum_cpu, sum_memory
 from cri.client import Client
 from cri.errors import CRIError, MessageTooLargeError
-from cri.messages import CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats
+from cri.messages import PodSandboxStats
 from kube.api import core_v1
 from kube.clock import Clock, parse_time
 from kube.quantity import value
 
 log = logging.getLogger(__name__)
 
-_ADDED_UP = ("working_set", "usage", "rss", "page_faults", "major_page_faults")
 _FRESH_SECONDS = 1.0
 _DISK_SECONDS = 60.0
 _RATE_SECONDS = 0.1  # samples closer together than this give no meaningful rate
@@ -131,8 +131,8 @@ class Collector:
                         container_id=record.id,
                         image=record.image,
                         started_at=record.started_at,
-                        cpu=self._rated(record.id, _cpu(one.cpu), rates),
-                        memory=_memory(one.memory, limit),
+                        cpu=self._rated(record.id, cpu_of(one.cpu), rates),
+                        memory=memory_of(one.memory, limit),
                         memory_limit=limit,
                         rootfs_used=one.writable_layer.used_bytes.value,
                         rootfs_inodes=one.writable_layer.inodes_used.value,
@@ -141,7 +141,7 @@ class Collector:
                     )
                 )
         started = view.pod.status.start_time
-        cpu, memory = (_cpu(linux.cpu), _memory(linux.memory, 0)) if linux.HasField("memory") else (None, None)
+        cpu, memory = (cpu_of(linux.cpu), memory_of(linux.memory, 0)) if linux.HasField("memory") else (None, None)
         processes = linux.process.process_count.value
         if memory is None and self._cgroups is not None:
             # containerd 1.6 cannot read a pod's cgroup that is a slice.
@@ -154,9 +154,9 @@ class Collector:
             uid=metadata.uid or "",
             started_at=parse_time(started).timestamp() if started else 0.0,
             containers=tuple(containers),
-            cpu=self._rated(stats.attributes.id, cpu, rates) if cpu is not None else _sum_cpu(containers),
-            memory=memory or _sum_memory(containers),
-            interfaces=_interfaces(linux.network),
+            cpu=self._rated(stats.attributes.id, cpu, rates) if cpu is not None else sum_cpu(containers),
+            memory=memory or sum_memory(containers),
+            interfaces=interfaces_of(linux.network),
             processes=processes,
             volumes=disk.volumes,
             files=disk.files,
@@ -215,46 +215,6 @@ def _ending(pod: core_v1.Pod, disk: PodDiskUse) -> PodUse:
         processes=0,
         volumes=disk.volumes,
         files=disk.files,
-    )
-
-
-def _cpu(usage: CpuUsage) -> CPU:
-    return CPU(usage.timestamp / 1e9, usage.usage_core_nano_seconds.value)
-
-
-def _memory(usage: MemoryUsage, limit: int) -> Memory:
-    working_set = usage.working_set_bytes.value
-    return Memory(
-        usage.timestamp / 1e9,
-        working_set,
-        usage=usage.usage_bytes.value,
-        rss=usage.rss_bytes.value,
-        available=max(0, limit - working_set) if limit else None,
-        page_faults=usage.page_faults.value,
-        major_page_faults=usage.major_page_faults.value,
-    )
-
-
-def _sum_cpu(containers: list[ContainerUse]) -> CPU | None:
-    if not containers:
-        return None
-    rates = [c.cpu.nano_cores for c in containers if c.cpu.nano_cores is not None]
-    total = sum(c.cpu.total for c in containers)
-    return CPU(max(c.cpu.time for c in containers), total, sum(rates) if rates else None)
-
-
-def _sum_memory(containers: list[ContainerUse]) -> Memory | None:
-    if not containers:
-        return None
-    sums = {name: sum(getattr(c.memory, name) for c in containers) for name in _ADDED_UP}
-    return Memory(max(c.memory.time for c in containers), **sums)
-
-
-def _interfaces(network: NetworkUsage) -> tuple[Interface, ...]:
-    found = [network.default_interface] if network.HasField("default_interface") else []
-    return tuple(
-        Interface(one.name, one.rx_bytes.value, one.rx_errors.value, one.tx_bytes.value, one.tx_errors.value)
-        for one in [*found, *network.interfaces]
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent import null_bytes
-from agent.volumes import atomic, empty_dir, hostpath, mounts
+from agent.volumes import atomic, cleanup, empty_dir, hostpath, mounts
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import Sources, VolumeError, volume_payload
 from kube.api import core_v1
@@ -18,7 +18,7 @@ _PLUGINS = {
     "secret": "kubernetes.io~secret",
     "downward_api": "kubernetes.io~downward-api",
     "projected": "kubernetes.io~projected",
-    "empty_dir": "kubernetes.io~empty-dir",
+    "empty_dir": cleanup.EMPTY_DIR,
 }
 
 

@@ -12,7 +12,8 @@ from wherry.settings import Settings
 
 FIXED = {(1, 7): 33, (2, 0): 10, (2, 1): 9, (2, 2): 5, (2, 3): 2}
 """Series of containerd -> first release whose containers do not have the restart monitor's labels of images."""
-_DISABLED = '"io.containerd.internal.v1.restart", "io.containerd.monitor.container.v1.restart"'
+_RELEASES = [f"{major}.{minor}.{patch}" for (major, minor), patch in FIXED.items()]
+_DISABLED = ", ".join(f'"io.containerd.{name}"' for name in containerd.RESTART_MONITOR)
 
 
 async def query(settings: Settings) -> Containerd | None:
@@ -22,13 +23,7 @@ async def query(settings: Settings) -> Containerd | None:
         plugins = (await run([*containerd.ctr(settings), "plugins", "list"])).stdout
     except (CommandError, OSError):
         return None
-    return Containerd(server_version(version), loads_restart_monitor(plugins))
-
-
-def server_version(printed: str) -> str:
-    """Return the server's version from what `ctr version` prints."""
-    found = re.search(r"^Server:\s+Version:\s*(\S+)", printed, re.MULTILINE)
-    return found[1] if found else ""
+    return Containerd(containerd.server_version(version), loads_restart_monitor(plugins))
 
 
 def loads_restart_monitor(printed: str) -> bool:
@@ -59,7 +54,7 @@ def _restart_monitor(facts: Facts) -> CheckResult:
     return judge(
         f"containerd {found.version} may run commands as root for images (CVE-2026-53488): only pods that this version of "
         "Wherry started are safe",
-        f"update it to 1.7.33, 2.0.10, 2.1.9, 2.2.5 or 2.3.2, or add to disabled_plugins: `{_DISABLED}`",
+        f"update it to {', '.join(_RELEASES[:-1])} or {_RELEASES[-1]}, or add to disabled_plugins: `{_DISABLED}`",
     )
 
 

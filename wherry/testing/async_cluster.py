@@ -203,10 +203,8 @@ class AsyncCluster(AsyncObjects, AsyncStates):
         (`status.phase=Running`), or a function of the object, which may be a coroutine function.
         """
         resource, name = await self._reference(reference)
-        check, path = (
-            conditions.compiled(condition, resource.api_version, resource.kind),
-            resource.path(namespace, name),
-        )
+        check = conditions.compiled(condition, resource.api_version, resource.kind)
+        path = resource.path(namespace, name)
         limit = self._limit(timeout)
         deadline = self._time.clock.monotonic() + limit
         while True:

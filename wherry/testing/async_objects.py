@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,16 +23,16 @@ SERVED_SECONDS = 10.0
 """Time that the kind of an object may take to be served after its definition was applied."""
 
 
-class AsyncObjects:
+class AsyncObjects(abc.ABC):
     """Methods of a cluster that runs."""
 
     _resources: Resources
     _time: RealTime | VirtualTime
 
     @property
+    @abc.abstractmethod
     def client(self) -> Client:
         """Wherry's typed client (kube.client), in this process."""
-        raise NotImplementedError
 
     async def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
         """Apply objects by server-side apply, in order; return them as the server has them. Raise ClusterError."""

@@ -10,9 +10,8 @@ from wherry.testing.manifests import Object
 
 Check: TypeAlias = Callable[[Object], Any]
 Condition: TypeAlias = "str | Check"
-
-
 STATUSES = ("True", "False", "Unknown")
+"""Status of a condition in an object."""
 
 
 def compiled(condition: Condition, api_version: str = "", kind: str = "") -> Check:
@@ -106,11 +105,9 @@ def _at(obj: Any, path: list[str]) -> Any:
 
 
 def _text(value: Any) -> str:
-    return (
-        {True: "true", False: "false", None: ""}.get(value, str(value))
-        if isinstance(value, bool | None)
-        else str(value)
-    )
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _condition(obj: Object, type: str) -> str:

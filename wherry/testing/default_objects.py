@@ -36,9 +36,8 @@ _kept: list[Item] = []
 def keep(store: MemoryStore) -> None:
     """Keep the objects of a cluster that nobody has used yet, unless those of another one are."""
     if not _kept:
-        _kept[:] = [
-            item for item in store.state()[0] if item.key.startswith(FOLDERS)
-        ]  # clusters run in several threads
+        # All at once: clusters run in several threads.
+        _kept[:] = [item for item in store.state()[0] if item.key.startswith(FOLDERS)]
 
 
 def load(store: MemoryStore, now: datetime) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.collecting import seldom_collected
 from kube.files import write_file
+from kube.node_names import NODE_PREFIX, NODES_GROUP
 from wherry.testing import default_objects
 from wherry.testing.kubeconfig import ADMIN, kubeconfig_text
 from wherry.testing.kubelet.dialer import KubeletDialer
@@ -101,16 +103,12 @@ async def engine(
         keys = pki_layout.ensure(folder / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         config, handlers = config_of(folder, port), Handlers()
         kubelets = KubeletDialer(NodeDialer(config), handlers, clock)
-        async with ApiServer.open(config, clock, _opened(store, clock), dialer=kubelets) as api:
+        async with ApiServer.open(config, clock, opened(store, clock), dialer=kubelets) as api:
             local = LocalNodes()
             components = [asyncio.create_task(work, name=name) for name, work in api.embedded_components(local)]
             scripts = Scripts()
-
-            def client_of(node: str) -> Client:
-                return api.client(UserInfo(f"system:node:{node}", groups=("system:nodes",)), f"kubelet/{node}")
-
-            client = api.client(ADMIN, "wherry.testing")
-            simulated = SimulatedNodes(client, client_of, clock, scripts, CachedReferences(api.registry), local)
+            client, references = api.client(ADMIN, "wherry.testing"), CachedReferences(api.registry)
+            simulated = SimulatedNodes(client, partial(_node_client, api), clock, scripts, references, local)
             kubelets.serve(simulated)
             components.append(asyncio.create_task(simulated.run(), name="simulated nodes"))
             try:
@@ -125,7 +123,13 @@ async def engine(
                 await asyncio.gather(*components, return_exceptions=True)
 
 
-async def _opened(store: MemoryStore, clock: Clock) -> StoreEngine:
+def _node_client(api: ApiServer, node: str) -> Client:
+    """Return a client that acts as a node's kubelet."""
+    return api.client(UserInfo(NODE_PREFIX + node, groups=(NODES_GROUP,)), f"kubelet/{node}")
+
+
+async def opened(store: MemoryStore, clock: Clock) -> StoreEngine:
+    """Open a store of objects in memory."""
     return memory_engine(store, clock)
 
 

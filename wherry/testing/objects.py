@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -11,14 +12,14 @@ from wherry.testing.manifests import Object, Source
 T = TypeVar("T")
 
 
-class Objects:
+class Objects(abc.ABC):
     """Methods of a cluster that runs."""
 
     running: AsyncCluster
 
+    @abc.abstractmethod
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's event loop and return its result."""
-        raise NotImplementedError
 
     def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
         """Apply objects (a path, YAML text, dicts) by server-side apply; return them as the server has them."""

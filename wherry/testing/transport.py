@@ -54,10 +54,10 @@ class Transport:
         return self._response(request, await asyncio.wrap_future(self.submit(self._answer(request, body))))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
     def __enter__(self) -> Transport:
         return self
@@ -88,11 +88,11 @@ class Transport:
         async def read(limit: int) -> bytes:
             return body
 
-        asked = Request(request.method, request.url.path, request.url.query, headers, read)
-        asked.extensions["headers"] = pairs
+        inner = Request(request.method, request.url.path, request.url.query, headers, read)
+        inner.extensions["headers"] = pairs
         token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")[2].strip() or None
         answer: Answer = await self._api.pipeline.answer(
-            asked, Credentials(token=token, headers=pairs), None if token else self._user
+            inner, Credentials(token=token, headers=pairs), None if token else self._user
         )
         if isinstance(answer, Stream):
             return Reader(answer, edge)

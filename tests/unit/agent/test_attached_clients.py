@@ -38,6 +38,14 @@ class Connections:
             to_client.write(b"x" * (4 << 20))
         return runtime, far
 
+    @contextlib.asynccontextmanager
+    async def two_clients(self, clients: AttachedClients) -> AsyncIterator[tuple[socket.socket, socket.socket]]:
+        """Attach a client that reads to the container `c`, and one that does not; yield the runtime's ends of both."""
+        with clients.attach("c") as reads, clients.attach("c") as blocks:
+            of_reading, _ = await self.attach(reads)
+            of_blocking, _ = await self.attach(blocks, reads=False)
+            yield of_reading, of_blocking
+
     def close(self) -> None:
         for writer in self.writers:
             writer.transport.abort()
@@ -92,15 +100,13 @@ async def test_a_container_that_stops_in_time_ends_its_sessions_itself(connectio
         runtime, _ = await connections.attach(client, reads=False)
         with clients.ended_after("c", 0.05):
             pass
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # a timer that was not cancelled would have ended the session by now
         assert is_open(runtime)
 
 
 async def test_only_clients_that_do_not_read_are_ended_for_a_log(connections: Connections) -> None:
     clients = AttachedClients()
-    with clients.attach("c") as reads, clients.attach("c") as blocks:
-        kept, _ = await connections.attach(reads)
-        ended, _ = await connections.attach(blocks, reads=False)
+    async with connections.two_clients(clients) as (kept, ended):
         assert clients.end("c", only_unread=True) == 1
         assert await closed(ended) and is_open(kept)
         assert clients.end("c") == 2
@@ -126,9 +132,7 @@ async def test_a_blocked_log_costs_the_clients_that_do_not_read_first(
 ) -> None:
     monkeypatch.setattr(attached_clients, "BLOCKED_SECONDS", 0.05)
     clients = AttachedClients()
-    with clients.attach("c") as reads, clients.attach("c") as blocks:
-        kept, _ = await connections.attach(reads)
-        ended, _ = await connections.attach(blocks, reads=False)
+    async with connections.two_clients(clients) as (kept, ended):
         with clients.unblocked("c"):
             assert await closed(ended)
         assert is_open(kept)

@@ -1,4 +1,4 @@
-"""Eviction: the order of pods, and pods over limits of their own."""
+"""Eviction for a shortage: the order of pods, one pod at a time, and images and leftovers first."""
 
 from __future__ import annotations
 
@@ -11,61 +11,29 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
 
-from agent.eviction import Eviction, local_storage, manager, signals
+from agent.eviction import local_storage, manager, signals
 from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.ranking import Usage, eviction, rank, usage_of
 from agent.eviction.signals import Reading
-from agent.eviction.thresholds import Threshold, ThresholdTracker, thresholds
+from agent.eviction.thresholds import Threshold
 from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.pods.manager import PodManager
 from agent.pods.state import Termination
 from agent.pods.worker import PodWorker
-from agent.runtime_records import ContainerRecord, State
-from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
 from cri.client import Client
 from cri.errors import MessageTooLargeError, UnavailableError
-from cri.messages import FilesystemIdentifier, FilesystemUsage
 from kube.api import core_v1
-from kube.clock import SYSTEM, Clock
 from tests.support.clock import FakeClock, settle
+from tests.support.evictions import Runtime, SlowToEnd, evictions, pod, signal, use
 from tests.support.iterations import Iterations
 
 GI = 1 << 30
 
 
-def signal(name: str, available: int, capacity: int = 100) -> dict[str, Reading]:
-    return {name: Reading(available, capacity)}
-
-
-# -- who goes ---------------------------------------------------------------------------------------------------------
-def pod(name: str, priority: int = 0, requests: Mapping[str, str] = {}, **more: Any) -> core_v1.Pod:
-    container = {"name": "c", "resources": {"requests": dict(requests), **more.pop("resources", {})}}
-    body = {"metadata": {"name": name, "uid": name}, "spec": {"priority": priority, "containers": [container], **more}}
-    return msgspec.convert(body, core_v1.Pod)
-
-
-def use(name: str, *, memory: int = 0, rootfs: int = 0, logs: int = 0, **volumes: int) -> PodUse:
-    container = ContainerUse(
-        name="c",
-        container_id="1",
-        image="i",
-        started_at=0.0,
-        cpu=CPU(0.0, 0),
-        memory=Memory(0.0, memory),
-        memory_limit=0,
-        rootfs_used=rootfs,
-        rootfs_inodes=0,
-        logs_used=logs,
-        logs_inodes=0,
-    )
-    disks = tuple((volume, Filesystem(0.0, 0, 0, used, 0, 0, 0)) for volume, used in volumes.items())
-    return PodUse(name, "default", name, 0.0, (container,), None, None, (), 0, disks)
-
-
+# -- order ------------------------------------------------------------------------------------------------------------
 def of(name: str, used: int, requested: int = 0, priority: int = 0) -> Usage:
     return Usage(PodView(pod(name, priority), (), None), used, requested)
 
@@ -128,158 +96,7 @@ async def test_an_evicted_pod_whose_volumes_are_being_removed_is_still_the_first
     assert pods.evicted == ["large"]
 
 
-# -- limits of their own ----------------------------------------------------------------------------------------------
-LIMIT: dict[str, Any] = {"resources": {"limits": {"ephemeral-storage": "10"}}}
-
-
-@pytest.mark.parametrize(
-    ("spec", "used", "message"),
-    [
-        (LIMIT, use("p", rootfs=6, logs=4), None),
-        (
-            LIMIT,
-            use("p", rootfs=6, logs=5),
-            "Pod ephemeral local storage usage exceeds the total limit of containers 10. ",
-        ),
-        (
-            LIMIT | {"volumes": [{"name": "d", "emptyDir": {}}]},
-            use("p", rootfs=6, d=5),
-            "Pod ephemeral local storage usage exceeds the total limit of containers 10. ",
-        ),
-        (
-            LIMIT,
-            dataclasses.replace(use("p", rootfs=6), files=(5, 2)),
-            "Pod ephemeral local storage usage exceeds the total limit of containers 10. ",
-        ),
-        (
-            {"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "3"}}]},
-            use("p", d=4),
-            'Usage of EmptyDir volume "d" exceeds the limit "3". ',
-        ),
-        ({"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "3", "medium": "Memory"}}]}, use("p", d=4), None),
-    ],
-)
-def test_a_pod_over_its_own_limit_ends(spec: dict[str, Any], used: PodUse, message: str | None) -> None:
-    found = local_storage.excess(pod("p", **spec), used)
-    assert (found[0].message if found else None) == message
-
-
-def test_one_container_over_its_limit_is_named_though_the_sum_is_kept() -> None:
-    body = {
-        "metadata": {"name": "p"},
-        "spec": {
-            "containers": [
-                {"name": "c", "resources": {"limits": {"ephemeral-storage": "10"}}},
-                {"name": "other", "resources": {"limits": {"ephemeral-storage": "90"}}},
-            ]
-        },
-    }
-    found = local_storage.excess(msgspec.convert(body, core_v1.Pod), use("p", rootfs=11))
-    assert found is not None and found[1] == "ephemeralcontainerfs.limit"
-    assert found[0].message == 'Container c exceeded its local ephemeral storage limit "10". '
-
-
-@pytest.mark.parametrize(
-    ("containers", "overhead", "used", "limit"),
-    [
-        ({"c": "10", "sidecar": "40"}, {}, 50, None),
-        ({"c": "10", "sidecar": "40"}, {}, 51, "50"),
-        ({"sidecar": "40"}, {}, 41, "40"),
-        ({"c": "10", "init": "40"}, {}, 40, None),
-        ({"c": "10", "init": "40"}, {}, 41, "40"),
-        ({"c": "10"}, {"ephemeral-storage": "5"}, 15, None),
-        ({"c": "10"}, {"ephemeral-storage": "5"}, 16, "15"),
-        ({}, {"ephemeral-storage": "5"}, 16, None),
-    ],
-)
-def test_the_limit_of_a_pod_is_that_of_all_its_containers_and_its_overhead(
-    containers: dict[str, str], overhead: dict[str, str], used: int, limit: str | None
-) -> None:
-    def container(name: str) -> core_v1.Container:
-        limits = {"ephemeral-storage": containers[name]} if name in containers else {}
-        policy = "Always" if name == "sidecar" else None
-        return core_v1.Container(
-            name=name, resources=core_v1.ResourceRequirements(limits=limits), restart_policy=policy
-        )
-
-    found = pod("p")
-    found.spec.containers = [container("c")]
-    found.spec.init_containers = [container("init"), container("sidecar")]
-    found.spec.overhead = overhead
-    assert local_storage.limited(found) is bool(containers)
-    end = local_storage.excess(found, dataclasses.replace(use("p"), files=(used, 1)))
-    text = f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
-    assert (end[0].message if end else None) == (text if limit else None)
-
-
-def test_only_pods_with_limits_are_watched() -> None:
-    assert local_storage.limited(pod("p", **LIMIT))
-    assert not local_storage.limited(pod("p", requests={"ephemeral-storage": "1Gi"}))
-
-
 # -- one shortage, one pod --------------------------------------------------------------------------------------------
-class SlowToEnd:
-    """Takes the place of the node's pods, which keep their resources until they are released."""
-
-    def __init__(self, *names: str) -> None:
-        running = (ContainerRecord(id="1", name="c", state=State.RUNNING),)
-        self.found = {name: PodView(pod(name), running, None) for name in names}
-        self.evicted: list[str] = []
-        self.messages: list[str] = []
-        self.let_go = asyncio.Event()
-
-    def by_uid(self) -> Mapping[str, PodView]:
-        return dict(self.found)
-
-    def evict(self, uid: str, end: End, grace: int) -> None:
-        self.found[uid] = dataclasses.replace(self.found[uid], terminating=True, shortened=True)
-        self.evicted.append(uid)
-        self.messages.append(end.message)
-
-    async def wait_released(self, uid: str) -> None:
-        await self.let_go.wait()
-
-
-def evictions(
-    pods: SlowToEnd,
-    hard: Mapping[str, str],
-    read: Callable[[], Mapping[str, Reading]],
-    *used: PodUse,
-    free: Callable[[int], int] = lambda wanted: 0,
-    remove_leftovers: Callable[[], object] = lambda: None,
-    clock: Clock = SYSTEM,
-    images: ImageFilesystem | None = None,
-    ending: tuple[PodUse, ...] = (),
-) -> Eviction:
-    """Make the loop over pods that use so much; `free` removes unused images."""
-    disk = Filesystem(0.0, 0, 0, 0, 0, 0, 0)
-
-    async def snapshot(age: float) -> Snapshot:
-        return Snapshot(NodeUse("n", 0.0, CPU(0.0, 0), Memory(0.0, 0), (), disk, disk, 0, 0), used, ending)
-
-    async def freed(wanted: int) -> int:
-        return free(wanted)
-
-    async def removed() -> None:
-        remove_leftovers()
-
-    watch = ThresholdTracker(thresholds(hard, {}, {}, {}), 0.0)
-    found = images or ImageFilesystem(cast(Client, Runtime(Path("/"))), Path("/"))
-    return Eviction(pods, watch, read, snapshot, freed, lambda: None, found, remove_leftovers=removed, clock=clock)  # type: ignore[arg-type]
-
-
-class Runtime:
-    """Reports the filesystem of images; raises an error while there is none."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder, self.images = folder, self
-
-    async def image_fs_info(self) -> list[Any]:
-        if self.folder is None:
-            raise UnavailableError("containerd is not there")
-        return [FilesystemUsage(fs_id=FilesystemIdentifier(mountpoint=str(self.folder)))]
-
-
 async def test_pods_of_many_volumes_are_compared_with_limits_and_ranked_in_iterations_of_the_loop_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -423,31 +240,6 @@ async def test_leftovers_of_one_ended_pod_that_cannot_be_removed_keep_no_others(
     manager.workers |= {name: worker(name) for name in ("busy", "damaged", "last")}
     await manager.remove_leftovers_of_ended()
     assert removed == ["busy", "damaged", "last"]
-
-
-@pytest.mark.parametrize(
-    ("state", "ends"),
-    [
-        ({}, True),
-        ({"terminating": True}, True),
-        ({"containers": ()}, True),
-        ({"terminating": True, "shortened": True}, False),
-        ({"containers": (), "terminating": True, "released": True}, False),
-    ],
-)
-async def test_limits_of_a_pods_disk_hold_until_its_resources_are_released(state: dict[str, Any], ends: bool) -> None:
-    pods = SlowToEnd("p")
-    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=pod("p", **LIMIT), **state)
-    loop = evictions(pods, {}, dict, use("p", rootfs=20))
-    await loop.check()
-    assert pods.evicted == (["p"] if ends else [])
-
-
-@pytest.mark.parametrize(("priority", "static"), [(2_000_000_000, False), (0, True)])
-async def test_no_limit_of_its_own_evicts_a_critical_pod(priority: int, static: bool) -> None:
-    pods = SlowToEnd("p")
-    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=pod("p", priority, **LIMIT), static=static)
-    assert not await evictions(pods, {}, dict, use("p", rootfs=20)).check() and not pods.evicted
 
 
 @pytest.mark.parametrize("lets_go", [True, False])

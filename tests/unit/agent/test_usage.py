@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from agent.interfaces import PodView
-from agent.usage.collector import Collector, _sum_cpu, _sum_memory
+from agent.usage.collector import Collector
 from agent.usage.model import CPU, ContainerUse, Memory
+from agent.usage.runtime_statistics import sum_cpu, sum_memory
 from cri.errors import MessageTooLargeError
 from cri.messages import PodSandboxAttributes, PodSandboxStats
 from kube.api import core_v1, meta_v1
@@ -24,13 +25,13 @@ def test_a_pod_uses_what_its_containers_use_together() -> None:
         container("a", CPU(5.0, 100, 10), Memory(5.0, 1000, usage=2000, rss=500, available=1)),
         container("b", CPU(6.0, 300, None), Memory(6.0, 50, usage=60, rss=7, available=None)),
     ]
-    assert _sum_cpu(found) == CPU(6.0, 400, 10)
-    assert _sum_memory(found) == Memory(6.0, 1050, usage=2060, rss=507)
+    assert sum_cpu(found) == CPU(6.0, 400, 10)
+    assert sum_memory(found) == Memory(6.0, 1050, usage=2060, rss=507)
 
 
 def test_a_pod_without_running_containers_has_no_usage() -> None:
-    assert _sum_cpu([]) is None
-    assert _sum_memory([]) is None
+    assert sum_cpu([]) is None
+    assert sum_memory([]) is None
 
 
 @pytest.mark.parametrize("step", [0.0, -3600.0, 3600.0])

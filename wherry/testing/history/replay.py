@@ -19,9 +19,8 @@ from typing import Self
 from control.assembly.api_server import ApiServer
 from control.dialing.node_dialer import Endpoint, unreachable
 from control.http.exchange import Answer, Handler, Request
-from control.storage.engine import Engine, memory_engine
 from kube import errors, pki_layout
-from wherry.testing.engine import config_of
+from wherry.testing.engine import config_of, opened
 from wherry.testing.history.history import History
 from wherry.testing.history.replay_store import ReplayStore
 from wherry.testing.kubeconfig import kubeconfig_text
@@ -101,12 +100,8 @@ class Replay:
         clock = self._time.clock
         self._store = store = ReplayStore(clock)
         store.show(self.history, self.revision)
-
-        async def opened() -> Engine:
-            return memory_engine(store, clock)
-
         config = config_of(self.folder, self._port)
-        async with ApiServer.open(config, clock, opened(), dialer=NoNodes()) as api:
+        async with ApiServer.open(config, clock, opened(store, clock), dialer=NoNodes()) as api:
             api.pipeline.resources = _reading(api.pipeline.resources)
             yield api
 

@@ -93,7 +93,7 @@ class SimulatedPod:
         return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.terminating)
 
     @property
-    def lacking(self) -> bool:
+    def misses_objects(self) -> bool:
         """It waits for an object that a volume or a container's environment names."""
         return not self.terminating and (self.mounts.retry_at is not None or bool(self.configurations.waiting))
 

@@ -53,10 +53,6 @@ class Pulls:
         self.failed[name] = PullFailure(now, image, error)
         return Happened("Warning", "Failed", f'Failed to pull image "{image}": {error.message}', name)
 
-    def restore(self, name: str, at: float, image: str, error: PullError) -> None:
-        """Make a failure known that was saved."""
-        self.failed[name] = PullFailure(at, image, error)
-
     def succeeded(self, name: str) -> None:
         """Forget the pulls of a container that has started."""
         self.retry_at.pop(name, None)

@@ -19,7 +19,7 @@ from kube.informer import Change, Informer
 from kube.loops import Loops
 from wherry.testing.errors import ClusterError
 from wherry.testing.nodes import saved_pod
-from wherry.testing.nodes.lacking_pods import LackingPods
+from wherry.testing.nodes.missing_objects import MissingObjects
 from wherry.testing.nodes.mounts import Mounts
 from wherry.testing.nodes.pod import SimulatedPod
 from wherry.testing.nodes.reporter import NodeReporter
@@ -43,7 +43,7 @@ class RunningPods:
         """By namespace/name."""
         self._informer: Informer[core_v1.Pod] = Informer(client, core_v1.Pod, clock=clock)
         self._controller = Controller("simulated nodes", self._reconcile, workers=4, clock=clock)
-        self._lacking = LackingPods(client, clock, self._retry)
+        self._missing_objects = MissingObjects(client, clock, self._retry)
         self._group: asyncio.TaskGroup | None = None
         self._loops = Loops(clock)
         self._informer.subscribe(self._changed)
@@ -121,10 +121,10 @@ class RunningPods:
         running.pod = pod
         await running.mount()
         stepped = running.step()
-        if running.lacking and self._group is not None:
-            self._lacking.add(key, self._group, self._loops)
+        if running.misses_objects and self._group is not None:
+            self._missing_objects.add(key, self._group, self._loops)
         else:
-            self._lacking.discard(key)
+            self._missing_objects.discard(key)
         await self._send(node, running, stepped)
         return None if stepped.wake_at is None else max(0.0, stepped.wake_at - self._clock.now().timestamp())
 
@@ -162,6 +162,6 @@ class RunningPods:
 
     def _forget(self, key: str) -> None:
         """Drop a pod that is gone; who still reads a log of it is at its end."""
-        self._lacking.discard(key)
+        self._missing_objects.discard(key)
         if (gone := self._pods.pop(key, None)) is not None:
             gone.lose_power()

@@ -11,8 +11,9 @@ from kube import serialize
 from kube.api import core_v1
 from wherry.testing.nodes.container import AnyContainer, SimulatedContainer
 from wherry.testing.nodes.pod import SimulatedPod
+from wherry.testing.nodes.pulls import PullFailure
 from wherry.testing.nodes.saved_steps import SavedStep, saved_step
-from wherry.testing.nodes.scripts import Exit, PullError, Run
+from wherry.testing.nodes.scripts import Exit, Run
 
 BackOffs = dict[str, tuple[float, float]]
 """By key: the delay, and the seconds since the last failure."""
@@ -30,14 +31,6 @@ class SavedContainer(msgspec.Struct, omit_defaults=True):
     stop_code: int = 0
 
 
-class SavedPull(msgspec.Struct):
-    """A pull that has failed."""
-
-    at: float
-    image: str
-    error: PullError
-
-
 class SavedPod(msgspec.Struct, omit_defaults=True):
     """One pod. Times are seconds since the epoch."""
 
@@ -51,7 +44,7 @@ class SavedPod(msgspec.Struct, omit_defaults=True):
     mounted: bool = False
     crash_loops: BackOffs = {}
     pull_back_offs: BackOffs = {}
-    failed_pulls: dict[str, SavedPull] = {}
+    failed_pulls: dict[str, PullFailure] = {}
     pulls_end: dict[str, float] = {}
     end: End | None = None
     stopping_since: float | None = None
@@ -71,7 +64,7 @@ def saved(key: str, pod: SimulatedPod) -> SavedPod:
         pod.mounts.done,
         pod.crash_loops.saved(),
         pulls.back_off.saved(pod.now()),
-        {name: SavedPull(each.at, each.image, each.error) for name, each in pulls.failed.items()},
+        dict(pulls.failed),
         dict(pulls.retry_at),
         pod.end,
         pod.stopping_since,
@@ -89,9 +82,7 @@ def restore(pod: SimulatedPod, state: SavedPod) -> None:
     pod.ready, pod.mounts.done = state.ready, state.mounted
     pod.crash_loops.restore(state.crash_loops)
     pulls.back_off.restore(state.pull_back_offs, pod.now())
-    for name, each in state.failed_pulls.items():
-        pulls.restore(name, each.at, each.image, each.error)
-    pulls.retry_at = state.pulls_end
+    pulls.failed, pulls.retry_at = state.failed_pulls, state.pulls_end
     pod.end, pod.stopping_since = state.end, state.stopping_since
 
 

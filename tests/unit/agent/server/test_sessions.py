@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent.server.sessions import SessionRequest, Sessions
+from agent.server.session_request import SessionRequest
+from agent.server.sessions import Sessions
 from agent.streaming.upgrade import Stream
 from kube.clock import SYSTEM
 

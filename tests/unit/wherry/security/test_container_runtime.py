@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from wherry import containerd
 from wherry.security import container_runtime
 from wherry.security.facts import Containerd, Facts
 from wherry.settings import Settings
@@ -25,8 +26,8 @@ io.containerd.content.v1                  content     -              ok
 
 
 def test_the_server_s_version_is_read_and_not_the_client_s() -> None:
-    assert container_runtime.server_version(VERSION) == "1.6.20~ds1"
-    assert container_runtime.server_version("") == ""
+    assert containerd.server_version(VERSION) == "1.6.20~ds1"
+    assert containerd.server_version("") == ""
 
 
 @pytest.mark.parametrize("type", ["io.containerd.internal.v1", "io.containerd.monitor.container.v1"])

@@ -32,13 +32,13 @@ def test_a_container_waits_for_the_config_map_of_its_environment(fields: dict[st
     assert site.stepped.status.pod_ip and site.stepped.status.phase == "Pending"
     assert site.events == ['Failed: Error: configmap "cfg" not found']
     site.run(2)
-    assert len(site.events) == 2 and site.pod.lacking
+    assert len(site.events) == 2 and site.pod.misses_objects
     site.references.config_maps["cfg"] = {"a": "1"}
     site.pod.retry()
     site.step()
     status = site.stepped.status.container_statuses[0]
     assert status.restart_count == 1, "both steps of the script follow"
-    assert status.state is not None and status.state.running is not None and not site.pod.lacking
+    assert status.state is not None and status.state.running is not None and not site.pod.misses_objects
 
 
 def test_a_key_that_is_missing_is_named() -> None:
@@ -73,7 +73,7 @@ def test_a_pod_waits_for_the_config_map_of_a_volume(source: dict[str, Any]) -> N
     assert site.state().running is not None, "what is mounted stays mounted"
     site.pod.lose_power()
     site.step()
-    assert site.events[-1].startswith("FailedMount: ") and site.pod.lacking
+    assert site.events[-1].startswith("FailedMount: ") and site.pod.misses_objects
 
 
 def test_a_key_of_a_volume_that_is_missing_is_named() -> None:
@@ -107,4 +107,4 @@ def test_an_image_is_pulled_before_the_configuration_is_checked() -> None:
 
 def test_a_pod_that_waits_for_a_volume_can_be_deleted() -> None:
     site = Site(**of_volume(configMap={"name": "cfg"}))
-    assert site.delete().delete and not site.pod.lacking
+    assert site.delete().delete and not site.pod.misses_objects

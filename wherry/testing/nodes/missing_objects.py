@@ -18,8 +18,8 @@ from kube.loops import Loops
 KINDS: tuple[type[Any], ...] = (core_v1.ConfigMap, core_v1.Secret, core_v1.PersistentVolumeClaim)
 
 
-class LackingPods:
-    """The keys of these pods. `wake` is called with a key when an object of the pod's namespace has changed."""
+class MissingObjects:
+    """Keys of the pods that wait. `wake` is called with a key when an object of the pod's namespace has changed."""
 
     def __init__(self, client: Client, clock: Clock, wake: Callable[[str], None]) -> None:
         self._client, self._clock, self._wake = client, clock, wake
