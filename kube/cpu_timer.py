@@ -40,7 +40,7 @@ class _Setting(ctypes.Structure):
 class CpuTimer:
     """Sends SIGPROF each time that the thread that makes it has used `seconds` of CPU time, or once without `repeats`.
 
-    The signal comes up to some ticks of the kernel late. Raises OSError if the kernel refuses the timer. At most one at a time
+    The signal may be some ticks of the kernel late. Raises OSError if the kernel refuses the timer. At most one at a time
     in a process: all send the same signal.
     """
 
