@@ -12,16 +12,16 @@ from collections.abc import Collection, Mapping
 
 from control.controllers.context import Context
 from control.controllers.service_lb import plan
+from control.controllers.service_lb.host_ports import HostPorts, host_ports_of
 from control.controllers.service_lb.node_addresses import NodeAddresses, facts
 from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.port_claims import PortClaims
-from control.controllers.service_lb.port_records import recorded, restored
+from control.controllers.service_lb.port_records import had_ports, recorded, restored
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
     LoadBalancerPorts,
     Port,
-    host_ports_of,
     node_ports_of,
     ports_of,
     served_ports,
@@ -76,14 +76,15 @@ class ServiceLoadBalancerController:
         # Disabled, this may run with an API server that has no ServiceCIDRs.
         service_ranges = context.informers.of(networking_v1.ServiceCIDR) if enabled else None
         self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges, context.clock)
-        self._service_addresses = ServiceAddresses(self._services)
+        host_ports = HostPorts(self._pods)
+        self._service_addresses = ServiceAddresses(self._services, host_ports)
         # One worker: Services get ports in the order of the queue.
         self.controller = Controller(
             "service load balancer", self.reconcile, workers=1, queue="service", clock=context.clock
         )
         self._waiting = WaitingServices(self._services, self.controller.enqueue)
         self._reports = Reports(self._recorder, self._waiting)
-        self._claims = PortClaims(self._services, self._pods, self._ports, self._waiting.wake)
+        self._claims = PortClaims(self._services, host_ports, self._ports, self._waiting.wake)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
         if service_ranges is not None:
@@ -98,7 +99,7 @@ class ServiceLoadBalancerController:
         known = [each for each in self._services.by_index(BALANCED, "yes") if plan.wanted(each)]
         for service in sorted(known, key=_rank) if self._enabled else ():
             key = key_of(service)
-            if _had_ports(service):
+            if had_ports(service):
                 self._ports.restore(key, restored(service))
             elif service.metadata.deletion_timestamp is None:
                 try:
@@ -222,7 +223,7 @@ class ServiceLoadBalancerController:
 
     async def _withdraw(self, key: str, service: core_v1.Service) -> None:
         """Remove the addresses of a Service that cannot have its ports, and release these."""
-        if _had_ports(service) or self._ports.held(key):
+        if had_ports(service) or self._ports.held(key):
             # The nodes serve the ports until the addresses are removed, which may fail.
             self._ports.keep(key, ports_of(service))
             await self._writer.clear(service, always=True)
@@ -243,9 +244,4 @@ class ServiceLoadBalancerController:
 def _rank(service: core_v1.Service) -> tuple[bool, bool, str, str]:
     metadata = service.metadata
     deleted = metadata.deletion_timestamp is not None
-    return not _had_ports(service), deleted, metadata.creation_timestamp or "", key_of(service)
-
-
-def _had_ports(service: core_v1.Service) -> bool:
-    """Return whether a Service's status shows that it was granted ports."""
-    return bool(plan.given(service)) or recorded(service)
+    return not had_ports(service), deleted, metadata.creation_timestamp or "", key_of(service)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from control.controllers.service_lb import plan
 from control.controllers.service_lb.ports import Port, ports_of, served_ports
 from kube.api import core_v1, meta_v1
 from kube.port_ranges import PortRanges
@@ -20,6 +21,11 @@ def restored(service: core_v1.Service) -> list[Port]:
     """Return those of a Service's ports that it was granted, as its status shows."""
     served, reserved = set(served_ports(service)), _reserved(service)
     return [port for port in ports_of(service) if port in served or port[1] in reserved.get(port[0], ())]
+
+
+def had_ports(service: core_v1.Service) -> bool:
+    """Return whether a Service's status shows that it was granted ports."""
+    return bool(plan.given(service)) or recorded(service)
 
 
 def recorded(service: core_v1.Service) -> bool:
