@@ -8,8 +8,9 @@ from control.controllers.gateway import host_claims, plan
 from control.controllers.gateway.certificates import Certificates
 from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.host_records import HostRecords
+from control.controllers.gateway.listening_nodes import Known, ListeningNodes
 from control.controllers.gateway.plan import Owner
-from kube.api import networking_v1
+from kube.api import core_v1, networking_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import EventRecorder
@@ -34,12 +35,13 @@ class Ingresses:
         generated: GeneratedObjects,
         certificates: Certificates,
         hosts: HostRecords,
+        listening: ListeningNodes,
         ingresses: Informer[networking_v1.Ingress],
         changed: Callable[[str], None],
     ) -> None:
         self._client, self._clock, self._recorder, self._cluster = client, clock, recorder, cluster
         self._generated, self._certificates, self._hosts = generated, certificates, hosts
-        self._ingresses, self._changed = ingresses, changed
+        self._listening, self._ingresses, self._changed = listening, ingresses, changed
         self._served: dict[str, tuple[str, ...]] = {}
         """Keys of Ingresses, with the problems that were reported."""
         self._refused: frozenset[str] = frozenset()
@@ -50,6 +52,11 @@ class Ingresses:
         self._refused_ports: frozenset[int] = frozenset()
         self.retry_seconds: float | None = None
         """Time until `reconcile` is to be called again."""
+
+    def restore(self) -> None:
+        """Record the addresses that stored statuses list."""
+        listed = (address for each in self._cluster.served_ingresses() for address in addresses_in(each))
+        self._addresses = list(dict.fromkeys(address for address in listed if address))
 
     async def prepare(self) -> IngressResult | None:
         """Compute the gateway, and record the certificates that it uses; None if there are no Ingresses."""
@@ -78,9 +85,10 @@ class Ingresses:
         refused = self._refused_ports
         if service is not None:
             refused = plan.refused_ports(service)
-            addresses = plan.addresses(service, now)
-            if not addresses:
+            given = plan.addresses(service, now)
+            if not given:
                 self._retry_after(plan.BALANCER_SECONDS)
+            addresses = self._listed(result, service, given)
         self._refused_ports = refused
         served = {
             key_of(each): (*result.problems.get(key_of(each), ()), *_without_ports(each, refused))
@@ -88,6 +96,12 @@ class Ingresses:
         }
         self._update(served, result.refused, addresses)
         return len(result.served[0].routes) + len(result.served)
+
+    def _listed(self, result: IngressResult, service: core_v1.Service, given: list[str]) -> list[str]:
+        """Return those of the gateway's addresses at which it is served."""
+        wanted = plan.places(service, self._generated.nodes, {each.port for each in result.served})
+        known = Known(self._addresses, (HTTP, HTTPS))
+        return self._listening.listed(Owner(INGRESS, INGRESS), given, wanted, known)[0]
 
     async def _leave(self) -> None:
         """Remove the gateway's objects some time after the last Ingress. Raises StatusError.
@@ -103,6 +117,7 @@ class Ingresses:
         if left > 0 and self._generated.has_service(INGRESS):
             self._retry_after(left)
         else:
+            self._listening.forget(INGRESS)
             await self._generated.remove(INGRESS)
 
     def _retry_after(self, seconds: float) -> None:
@@ -126,9 +141,7 @@ class Ingresses:
         if ingress is None or ingress.metadata.deletion_timestamp is not None:
             return
         wanted = self._addresses if key in self._served and key not in self._refused else []
-        balancer = ingress.status.load_balancer
-        current = [each.ip for each in balancer.ingress] if balancer is not None else []
-        if current == wanted:
+        if addresses_in(ingress) == wanted:
             return
         listed = [{"ip": each} for each in wanted]
         body = {
@@ -142,6 +155,12 @@ class Ingresses:
     def serves(self, key: str) -> bool:
         """Return whether an Ingress has addresses of this gateway."""
         return key in self._served
+
+
+def addresses_in(ingress: networking_v1.Ingress) -> list[str | None]:
+    """Return the addresses in the status of an Ingress."""
+    balancer = ingress.status.load_balancer
+    return [each.ip for each in balancer.ingress] if balancer is not None else []
 
 
 def _without_ports(ingress: networking_v1.Ingress, refused: frozenset[int]) -> list[str]:
