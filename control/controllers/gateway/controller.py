@@ -19,6 +19,7 @@ from control.controllers.gateway.host_records import HostRecords
 from control.controllers.gateway.ingresses import Ingresses
 from control.controllers.gateway.installation import Installation
 from control.controllers.gateway.listening_nodes import ListeningNodes, refuses
+from control.controllers.gateway.port_users import PortUsers
 from control.controllers.gateway.private_ports import NoPort
 from control.controllers.gateway.routes import Routes
 from kube import cancellation
@@ -89,6 +90,8 @@ class _Work:
             self._affected,
         )
         self._listening = ListeningNodes(clock, self._affected, refuses)
+        users = PortUsers(self._informers.services, informers.of(core_v1.Pod))
+        recorder = context.recorder("gateway-controller")
         self._gateways = Gateways(
             client,
             clock,
@@ -96,6 +99,8 @@ class _Work:
             self._generated,
             self._certificates,
             self._listening,
+            users,
+            recorder,
             self._affected,
             self._route_affected,
         )
@@ -103,12 +108,13 @@ class _Work:
         self._ingresses = Ingresses(
             client,
             clock,
-            context.recorder("gateway-controller"),
+            recorder,
             self._cluster,
             self._generated,
             self._certificates,
             self._hosts,
             self._listening,
+            users,
             self._informers.ingresses,
             lambda key: self.controller.enqueue(f"{STATUS} {key}"),
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 
 from control.controllers.gateway import plan
 from control.controllers.gateway.certificates import Certificates
@@ -10,15 +11,17 @@ from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.limits import NamespaceLimits
 from control.controllers.gateway.listening_nodes import Known, ListeningNodes
 from control.controllers.gateway.plan import Owner
+from control.controllers.gateway.port_users import PortUsers
 from control.controllers.gateway.private_ports import NoPort
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock, format_time
+from kube.events import EventRecorder
 from kube.gateway import statuses
 from kube.gateway.cluster import Cluster
 from kube.gateway.computation import Result, RouteResult
 from kube.gateway.objects import Gateway
-from kube.gateway.verdict import Verdict, failed
+from kube.gateway.verdict import MOST_MESSAGE, Verdict, failed
 from kube.object_names import key_of, name_of, namespace_of
 
 NO_PORT_SECONDS = 60.0
@@ -36,12 +39,17 @@ class Gateways:
         generated: GeneratedObjects,
         certificates: Certificates,
         listening: ListeningNodes,
+        users: PortUsers,
+        recorder: EventRecorder,
         affected: Callable[[str], None],
         route_changed: Callable[[str], None],
     ) -> None:
         self._client, self._clock, self._cluster = client, clock, cluster
         self._generated, self._certificates = generated, certificates
         self._listening, self._affected, self._route_changed = listening, affected, route_changed
+        self._users, self._recorder = users, recorder
+        self._reported: dict[str, str] = {}
+        """Messages of events by Gateways that lack ports."""
         self._limits = NamespaceLimits()
         self._routes: dict[str, Mapping[str, RouteResult]] = {}
 
@@ -74,6 +82,8 @@ class Gateways:
         addresses, awaited = self._listed(gateway, result, service, given)
         if problem is None and _ports(result):
             problem = self._problem(given, addresses)
+        if service is not None:
+            self._report(gateway, service, _ports(result), now)
         without = plan.refused_ports(service) if service is not None else frozenset[int]()
         status = statuses.gateway_status(gateway, result, addresses, problem, format_time(now), without, awaited)
         if status is not None:
@@ -115,6 +125,16 @@ class Gateways:
         wanted = plan.places(service, self._generated.nodes, {each.port for each in result.served})
         return self._listening.listed(Owner(key, gateway.metadata.uid or ""), given, wanted, _known(gateway))
 
+    def _report(self, gateway: Gateway, service: core_v1.Service, ports: Collection[int], now: datetime) -> None:
+        """Report ports of the nodes that others have, once for each of these."""
+        key, named = key_of(gateway), {port: f"Port {port}" for port in ports}
+        message = "; ".join(self._users.missing(service, now).problems(named, key))[:MOST_MESSAGE]
+        if message and message != self._reported.get(key):
+            self._recorder.event(gateway, "Warning", "NotServed", message)
+        self._reported.pop(key, None)
+        if message:
+            self._reported[key] = message
+
     def _problem(self, given: list[str], addresses: list[str]) -> Verdict | None:
         """Return why a Gateway with a Service is not served."""
         if not given:
@@ -127,6 +147,7 @@ class Gateways:
         self._record(key, None)
         self._certificates.use(key, ())
         self._listening.forget(key)
+        self._reported.pop(key, None)
         await self._generated.remove(key)
         if (other := self._limits.release(key)) is not None:
             self._affected(other)

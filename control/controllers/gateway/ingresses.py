@@ -10,6 +10,7 @@ from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.host_records import HostRecords
 from control.controllers.gateway.listening_nodes import Known, ListeningNodes
 from control.controllers.gateway.plan import Owner
+from control.controllers.gateway.port_users import MissingPorts, PortUsers
 from kube.api import core_v1, networking_v1
 from kube.client import Client
 from kube.clock import Clock
@@ -36,20 +37,23 @@ class Ingresses:
         certificates: Certificates,
         hosts: HostRecords,
         listening: ListeningNodes,
+        users: PortUsers,
         ingresses: Informer[networking_v1.Ingress],
         changed: Callable[[str], None],
     ) -> None:
         self._client, self._clock, self._recorder, self._cluster = client, clock, recorder, cluster
         self._generated, self._certificates, self._hosts = generated, certificates, hosts
-        self._listening, self._ingresses, self._changed = listening, ingresses, changed
+        self._listening, self._users = listening, users
+        self._ingresses, self._changed = ingresses, changed
         self._served: dict[str, tuple[str, ...]] = {}
         """Keys of Ingresses, with the problems that were reported."""
         self._refused: frozenset[str] = frozenset()
-        """Those of them that have no addresses, since other namespaces own all their hosts."""
+        """Those of them that have no addresses, since other namespaces own all their hosts, or others have all their ports."""
         self._addresses: list[str] = []
         self._kept_until: float | None = None
         """Time until which the ports are kept, if there are no Ingresses."""
-        self._refused_ports: frozenset[int] = frozenset()
+        self._missing = MissingPorts()
+        """The ports that the Service lacked last."""
         self.retry_seconds: float | None = None
         """Time until `reconcile` is to be called again."""
 
@@ -82,26 +86,27 @@ class Ingresses:
         # Both from the first Ingress on: another Service could get a port that is released while a certificate is replaced.
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), (HTTP, HTTPS))
         addresses, now = self._addresses, self._clock.now()
-        refused = self._refused_ports
         if service is not None:
-            refused = plan.refused_ports(service)
             given = plan.addresses(service, now)
             if not given:
                 self._retry_after(plan.BALANCER_SECONDS)
             addresses = self._listed(result, service, given)
-        self._refused_ports = refused
-        served = {
-            key_of(each): (*result.problems.get(key_of(each), ()), *_without_ports(each, refused))
-            for each in self._cluster.served_ingresses()
-        }
-        self._update(served, result.refused, addresses)
+            self._missing = self._users.missing(service, now)
+        served, without_ports = {}, set[str]()
+        for each in self._cluster.served_ingresses():
+            key, ports = key_of(each), _ports(each)
+            problems = self._missing.problems(ports, key)
+            served[key] = (*result.problems.get(key, ()), *problems)
+            if self._missing.has_others and self._missing.ports >= ports.keys():
+                without_ports.add(key)
+        self._update(served, result.refused | without_ports, addresses)
         return len(result.served[0].routes) + len(result.served)
 
-    def _listed(self, result: IngressResult, service: core_v1.Service, given: list[str]) -> list[str]:
+    def _listed(self, result: IngressResult, service: core_v1.Service, addresses: list[str]) -> list[str]:
         """Return those of the gateway's addresses at which it is served."""
         wanted = plan.places(service, self._generated.nodes, {each.port for each in result.served})
         known = Known(self._addresses, (HTTP, HTTPS))
-        return self._listening.listed(Owner(INGRESS, INGRESS), given, wanted, known)[0]
+        return self._listening.listed(Owner(INGRESS, INGRESS), addresses, wanted, known)[0]
 
     async def _leave(self) -> None:
         """Remove the gateway's objects some time after the last Ingress. Raises StatusError.
@@ -118,6 +123,7 @@ class Ingresses:
             self._retry_after(left)
         else:
             self._listening.forget(INGRESS)
+            self._missing = MissingPorts()
             await self._generated.remove(INGRESS)
 
     def _retry_after(self, seconds: float) -> None:
@@ -163,11 +169,6 @@ def addresses_in(ingress: networking_v1.Ingress) -> list[str | None]:
     return [each.ip for each in balancer.ingress] if balancer is not None else []
 
 
-def _without_ports(ingress: networking_v1.Ingress, refused: frozenset[int]) -> list[str]:
-    """Return what of an Ingress is not served since others have ports of the nodes."""
-    wanted = {HTTP: "HTTP", **({HTTPS: "HTTPS"} if ingress.spec.tls else {})}
-    return [
-        f"{name} is not served: the load balancer does not have port {port}"
-        for port, name in wanted.items()
-        if port in refused
-    ]
+def _ports(ingress: networking_v1.Ingress) -> dict[int, str]:
+    """Return the ports that an Ingress needs, with what it needs them for."""
+    return {HTTP: "HTTP", **({HTTPS: "HTTPS"} if ingress.spec.tls else {})}

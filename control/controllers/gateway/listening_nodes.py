@@ -25,7 +25,7 @@ Refuses = Callable[[str, int, int], Awaitable[bool]]
 """Returns whether a connection to an address and port is refused, or one to the port on which that node's gateway listens."""
 CONNECT_SECONDS, MOST_CONNECTIONS = 1.0, 64
 FIRST_RETRY, LAST_RETRY = 0.1, 5.0
-"""Seconds until refused connections are tried again: doubled each time."""
+"""Seconds until refused connections are retried: doubled each time."""
 LIMIT_SECONDS = 60.0
 """Time after which all addresses of a Gateway count as served if each connection was refused: not by the nodes, it seems."""
 

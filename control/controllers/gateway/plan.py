@@ -187,6 +187,13 @@ def refused_ports(service: core_v1.Service) -> frozenset[int]:
     return frozenset(each.port for each in service.spec.ports) - {number for _, number in served_ports(service)}
 
 
+def missing_ports(service: core_v1.Service, now: datetime) -> frozenset[int]:
+    """Return the ports that a Service does not have at addresses of nodes, none while a load balancer is awaited."""
+    if given(service):
+        return refused_ports(service)
+    return frozenset() if awaits_balancer(service, now) else frozenset(each.port for each in service.spec.ports)
+
+
 def places(
     service: core_v1.Service, nodes: Iterable[tuple[str, tuple[str, ...]]], ports: Collection[int]
 ) -> dict[tuple[str, int], int]:
