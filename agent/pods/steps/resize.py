@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
+from agent.files.decoding import DamagedFileError, decode_json
 from agent.lifecycle import Resize, find_container, resize
 from agent.lifecycle.resize import Actuated, inherited
 from agent.pods import setup as pod_setup
@@ -213,6 +212,6 @@ async def read_actuated(ctx: PodContext) -> Actuated:
 
 def _load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:
     try:
-        return msgspec.json.decode((folder / CHECKPOINT).read_bytes(), type=dict[str, core_v1.ResourceRequirements])
-    except (OSError, msgspec.DecodeError):
+        return decode_json(folder / CHECKPOINT, dict[str, core_v1.ResourceRequirements])
+    except (OSError, DamagedFileError):
         return {}
