@@ -55,7 +55,7 @@ class ResourceState:
         self._parts = {uid: _part(uid, pod) for uid, pod in self._pods.items()}
         """By pod UID: what the file has of a pod. Changed pods move to the end."""
         self._saved = dict(self._parts)
-        """What the file has on disk."""
+        """Entries that the file has on disk."""
         self._sum = ListChecksum[bytes](_PRINTED + _HEAD, b",", bytes)
         self._writer = CheckpointWriter(path.name, self._prepare)
 
@@ -70,7 +70,8 @@ class ResourceState:
         sized = size.together is not None or any(own.limits or own.requests for own in size.containers.values())
         if self._pods.get(uid) == pod or not (sized or uid in self._pods):
             return
-        part = _part(uid, pod)
+        part, saved = _part(uid, pod), self._saved.get(uid)
+        part = saved if saved is not None and saved == part else part
         self.forget(uid)
         if len(part) <= LARGEST:
             self._pods[uid], self._parts[uid] = pod, part

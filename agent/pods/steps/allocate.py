@@ -56,8 +56,8 @@ async def _save_resize(ctx: PodContext, former: core_v1.Pod, allocated: Size) ->
             raise
         resize.pending = PendingResize("Deferred", f"cannot write {ALLOCATED}: {error}")
         state.step_back_off.failed(ALLOCATION)
-    else:
-        state.step_back_off.succeeded(ALLOCATION)
-        ctx.size_changed()
+        return
     finally:
         resize.former = None
+    state.step_back_off.succeeded(ALLOCATION)
+    ctx.size_changed()
