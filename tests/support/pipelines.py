@@ -1,4 +1,4 @@
-"""Pipelines of HTTP requests for a gateway: what is sent, what a backend may see of it, and what the client has to get.
+"""Pipelines of HTTP requests for a gateway, with the requests that backends may see of them and the responses that clients get.
 
 The model knows of each request whether the gateway forwards it, answers it or closes the connection, from the rules of HTTP and
 not from the gateway's code.

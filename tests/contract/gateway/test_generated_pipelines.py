@@ -35,7 +35,7 @@ BODIES = [None, None, INNER, INNER[:-2], b"", b"0\r\n\r\n" + INNER]
 
 @dataclass
 class Client:
-    """What a client sends, in pieces that end at `cuts`."""
+    """Requests of one client, sent in pieces that end at `cuts`."""
 
     messages: list[Message]
     cuts: list[float]

@@ -1,4 +1,4 @@
-"""Which requests are upgrades, and the head that a backend gets of one."""
+"""Requests that are upgrades, and the head that a backend gets of one."""
 
 from __future__ import annotations
 
