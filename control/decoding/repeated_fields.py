@@ -1,8 +1,9 @@
 """Values of a JSON text in which fields are repeated, as Go's decoder leaves them.
 
-Go decodes each occurrence into the same value: structs are merged, maps get further keys, the items of a list are decoded into the
-items at their index, and everything else is replaced. So each occurrence must have the field's type, not only the last one. Fields
-without a type are what the last occurrence says. Upstream: sigs.k8s.io/json, decodeState.object and array.
+Go decodes each occurrence into the same value: structs are merged, maps get further keys, the items of a list are
+decoded into the items at their index, and everything else is replaced. So each occurrence must have the field's type, not
+only the last one. Fields without a type are what the last occurrence says. Upstream: sigs.k8s.io/json, decodeState.object
+and array.
 """
 
 from __future__ import annotations

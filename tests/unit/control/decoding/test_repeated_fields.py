@@ -30,29 +30,31 @@ def decode(decoder: Decoder, body: str, validation: FieldValidation = "Warn", ki
 
 @pytest.mark.parametrize("validation", VALIDATIONS)
 @pytest.mark.parametrize(
-    ("decoder", "body", "output"),
+    ("decoder", "body", "value", "field", "type_"),
     [
-        (DEPLOYMENTS, '{"spec":{"replicas":{},"replicas":1}}', "object into Go struct field DeploymentSpec.spec.replicas of type int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":1.5,"replicas":1}}', "number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":2147483648,"replicas":1}}', "number 2147483648 into Go struct field DeploymentSpec.spec.replicas of type int32"),
-        (DEPLOYMENTS, '{"spec":{"paused":"x","paused":true}}', "string into Go struct field DeploymentSpec.spec.paused of type bool"),
-        (DEPLOYMENTS, '{"spec":[],"spec":{}}', "array into Go struct field Deployment.spec of type v1.DeploymentSpec"),
-        (DEPLOYMENTS, '{"spec":{"replicas":true},"spec":{"replicas":1}}', "bool into Go struct field DeploymentSpec.spec.replicas of type int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":true,"replicas":"x","replicas":{}}}', "bool into Go struct field DeploymentSpec.spec.replicas of type int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":1,"minReadySeconds":"a","replicas":[]}}', "string into Go struct field DeploymentSpec.spec.minReadySeconds of type int32"),
-        (DEPLOYMENTS, '{' + UNKNOWN + ',"spec":{"replicas":{},"replicas":1}}', "object into Go struct field DeploymentSpec.spec.replicas of type int32"),
-        (PODS, '{"metadata":{"labels":{"a":1,"a":"x"}}}', "number into Go struct field ObjectMeta.metadata.labels of type string"),
-        (PODS, '{"spec":{"containers":{},"containers":[]}}', "object into Go struct field PodSpec.spec.containers of type []v1.Container"),
-        (PODS, '{"spec":{"containers":[{"name":1,"name":"a"}]}}', "number into Go struct field Container.spec.containers.name of type string"),
+        (DEPLOYMENTS, '{"spec":{"replicas":{},"replicas":1}}', "object", "DeploymentSpec.spec.replicas", "int32"),
+        (DEPLOYMENTS, '{"spec":{"replicas":1.5,"replicas":1}}', "number 1.5", "DeploymentSpec.spec.replicas", "int32"),
+        (DEPLOYMENTS, '{"spec":{"replicas":2147483648,"replicas":1}}', "number 2147483648", "DeploymentSpec.spec.replicas", "int32"),
+        (DEPLOYMENTS, '{"spec":{"paused":"x","paused":true}}', "string", "DeploymentSpec.spec.paused", "bool"),
+        (DEPLOYMENTS, '{"spec":[],"spec":{}}', "array", "Deployment.spec", "v1.DeploymentSpec"),
+        (DEPLOYMENTS, '{"spec":{"replicas":true},"spec":{"replicas":1}}', "bool", "DeploymentSpec.spec.replicas", "int32"),
+        (DEPLOYMENTS, '{"spec":{"replicas":true,"replicas":"x","replicas":{}}}', "bool", "DeploymentSpec.spec.replicas", "int32"),
+        (DEPLOYMENTS, '{"spec":{"replicas":1,"minReadySeconds":"a","replicas":[]}}', "string", "DeploymentSpec.spec.minReadySeconds", "int32"),
+        (DEPLOYMENTS, '{' + UNKNOWN + ',"spec":{"replicas":{},"replicas":1}}', "object", "DeploymentSpec.spec.replicas", "int32"),
+        (PODS, '{"metadata":{"labels":{"a":1,"a":"x"}}}', "number", "ObjectMeta.metadata.labels", "string"),
+        (PODS, '{"spec":{"containers":{},"containers":[]}}', "object", "PodSpec.spec.containers", "[]v1.Container"),
+        (PODS, '{"spec":{"containers":[{"name":1,"name":"a"}]}}', "number", "Container.spec.containers.name", "string"),
     ],
 )  # fmt: skip
 def test_an_occurrence_of_a_wrong_type_is_refused_though_another_follows(
-    decoder: Decoder, body: str, output: str, validation: FieldValidation
+    decoder: Decoder, body: str, value: str, field: str, type_: str, validation: FieldValidation
 ) -> None:
     with pytest.raises(StatusError) as refused:
         decode(decoder, body, validation)
     assert refused.value.code == 400
-    assert refused.value.message.endswith(f"json: cannot unmarshal {output}")
+    assert refused.value.message.endswith(
+        f"json: cannot unmarshal {value} into Go struct field {field} of type {type_}"
+    )
 
 
 @pytest.mark.parametrize(
