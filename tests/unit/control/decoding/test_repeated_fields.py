@@ -15,12 +15,13 @@ from kube.errors import StatusError
 from kube.field_path import MOST_PROBLEMS
 
 PODS = Decoder(core_v1.Pod, "v1", "Pod")
-DEPLOYMENTS = Decoder(apps_v1.Deployment, "apps/v1", "Deployment")
+DEPLOY = Decoder(apps_v1.Deployment, "apps/v1", "Deployment")
 DEFINITIONS = Decoder(apiextensions_v1.CustomResourceDefinition, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
 CUSTOMS = CustomDecoder(
     Schema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}), "example.com/v1", "Thing"
 )
 UNKNOWN = ",".join(f'"u{n}":1' for n in range(2 * MOST_PROBLEMS))
+REPLICAS = "DeploymentSpec.spec.replicas"
 VALIDATIONS: list[FieldValidation] = ["Ignore", "Warn", "Strict"]
 
 
@@ -32,15 +33,15 @@ def decode(decoder: Decoder, body: str, validation: FieldValidation = "Warn", ki
 @pytest.mark.parametrize(
     ("decoder", "body", "value", "field", "type_"),
     [
-        (DEPLOYMENTS, '{"spec":{"replicas":{},"replicas":1}}', "object", "DeploymentSpec.spec.replicas", "int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":1.5,"replicas":1}}', "number 1.5", "DeploymentSpec.spec.replicas", "int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":2147483648,"replicas":1}}', "number 2147483648", "DeploymentSpec.spec.replicas", "int32"),
-        (DEPLOYMENTS, '{"spec":{"paused":"x","paused":true}}', "string", "DeploymentSpec.spec.paused", "bool"),
-        (DEPLOYMENTS, '{"spec":[],"spec":{}}', "array", "Deployment.spec", "v1.DeploymentSpec"),
-        (DEPLOYMENTS, '{"spec":{"replicas":true},"spec":{"replicas":1}}', "bool", "DeploymentSpec.spec.replicas", "int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":true,"replicas":"x","replicas":{}}}', "bool", "DeploymentSpec.spec.replicas", "int32"),
-        (DEPLOYMENTS, '{"spec":{"replicas":1,"minReadySeconds":"a","replicas":[]}}', "string", "DeploymentSpec.spec.minReadySeconds", "int32"),
-        (DEPLOYMENTS, '{' + UNKNOWN + ',"spec":{"replicas":{},"replicas":1}}', "object", "DeploymentSpec.spec.replicas", "int32"),
+        (DEPLOY, '{"spec":{"replicas":{},"replicas":1}}', "object", REPLICAS, "int32"),
+        (DEPLOY, '{"spec":{"replicas":1.5,"replicas":1}}', "number 1.5", REPLICAS, "int32"),
+        (DEPLOY, '{"spec":{"replicas":2147483648,"replicas":1}}', "number 2147483648", REPLICAS, "int32"),
+        (DEPLOY, '{"spec":{"paused":"x","paused":true}}', "string", "DeploymentSpec.spec.paused", "bool"),
+        (DEPLOY, '{"spec":[],"spec":{}}', "array", "Deployment.spec", "v1.DeploymentSpec"),
+        (DEPLOY, '{"spec":{"replicas":true},"spec":{"replicas":1}}', "bool", REPLICAS, "int32"),
+        (DEPLOY, '{"spec":{"replicas":true,"replicas":"x","replicas":{}}}', "bool", REPLICAS, "int32"),
+        (DEPLOY, '{"spec":{"minReadySeconds":"a","replicas":[],"replicas":1}}', "string", "DeploymentSpec.spec.minReadySeconds", "int32"),
+        (DEPLOY, '{' + UNKNOWN + ',"spec":{"replicas":{},"replicas":1}}', "object", REPLICAS, "int32"),
         (PODS, '{"metadata":{"labels":{"a":1,"a":"x"}}}', "number", "ObjectMeta.metadata.labels", "string"),
         (PODS, '{"spec":{"containers":{},"containers":[]}}', "object", "PodSpec.spec.containers", "[]v1.Container"),
         (PODS, '{"spec":{"containers":[{"name":1,"name":"a"}]}}', "number", "Container.spec.containers.name", "string"),
@@ -115,7 +116,7 @@ def test_of_fields_without_a_type_the_last_occurrence_counts() -> None:
 
 def test_yaml_is_a_map_before_it_has_a_type() -> None:
     body = "spec:\n  replicas: {}\n  replicas: 1\n"
-    assert decode(DEPLOYMENTS, body, "Warn", "application/yaml")["spec"]["replicas"] == 1
+    assert decode(DEPLOY, body, "Warn", "application/yaml")["spec"]["replicas"] == 1
 
 
 def test_a_text_that_only_looks_as_if_fields_were_repeated_is_read_as_it_is() -> None:
