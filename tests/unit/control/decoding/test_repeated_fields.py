@@ -40,7 +40,7 @@ def decode(decoder: Decoder, body: str, validation: FieldValidation = "Warn", ki
         (DEPLOY, '{"spec":[],"spec":{}}', "array", "Deployment.spec", "v1.DeploymentSpec"),
         (DEPLOY, '{"spec":{"replicas":true},"spec":{"replicas":1}}', "bool", REPLICAS, "int32"),
         (DEPLOY, '{"spec":{"replicas":true,"replicas":"x","replicas":{}}}', "bool", REPLICAS, "int32"),
-        (DEPLOY, '{"spec":{"minReadySeconds":"a","replicas":[],"replicas":1}}', "string", "DeploymentSpec.spec.minReadySeconds", "int32"),
+        (DEPLOY, '{"spec":{"paused":1,"replicas":[],"replicas":1}}', "number", "DeploymentSpec.spec.paused", "bool"),
         (DEPLOY, '{' + UNKNOWN + ',"spec":{"replicas":{},"replicas":1}}', "object", REPLICAS, "int32"),
         (PODS, '{"metadata":{"labels":{"a":1,"a":"x"}}}', "number", "ObjectMeta.metadata.labels", "string"),
         (PODS, '{"spec":{"containers":{},"containers":[]}}', "object", "PodSpec.spec.containers", "[]v1.Container"),
