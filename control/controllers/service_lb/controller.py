@@ -16,7 +16,7 @@ from control.controllers.service_lb.host_ports import HostPorts, host_ports_of
 from control.controllers.service_lb.node_addresses import NodeAddresses, facts
 from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.port_claims import PortClaims
-from control.controllers.service_lb.port_records import had_ports, recorded, restored
+from control.controllers.service_lb.port_records import granted_ports, had_ports, recorded
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
@@ -100,7 +100,7 @@ class ServiceLoadBalancerController:
         for service in sorted(known, key=_rank) if self._enabled else ():
             key = key_of(service)
             if had_ports(service):
-                self._ports.restore(key, restored(service))
+                self._ports.restore(key, granted_ports(service))
             elif service.metadata.deletion_timestamp is None:
                 try:
                     await self._claims.claim_all(key, service)

@@ -50,12 +50,17 @@ def _reserved_on_node(pod: core_v1.Pod) -> list[str]:
     return [node, *(f"{node}/{protocol}/{number}" for protocol, number in ports)] if ports else []
 
 
+def add_indexes(pods: Informer[core_v1.Pod]) -> None:
+    """Add the indexes HOST_PORT and MIRROR_PORT."""
+    pods.add_index(HOST_PORT, _reserved)
+    pods.add_index(MIRROR_PORT, _reserved_on_node)
+
+
 class HostPorts:
     """Finds pods by their host ports."""
 
     def __init__(self, pods: Informer[core_v1.Pod]) -> None:
-        pods.add_index(HOST_PORT, _reserved)
-        pods.add_index(MIRROR_PORT, _reserved_on_node)
+        add_indexes(pods)
         self._pods = pods
 
     def users(self, port: Port) -> Iterable[core_v1.Pod]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
-from control.controllers.service_lb import plan
+from control.controllers.service_lb import host_ports, plan
 from control.controllers.service_lb.host_ports import HostPorts, is_behind
 from control.controllers.service_lb.plan import NoLoadBalancer
 from control.controllers.service_lb.ports import LoadBalancerPorts, Port, node_ports_of, ports_of
@@ -25,6 +25,12 @@ NODE_PORT = "node-port"
 
 def _node_ports(service: core_v1.Service) -> list[str]:
     return [f"{protocol}/{number}" for protocol, number in node_ports_of(service)]
+
+
+def add_indexes(services: Informer[core_v1.Service], pods: Informer[core_v1.Pod]) -> None:
+    """Add the indexes of Services by node port and of pods by host port."""
+    services.add_index(NODE_PORT, _node_ports)
+    host_ports.add_indexes(pods)
 
 
 class PortClaims:

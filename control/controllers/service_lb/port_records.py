@@ -17,7 +17,7 @@ from kube.port_ranges import PortRanges
 TYPE, REASON = "wherry/LoadBalancerPorts", "Reserved"
 
 
-def restored(service: core_v1.Service) -> list[Port]:
+def granted_ports(service: core_v1.Service) -> list[Port]:
     """Return those of a Service's ports that it was granted, as its status shows."""
     served, reserved = set(served_ports(service)), _reserved(service)
     return [port for port in ports_of(service) if port in served or port[1] in reserved.get(port[0], ())]

@@ -160,12 +160,12 @@ def test_recorded_ports_are_read_as_they_were_written() -> None:
     ports = [("TCP", 80), ("TCP", 443), ("TCP", 444), ("TCP", 445), ("UDP", 53)]
     message = port_records.text(reversed(ports))
     assert message == "TCP 80,443-445; UDP 53"
-    assert port_records.restored(with_record(message, *ports, ("UDP", 80))) == ports
+    assert port_records.granted_ports(with_record(message, *ports, ("UDP", 80))) == ports
 
 
 @pytest.mark.parametrize("message", ["", "TCP", "TCP 0", "TCP 80; UDP x", "TCP 80-99999", "nothing at all"])
 def test_a_record_that_cannot_be_read_gives_no_ports(message: str) -> None:
-    assert port_records.restored(with_record(message, ("TCP", 80), ("UDP", 53))) == []
+    assert port_records.granted_ports(with_record(message, ("TCP", 80), ("UDP", 53))) == []
 
 
 def test_other_conditions_and_the_time_of_the_record_stay() -> None:
