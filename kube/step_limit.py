@@ -7,7 +7,7 @@ often waits before the next one, so that others have most of the loop's time.
 Work of many short steps holds the loop as long as one long step. With `every_step` of its `Shares` the CPU time of each step is
 charged to the owner, and with `fair` steps that become runnable together are spread over iterations (kube/fair_steps.py).
 
-A timer of the process's own CPU time (ITIMER_PROF) samples which step is under way; so an idle daemon is never woken,
+A timer of the thread's own CPU time (kube/cpu_timer.py) samples which step is under way; so an idle daemon is never woken,
 and a machine that is busy with other things shortens nobody's time. The interpreter runs signal handlers in the main thread
 alone and between two of its instructions: only a loop of the main thread is watched, a call of C code goes on to its end
 (but those of `re`, which look for signals), and a step that has ended cannot be stopped by mistake. Every daemon runs the
@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from kube.counters import Counter
+from kube.cpu_timer import CpuTimer
 from kube.fair_steps import FairSteps, StepsOfLoop
 from kube.rate import Rate
 from kube.steps import Step, stepwise
@@ -277,8 +278,9 @@ def _sample(number: int, frame: types.FrameType | None) -> None:
         limit.sample(time.thread_time())
 
 
-class _Timer:
+class _Sampling:
     users = 0
+    timer: CpuTimer | None = None
 
 
 @contextlib.contextmanager
@@ -287,15 +289,16 @@ def sampling() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _Timer.users += 1
-    if _Timer.users == 1:
+    _Sampling.users += 1
+    if _Sampling.users == 1:
         signal.signal(signal.SIGPROF, _sample)
         signal.siginterrupt(signal.SIGPROF, False)  # system calls that libraries make begin again
-        signal.setitimer(signal.ITIMER_PROF, TICK, TICK)
+        _Sampling.timer = CpuTimer(TICK)
+        _Sampling.timer.start()
     try:
         yield
     finally:
-        _Timer.users -= 1
-        if not _Timer.users:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+        _Sampling.users -= 1
+        if not _Sampling.users and _Sampling.timer is not None:
+            _Sampling.timer.close()
             signal.signal(signal.SIGPROF, signal.SIG_IGN)

@@ -2,6 +2,8 @@
 
 The runtime sends an exit event before its own status shows the exit. So a container with an exit event is read until it
 is, at growing intervals; where it still runs after two seconds, the event was about something else, or the relist will find it.
+containerd learns that a container was killed for its memory by an event of its own, which may come after the exit: it is read
+a few times more for its reason, before a status with "Error" ends the pod.
 Two reads of a container may cross on their way, so an exit that was seen once is never taken back.
 """
 
@@ -19,11 +21,15 @@ from agent.pods.termination_messages import is_on_volume, with_message, with_own
 from agent.runtime_records import ContainerRecord, PodRuntime
 from agent.threads import Owner
 from cri.errors import CRIError
+from kube.api import core_v1
 
 log = logging.getLogger(__name__)
 
 EXIT_LAG = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between reads."""
+REASON_LAG = (0.02, 0.05, 0.1)
+"""Seconds before further reads of a container that may have been killed for its memory."""
+_KILLED = 137
 
 
 async def reload_container(ctx: PodContext, container_id: str) -> ContainerRecord | None:
@@ -87,9 +93,30 @@ async def _read_sandbox(ctx: PodContext, sandbox_id: str) -> None:
 async def _read_container(ctx: PodContext, container_id: str) -> None:
     for lag in EXIT_LAG:
         record = await reload_container(ctx, container_id)
-        if record is None or record.exited:
+        if record is None:
+            return
+        if record.exited:
+            await _read_reason(ctx, record)
             return
         await ctx.deps.clock.sleep(lag)
+
+
+async def _read_reason(ctx: PodContext, record: ContainerRecord) -> None:
+    """Read a container again that was killed, perhaps for its memory, until the runtime knows the reason."""
+    for lag in REASON_LAG if _has_memory_limit(ctx.state.pod, record.name) else ():
+        if record.exit_code != _KILLED or record.reason != "Error":
+            return
+        await ctx.deps.clock.sleep(lag)
+        found = await reload_container(ctx, record.id)
+        if found is None:
+            return
+        record = found
+
+
+def _has_memory_limit(pod: core_v1.Pod, name: str) -> bool:
+    spec = pod.spec
+    found = [each.resources for each in (*spec.init_containers, *spec.containers) if each.name == name]
+    return any(each is not None and "memory" in each.limits for each in (spec.resources, *found))
 
 
 def replace_records(ctx: PodContext, listed: PodRuntime) -> set[str]:

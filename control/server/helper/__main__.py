@@ -20,6 +20,7 @@ from control.event_loop.helper_client import LENGTH
 from control.server.helper.jobs import JOBS
 from kube import errors, log_lines, memory_limit
 from kube.collecting import uncollected
+from kube.cpu_timer import CpuTimer
 from kube.errors import StatusError
 
 log = logging.getLogger(__name__)
@@ -61,14 +62,15 @@ def _end_job(number: int, frame: FrameType | None) -> None:
 
 def _done(message: bytes) -> list[Any]:
     """Return [value, None], or [None, error]: the parts of a StatusError, or a text for a fault of ours."""
+    timer = CpuTimer(PROCESSOR_SECONDS, repeats=False)
     try:
         try:
             with uncollected():  # what a job makes is gone with it
-                signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)
+                timer.start()
                 job, args = msgspec.msgpack.decode(message)
                 return [JOBS[job](*args), None]
         finally:
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            timer.close()
     except _TooLong:
         late = errors.timeout("request did not complete within the allotted timeout")
         return [None, [late.code, late.reason, late.message, late.details]]

@@ -135,5 +135,7 @@ def test_an_interrupt_while_the_cluster_starts_leaves_nothing_behind(
     run.line("begins")
     time.sleep(seconds)  # any moment of the start will do, and one after it
     output = run.interrupt()
-    assert run.process.returncode in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.OK), output
+    # The last: pytest had finished, and its own clean-up was interrupted.
+    ends = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.OK, -signal.SIGINT)
+    assert run.process.returncode in ends, output
     assert "left: [] []" in output and not run.processes(), output

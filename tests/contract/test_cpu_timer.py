@@ -1,0 +1,51 @@
+"""Timers of CPU time on a busy machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kube.cpu_timer import CpuTimer
+
+
+@pytest.fixture
+def signals() -> Iterator[list[float]]:
+    """CPU times of the thread at which a signal came."""
+    found: list[float] = []
+    before = signal.signal(signal.SIGPROF, lambda *_: found.append(time.thread_time()))
+    yield found
+    signal.signal(signal.SIGPROF, before)
+
+
+def burn(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Processes that take all cores, twice."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    yield
+    for each in others:
+        each.kill()
+    for each in others:
+        each.wait()
+
+
+def test_it_repeats_after_the_same_cpu_time_on_a_busy_machine(signals: list[float], busy: None) -> None:
+    timer = CpuTimer(0.05)
+    timer.start()
+    burn(1.5)
+    timer.close()
+    assert len(signals) >= 15, "ITIMER_PROF sends 5 to 12"
+    count = len(signals)
+    burn(0.1)
+    assert len(signals) == count

@@ -1,0 +1,75 @@
+"""Timers of CPU time: they measure what the thread computes, and the kernel holds nothing for them after their end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kube import cpu_timer
+from kube.cpu_timer import CpuTimer
+
+
+@pytest.fixture
+def signals() -> Iterator[list[float]]:
+    """CPU times of the thread at which a signal came."""
+    found: list[float] = []
+    before = signal.signal(signal.SIGPROF, lambda *_: found.append(time.thread_time()))
+    yield found
+    signal.signal(signal.SIGPROF, before)
+
+
+def burn(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_once_is_once_and_it_can_be_started_anew(signals: list[float]) -> None:
+    timer = CpuTimer(0.02, repeats=False)
+    for number in (1, 2):
+        timer.start()
+        burn(0.15)
+        assert len(signals) == number
+    timer.start()
+    timer.stop()
+    burn(0.1)
+    assert len(signals) == 2
+    timer.close()
+
+
+def test_it_does_not_run_while_the_thread_waits_or_others_compute(signals: list[float]) -> None:
+    timer = CpuTimer(0.05)
+    timer.start()
+    other = threading.Thread(target=burn, args=(0.3,))
+    other.start()
+    other.join()
+    timer.close()
+    assert len(signals) <= 1
+
+
+def test_the_kernel_holds_nothing_after_it(signals: list[float]) -> None:
+    def held() -> int:
+        return Path("/proc/self/timers").read_text().count("ClockID:")
+
+    before = held()
+    timer = CpuTimer(0.05)
+    assert held() == before + 1
+    timer.close()
+    timer.close()
+    assert held() == before
+
+
+def test_the_timer_of_the_process_serves_where_the_library_has_none(
+    signals: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_timer, "_library", lambda: None)
+    timer = CpuTimer(0.02)
+    timer.start()
+    assert signal.getitimer(signal.ITIMER_PROF) == pytest.approx((0.02, 0.02), abs=0.01)
+    timer.close()
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
