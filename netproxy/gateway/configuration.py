@@ -33,7 +33,7 @@ LEAST, SHARE = 0.05, 3.0
 """Seconds between two publications, and between two computations of a namespace, at least; of publications in proportion to the
 duration of the last one, too."""
 RETRY = 2.0
-"""Seconds before another try to bind a port."""
+"""Seconds before another try to bind a port, or to find sockets without a use."""
 CERTIFICATES_SECONDS = 5.0
 """Seconds at least until certificates are checked for which their namespace had no time left."""
 
@@ -131,7 +131,7 @@ class Configuration:
     async def _publish(self) -> None:
         """Have what was computed served, again and again."""
         while True:
-            if self._listening.failed and not self._changed.is_set():
+            if self._listening.unsettled and not self._changed.is_set():
                 await self._clock.sleep(RETRY)
             else:
                 await self._changed.wait()

@@ -39,7 +39,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.wanted: dict[Place, Served] = {}
-        self.failed = False
+        self.unsettled = False
         self.calls = 0
 
     def set(self, wanted: dict[Place, Served]) -> None:
