@@ -45,7 +45,7 @@ class HistoryReads:
         self._reading = set[asyncio.Task[Batch]]()
 
     async def read(self, store: Store, owner: str, prefix: str, after: int, until: int) -> Batch:
-        """Return the next changes, with previous states, and the revision up to which they are all, in the end `until` or later.
+        """Return the next changes, with previous states, and the revision up to which they are all, finally `until` or later.
 
         Raises Compacted, also if the owner reads too much, and Unavailable.
         """
