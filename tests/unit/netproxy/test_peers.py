@@ -9,7 +9,17 @@ import pytest
 from kube.api import core_v1
 from netproxy import netlink
 from netproxy.podnet import kernel_routes, rtnetlink
-from netproxy.podnet.node_routes import DEVICE, FdbEntry, Neighbour, NodeRoutes, Route, accepted_addresses, plan, pod_mtu, tunnel_mac
+from netproxy.podnet.node_routes import (
+    DEVICE,
+    FdbEntry,
+    Neighbour,
+    NodeRoutes,
+    Route,
+    accepted_addresses,
+    plan,
+    pod_mtu,
+    tunnel_mac,
+)
 from netproxy.podnet.peers import Link, Network, Peer, peer_of
 from tests.support.services import node
 
