@@ -56,21 +56,23 @@ def gateway_status(
     problem: Verdict | None,
     now: str,
     refused_ports: Collection[int] = (),
+    awaited_ports: Collection[int] = (),
 ) -> GatewayStatus | None:
     """Return the status of a Gateway; `problem` is why it is not served although it is valid, `refused_ports` are those
-    that its addresses do not have.
+    that its addresses do not have, and `awaited_ports` those on which not all of its nodes listen yet.
     """
     generation, current = gateway.metadata.generation, gateway.status
     if is_stale(current.conditions, generation):
         return None
-    if problem is None and refused_ports and all(each.listener.port in refused_ports for each in result.listeners):
-        problem = _refused(min(refused_ports))
+    unserved = {port: _awaited(port) for port in awaited_ports} | {port: _refused(port) for port in refused_ports}
+    if problem is None and unserved and all(each.listener.port in unserved for each in result.listeners):
+        problem = unserved[min(unserved)]
     programmed = programmed_verdict(result, problem)
     known = {each.name: each.conditions for each in current.listeners}
     listeners = []
     for state, attached in zip(result.listeners, result.attached, strict=True):
         name, port = state.listener.name, state.listener.port
-        reason = _refused(port) if port in refused_ports else problem
+        reason = unserved.get(port, problem)
         conditions = merged(known.get(name, []), _listener_conditions(state, result, reason, generation, now))
         kinds = [{"group": GROUP, "kind": kind} for kind in state.kinds]
         listeners.append(
@@ -90,6 +92,10 @@ def gateway_status(
 
 def _refused(port: int) -> Verdict:
     return failed("AddressNotAssigned", f"The load balancer does not have port {port}: another Service may have it")
+
+
+def _awaited(port: int) -> Verdict:
+    return failed("AddressNotAssigned", f"A node whose address is listed does not listen on port {port} yet")
 
 
 def gateway_body(status: GatewayStatus) -> dict[str, Any]:

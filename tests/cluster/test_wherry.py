@@ -182,7 +182,9 @@ def test_an_upgrade_is_checked_before_anything_changes(shared: Cluster, ns: str)
     assert rows("--to", "v1.38.0", code=1)["version"][2] == "upgrade to v1.37 first: one minor version at a time"
     shared.wherry("snapshot", "delete", Path(saved).name)
     text = shared.wherry("upgrade", "--check", check=False).stdout
-    assert re.search(r"^error +snapshot +there is none +`wherry snapshot save --name before-upgrade`$", text, re.M)
+    assert re.search(
+        r"^error +snapshot +there is none\n +fix: `wherry snapshot save --name before-upgrade`$", text, re.M
+    )
 
 
 def test_up_fails_with_the_reason_if_the_agent_does_not_start(shared: Cluster) -> None:

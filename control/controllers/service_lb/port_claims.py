@@ -30,6 +30,12 @@ def _host_ports(pod: core_v1.Pod) -> list[str]:
     return [f"{protocol}/{number}" for protocol, number in host_ports_of(pod)]
 
 
+def add_indexes(services: Informer[core_v1.Service], pods: Informer[core_v1.Pod]) -> None:
+    """Add the indexes NODE_PORT and HOST_PORT."""
+    services.add_index(NODE_PORT, _node_ports)
+    pods.add_index(HOST_PORT, _host_ports)
+
+
 class PortClaims:
     """Ports of Services, and what else has ports of the nodes. `freed` is called with ports that a claim makes free."""
 
@@ -40,8 +46,7 @@ class PortClaims:
         ports: LoadBalancerPorts,
         freed: Callable[[Iterable[Port]], None] = lambda ports: None,
     ) -> None:
-        services.add_index(NODE_PORT, _node_ports)
-        pods.add_index(HOST_PORT, _host_ports)
+        add_indexes(services, pods)
         self._services, self._pods, self._ports, self._freed = services, pods, ports, freed
 
     async def claim_all(self, key: str, service: core_v1.Service) -> str:
