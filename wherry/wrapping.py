@@ -1,4 +1,4 @@
-"""Text broken at 80 columns, on a terminal and in a pipe: what one copies stays in one piece."""
+"""Text broken at 80 columns, on a terminal and in a pipe, but not within a command or path that a reader copies."""
 
 from __future__ import annotations
 

@@ -52,9 +52,15 @@ def body_length(headers: list[Header], *, chunks_allowed: bool) -> int | None:
 
 
 def is_websocket(method: str, headers: list[Header]) -> bool:
-    """Return whether a request asks for a WebSocket: the only protocol that connections are upgraded to."""
+    """Return whether a request asks for a WebSocket: the only protocol that connections are upgraded to.
+
+    Without `upgrade` in a `Connection` header, `Upgrade` has no meaning (RFC 9110, 7.8).
+    """
     upgrades = [value.lower() for name, value in headers if name == b"upgrade"]
-    return method == "GET" and upgrades == [b"websocket"]
+    if method != "GET" or upgrades != [b"websocket"]:
+        return False
+    options = connection_names([value for name, value in headers if name == b"connection"])
+    return options is not None and b"upgrade" in options
 
 
 def forwarded_headers(headers: list[Header]) -> list[Header]:
@@ -96,13 +102,16 @@ def origin_headers(client: str, scheme: str, authority: str, port: int) -> list[
 def request_head(
     method: str, target: str, host: str, headers: list[Header], *, length: int | None, upgrade: bool = False
 ) -> bytes:
-    """Return a request's head; `length` bytes of body follow, or chunks (None)."""
+    """Return a request's head; `length` bytes of body follow, or chunks (None).
+
+    The head of an upgrade announces its body as any other does: a backend may ignore the upgrade.
+    """
     parts = [f"{method} {target} HTTP/1.1\r\nhost: {host}\r\n".encode("latin-1")]
     for name, value in headers:
         parts += (name, b": ", value, b"\r\n")
     if upgrade:
         parts.append(b"connection: Upgrade\r\nupgrade: websocket\r\n")
-    elif length is None:
+    if length is None:
         parts.append(b"transfer-encoding: chunked\r\n")
     elif length or method in ("POST", "PUT", "PATCH"):
         parts.append(b"content-length: %d\r\n" % length)

@@ -32,6 +32,12 @@ def test_check_finds_nothing_wrong_on_a_machine_that_runs(shared: Cluster) -> No
     assert re.search(r"ok +the CNI plugins are there", shown)
 
 
+def test_no_daemon_logs_lines_of_grpcs_about_forks(shared: Cluster) -> None:
+    logs = sorted((shared.prefix / "var/log/wherry").glob("*.log"))
+    assert "agent.log" in [each.name for each in logs]
+    assert [each.name for each in logs if "fork_posix" in each.read_text(errors="replace")] == []
+
+
 def test_check_names_what_is_in_the_way_with_its_fix(shared: Cluster) -> None:
     taken = shared.host.popen("busybox", "nc", "-l", "-p", "26443")
     try:
