@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.header_changes import HOP_BY_HOP, LOOP, Header, connection_names
-from netproxy.gateway.limits import HOPS
+from netproxy.gateway.limits import HOPS, LOOP_NAMES
 
 LOOP_NAME = b"wherry-gateway"
 _FORWARDED = frozenset(
@@ -66,7 +66,7 @@ def is_websocket(method: str, headers: list[Header]) -> bool:
 def forwarded_headers(headers: list[Header]) -> list[Header]:
     """Return the headers of a request that go to a backend.
 
-    Refused if it has passed too many gateways, or names too many headers in `Connection`.
+    Refused if it has passed too many gateways, or names too many of them, or too many headers in `Connection`.
     """
     connection: list[bytes] = []
     loops: list[bytes] = []
@@ -75,7 +75,7 @@ def forwarded_headers(headers: list[Header]) -> list[Header]:
         if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
             connection.append(value)
         elif name == LOOP:
-            loops += [token.strip(b" \t") for token in value.split(b",")]
+            loops.append(value)
         elif name not in _DROPPED and not (b"_" in name and name.replace(b"_", b"-") in _DROPPED):
             kept.append((name, value))
     if connection:
@@ -83,10 +83,18 @@ def forwarded_headers(headers: list[Header]) -> list[Header]:
         if named is None:
             raise Refused(431, "too many names in Connection")
         kept = [header for header in kept if header[0] not in named]
-    if loops.count(LOOP_NAME) >= HOPS:
-        raise Refused(508, "the request has passed too many gateways")
-    kept.append((LOOP, b", ".join([*loops, LOOP_NAME]) if loops else LOOP_NAME))
+    kept.append((LOOP, _loops(loops) if loops else LOOP_NAME))
     return kept
+
+
+def _loops(values: list[bytes]) -> bytes:
+    """Return the names of gateways in a request's `CDN-Loop` headers, and this one's; Refused if there are too many."""
+    if sum(value.count(b",") + 1 for value in values) > LOOP_NAMES:
+        raise Refused(431, "too many names in CDN-Loop")
+    names = [token.strip(b" \t") for value in values for token in value.split(b",")]
+    if sum(name.partition(b";")[0].rstrip(b" \t") == LOOP_NAME for name in names) >= HOPS:
+        raise Refused(508, "the request has passed too many gateways")
+    return b", ".join([*names, LOOP_NAME])
 
 
 def origin_headers(client: str, scheme: str, authority: str, port: int) -> list[Header]:

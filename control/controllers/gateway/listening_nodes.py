@@ -27,13 +27,15 @@ CONNECT_SECONDS, MOST_CONNECTIONS = 1.0, 64
 FIRST_RETRY, LAST_RETRY = 0.1, 5.0
 """Seconds until refused connections are retried: doubled each time."""
 LIMIT_SECONDS = 60.0
-"""Time after which all addresses of a Gateway count as served if each connection was refused: not by the nodes, it seems."""
+"""Time after which all addresses of a Gateway count as served if each connection was refused, to the nodes' own ports
+too: not by the nodes, it seems."""
 
 
 async def refuses(address: str, port: int, private: int = 0) -> bool:
     """Connect to an address; return whether the connection is refused.
 
-    One to an address of this machine may be forwarded to the gateway of another node: the node's own port is tried too.
+    Another proxy than Wherry's may forward one to an address of this machine to the gateway of another node: the node's own
+    port is tried too. Alone it says nothing: any program of the node may listen on it.
     """
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -125,15 +127,11 @@ class ListeningNodes:
         """Connect to the places of a Gateway until all are served."""
         delay = FIRST_RETRY
         while (found := self._gateways.get(key)) is not None and (awaited := found.awaited):
-            served = set[Place]()
-            for start in range(0, len(awaited), MOST_CONNECTIONS):
-                batch = awaited[start : start + MOST_CONNECTIONS]
-                refused = await asyncio.gather(*(self._connect(found, place) for place in batch))
-                served |= {place for place, no in zip(batch, refused, strict=True) if not no}
+            served = set(awaited) - await self._refused({place: found.wanted.get(place, 0) for place in awaited})
             if served:
                 found.reached = True
             elif not found.reached and self._clock.monotonic() - found.since >= LIMIT_SECONDS:
-                served = set(awaited)
+                served = await self._behind_firewall({place: found.wanted.get(place, 0) for place in awaited})
             if served:
                 found.served |= served
                 self._affected(key)
@@ -141,9 +139,28 @@ class ListeningNodes:
             delay = min(2 * delay, LAST_RETRY)
         self._working.discard(key)
 
-    async def _connect(self, found: _Gateway, place: Place) -> bool:
+    async def _behind_firewall(self, places: Mapping[Place, int]) -> set[Place]:
+        """Return the places of nodes that refuse connections to the private port too.
+
+        A program that has it where the place is refused is not the gateway: the node does not lead the place there.
+        """
+        private = {place: (place[0], port) for place, port in places.items()}
+        refused = await self._refused({each: 0 for each in private.values() if each[1]})
+        return {place for place, each in private.items() if not each[1] or each in refused}
+
+    async def _refused(self, places: Mapping[Place, int]) -> set[Place]:
+        """Return the places, of some with the nodes' ports, to which connections are refused."""
+        found = set[Place]()
+        listed = list(places)
+        for start in range(0, len(listed), MOST_CONNECTIONS):
+            batch = listed[start : start + MOST_CONNECTIONS]
+            refused = await asyncio.gather(*(self._connect(place, places[place]) for place in batch))
+            found |= {place for place, each in zip(batch, refused, strict=True) if each}
+        return found
+
+    async def _connect(self, place: Place, private: int) -> bool:
         async with self._connections:
-            return await self._refuses(*place, found.wanted.get(place, 0))
+            return await self._refuses(*place, private)
 
 
 def _may_be_dialled(text: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from control.controllers import manager
-from control.controllers.gateway import listening_nodes
+from control.controllers.gateway import listening_nodes, private_ports
 from control.controllers.gateway.listening_nodes import refuses
 from kube.api import networking_v1
 from tests.contract.gateway.conftest import GatewayCluster, prepare
@@ -115,7 +115,8 @@ async def test_all_addresses_are_listed_after_a_while_if_every_connection_is_ref
     cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening_nodes, "LIMIT_SECONDS", 0.5)
-    cluster.refusing |= {(FIRST, HTTP), (SECOND, HTTP)}
+    private = range(private_ports.FIRST, private_ports.LAST + 1)
+    cluster.refusing |= {(address, number) for address in (FIRST, SECOND) for number in (HTTP, *private)}
     await cluster.apply(ingress("infra", "shop.example"))
     await ingress_lists(cluster, FIRST, SECOND)
 

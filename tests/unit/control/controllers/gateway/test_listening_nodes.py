@@ -107,12 +107,23 @@ async def test_refused_connections_are_retried_with_a_back_off_while_other_nodes
 
 async def test_all_addresses_are_listed_after_a_while_if_every_connection_was_refused() -> None:
     async with running() as site:
-        site.refuse(80)
+        site.refuse(80, 61080)
         site.listed(80)
         await site.clock.advance(LIMIT_SECONDS - 1)
         assert site.listed(80) == ([], frozenset())
         await site.clock.advance(LAST_RETRY + 1)
         assert site.listed(80) == (ADDRESSES, frozenset()) and site.affected == [OWNER.key]
+
+
+async def test_no_node_is_listed_where_another_program_has_the_gateways_port() -> None:
+    async with running() as site:
+        site.refuse(80)
+        site.listed(80)
+        await site.clock.advance(10 * LIMIT_SECONDS)
+        assert site.listed(80) == ([], frozenset())
+        site.refuse()
+        await site.clock.advance(LAST_RETRY)
+        assert site.listed(80) == (ADDRESSES, frozenset())
 
 
 async def test_the_work_for_a_gateway_ends_with_it() -> None:
