@@ -21,7 +21,7 @@ PERIOD = 60.0
 NAMED = 4
 """Ports that a report names."""
 MOST = 4096
-"""Addresses that are remembered."""
+"""Addresses that are recorded."""
 _TIMEOUT = 2.0
 Owners = Callable[[Collection[Query]], dict[Query, int]]
 """Returns the users of the sockets that take packets; OSError if the kernel does not answer. Blocks."""
