@@ -6,6 +6,7 @@ Each function returns the status to be written, None if the stored one is right 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from kube.api import meta_v1
@@ -55,16 +56,14 @@ def gateway_status(
     addresses: Sequence[str],
     problem: Verdict | None,
     now: str,
-    refused_ports: Collection[int] = (),
-    awaited_ports: Collection[int] = (),
+    unserved: Mapping[int, Verdict] = MappingProxyType({}),
 ) -> GatewayStatus | None:
-    """Return the status of a Gateway; `problem` is why it is not served although it is valid, `refused_ports` are those
-    that its addresses do not have, and `awaited_ports` those on which not all of its nodes listen yet.
+    """Return the status of a Gateway; `problem` is why it is not served although it is valid, `unserved` why single ports
+    are not.
     """
     generation, current = gateway.metadata.generation, gateway.status
     if is_stale(current.conditions, generation):
         return None
-    unserved = {port: _awaited(port) for port in awaited_ports} | {port: _refused(port) for port in refused_ports}
     if problem is None and unserved and all(each.listener.port in unserved for each in result.listeners):
         problem = unserved[min(unserved)]
     programmed = programmed_verdict(result, problem)
@@ -88,6 +87,11 @@ def gateway_status(
         listeners=listeners,
     )
     return status if status != current else None
+
+
+def unserved_ports(refused: Collection[int], awaited: Collection[int]) -> dict[int, Verdict]:
+    """Return why ports are not served: those that the addresses do not have, and on which not all nodes listen yet."""
+    return {port: _awaited(port) for port in awaited} | {port: _refused(port) for port in refused}
 
 
 def _refused(port: int) -> Verdict:

@@ -49,6 +49,12 @@ class Cluster:
             "",
         )
 
+    async def pod_runs(self, name: str) -> None:
+        async def look() -> bool:
+            return (await self.client.get(core_v1.Pod, name, "default")).status.phase == "Running"
+
+        await eventually(look)
+
     async def serves(self, name: str, *addresses: str) -> None:
         async def look() -> bool:
             return await self.addresses(name) == list(addresses)
@@ -141,6 +147,7 @@ async def test_a_host_port_belongs_to_its_pod_and_a_service_in_front_of_it(clust
         spec=core_v1.PodSpec(node_name="n2", containers=[core_v1.Container(name="c", image="web", ports=[port])]),
     )
     await cluster.client.create(pod)
+    await cluster.pod_runs("cache")
     await cluster.create("web", 8080)
     await cluster.event("web", "SyncLoadBalancerFailed", "port 8080/TCP is a host port of Pod default/cache")
     assert await cluster.addresses("web") == []

@@ -76,7 +76,7 @@ class Gateways:
             return None
         gateway, result, refused = prepared
         self._record(key, result.routes)
-        service, problem = await self._generate(gateway, result, refused)
+        service, problem, unassigned = await self._generate(gateway, result, refused)
         now = self._clock.now()
         given = plan.addresses(service, now) if service is not None else []
         addresses, awaited = self._listed(gateway, result, service, given)
@@ -85,7 +85,8 @@ class Gateways:
         if service is not None:
             self._report(gateway, service, _ports(result), now)
         without = plan.refused_ports(service) if service is not None else frozenset[int]()
-        status = statuses.gateway_status(gateway, result, addresses, problem, format_time(now), without, awaited)
+        unserved = {**statuses.unserved_ports(without, awaited), **unassigned}
+        status = statuses.gateway_status(gateway, result, addresses, problem, format_time(now), unserved)
         if status is not None:
             await self._client.patch(
                 Gateway,
@@ -95,24 +96,29 @@ class Gateways:
                 subresource="status",
             )
         if problem is None or refused:
-            return None
+            return NO_PORT_SECONDS if unassigned else None
         return {"NoResources": NO_PORT_SECONDS, "AddressNotAssigned": plan.BALANCER_SECONDS}.get(problem.reason)
 
     async def _generate(
         self, gateway: Gateway, result: Result, refused: str
-    ) -> tuple[core_v1.Service | None, Verdict | None]:
-        """Generate the objects of a Gateway; return its Service, and why it has none."""
+    ) -> tuple[core_v1.Service | None, Verdict | None, Mapping[int, Verdict]]:
+        """Generate the objects of a Gateway; return its Service, why it has none, and why it lacks some of its ports."""
         owner = Owner(key_of(gateway), gateway.metadata.uid or "")
         ports = _ports(result)
         if refused or not ports:
             await self._generated.remove(owner.key)
-            return None, failed("NoResources", refused) if refused else None
+            return None, failed("NoResources", refused) if refused else None, {}
         await self._generated.remove(owner.key, keep=owner.uid)
         try:
-            return await self._generated.ensure(owner, ports), None
+            return await self._generated.ensure(owner, ports), None, {}
         except NoPort as error:
+            problem = failed("NoResources", str(error))
+        # It keeps what it has: a Service that waits for one of its ports would get it.
+        kept = [port for port in ports if port in self._generated.ports_of(owner)]
+        if not kept:
             await self._generated.remove(owner.key)
-            return None, failed("NoResources", str(error))
+            return None, problem, {}
+        return await self._generated.ensure(owner, kept), None, {port: problem for port in ports if port not in kept}
 
     def _listed(
         self, gateway: Gateway, result: Result, service: core_v1.Service | None, given: list[str]

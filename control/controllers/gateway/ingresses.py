@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from control.controllers.gateway import host_claims, plan
 from control.controllers.gateway.certificates import Certificates
@@ -50,6 +50,8 @@ class Ingresses:
         self._refused: frozenset[str] = frozenset()
         """Those of them that have no addresses, since other namespaces own all their hosts, or others have all their ports."""
         self._addresses: list[str] = []
+        self._written: dict[str, Sequence[str | None]] = {}
+        """The addresses in the statuses of Ingresses, by keys, as this controller left them."""
         self._kept_until: float | None = None
         """Time until which the ports are kept, if there are no Ingresses."""
         self._missing = MissingPorts()
@@ -59,7 +61,8 @@ class Ingresses:
 
     def restore(self) -> None:
         """Record the addresses that stored statuses list."""
-        listed = (address for each in self._cluster.served_ingresses() for address in addresses_in(each))
+        self._written = {key_of(each): addresses_in(each) for each in self._cluster.served_ingresses()}
+        listed = (address for addresses in self._written.values() for address in addresses)
         self._addresses = list(dict.fromkeys(address for address in listed if address))
 
     async def prepare(self) -> IngressResult | None:
@@ -142,18 +145,27 @@ class Ingresses:
                 self._recorder.event(ingress, "Warning", "NotServed", message)
 
     async def reconcile_status(self, key: str) -> None:
-        """Write the addresses of an Ingress, none if it is not served any more. Raises StatusError."""
+        """Write the addresses of an Ingress, and remove them if it is not served any more. Raises StatusError.
+
+        The controller of another class may have written its own since the class changed: those are not removed.
+        """
         ingress = self._ingresses.get(key)
         if ingress is None or ingress.metadata.deletion_timestamp is not None:
+            self._written.pop(key, None)
             return
-        wanted = self._addresses if key in self._served and key not in self._refused else []
-        if addresses_in(ingress) == wanted:
-            return
-        listed = [{"ip": each} for each in wanted]
-        body = {
-            "metadata": {"uid": ingress.metadata.uid},
-            "status": {"loadBalancer": {"ingress": listed or None}},
-        }
+        listed, served = addresses_in(ingress), key in self._served and self._cluster.serves_ingress(ingress)
+        wanted = self._addresses if served and key not in self._refused else []
+        if listed != wanted and (served or listed == self._written.get(key)):
+            await self._write(ingress, wanted)
+        if served:
+            self._written[key] = wanted
+        else:
+            self._written.pop(key, None)
+
+    async def _write(self, ingress: networking_v1.Ingress, addresses: list[str]) -> None:
+        metadata = {"uid": ingress.metadata.uid, "resourceVersion": ingress.metadata.resource_version}
+        balancer = {"ingress": [{"ip": each} for each in addresses] or None}
+        body = {"metadata": metadata, "status": {"loadBalancer": balancer}}
         await self._client.patch(
             networking_v1.Ingress, name_of(ingress), namespace_of(ingress), body, subresource="status"
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from control.controllers.gateway.plan import missing_ports
-from control.controllers.service_lb import plan, port_claims, waiting
-from control.controllers.service_lb.ports import served_ports, shown
+from control.controllers.service_lb import host_ports, plan, port_claims, waiting
+from control.controllers.service_lb.port_records import granted_ports, had_ports
+from control.controllers.service_lb.ports import shown
 from kube.api import core_v1
 from kube.gateway.names import INGRESS, NAMESPACE, OWNER
 from kube.informer import Informer
@@ -67,11 +68,11 @@ class PortUsers:
         for service in self._services.by_index(waiting.PORT, value):
             if name_of(service) == own and namespace_of(service) == NAMESPACE:
                 continue
-            if plan.given(service) and ("TCP", port) in served_ports(service):
+            if had_ports(service) and ("TCP", port) in granted_ports(service):
                 return _shown(service, to)
         for service in self._services.by_index(port_claims.NODE_PORT, value):
             return f"{shown('Service', key_of(service), to)}, as a node port"
-        for pod in self._pods.by_index(port_claims.HOST_PORT, value):
+        for pod in self._pods.by_index(host_ports.HOST_PORT, value):
             return f"{shown('Pod', key_of(pod), to)}, as a host port"
         return ""
 
