@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from kube.api import core_v1
 from kube.clock import Clock
@@ -84,11 +85,15 @@ class EventQueue:
             await self._until_next()
 
     async def _until_next(self) -> None:
-        waits = [asyncio.create_task(self._wake.wait(), name="an event")]
-        if self._namespaces:
-            due = min(namespace.due for namespace in self._namespaces.values())
-            pause = self._clock.sleep(due - self._clock.monotonic())
-            waits.append(asyncio.create_task(pause, name="events' retry"))  # type: ignore[arg-type]
+        if not self._namespaces:
+            await self._wake.wait()
+            return
+        due = min(namespace.due for namespace in self._namespaces.values())
+        pause = self._clock.sleep(due - self._clock.monotonic())
+        waits: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._wake.wait(), name="an event"),
+            asyncio.create_task(pause, name="events' retry"),  # type: ignore[arg-type]
+        ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
