@@ -92,7 +92,7 @@ class EventQueue:
         pause = self._clock.sleep(due - self._clock.monotonic())
         waits: list[asyncio.Task[Any]] = [
             asyncio.create_task(self._wake.wait(), name="an event"),
-            asyncio.create_task(pause, name="events' retry"),  # type: ignore[arg-type]
+            asyncio.create_task(pause, name="events' retry"),
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
