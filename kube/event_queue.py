@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kube.api import core_v1
 from kube.clock import Clock
@@ -20,17 +21,15 @@ TRIES, RETRY_SECONDS = 12, 10
 """client-go's maxTriesPerEvent and defaultSleepDuration."""
 
 
-@dataclass(slots=True)
-class Queued:
+class Queued(msgspec.Struct):
     """An event, and how often the server refused it for now."""
 
     event: core_v1.Event
     tries: int = 0
 
 
-@dataclass(slots=True)
-class _Namespace:
-    events: deque[Queued] = field(default_factory=deque)
+class _Namespace(msgspec.Struct):
+    events: deque[Queued] = msgspec.field(default_factory=deque)
     due: float = 0.0
     """Time from which the next event may be sent, by the monotonic clock."""
 

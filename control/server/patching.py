@@ -9,7 +9,6 @@ hundred operations make a large object of a small one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -37,8 +36,7 @@ from kube.resources import Resource
 from kube.value_count import TooManyValues
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True):
     """`change` maps the present object to the patched one; `creates`: an absent object is made (apply)."""
 
     change: Callable[[Object | None], Awaitable[Object]]
