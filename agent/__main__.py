@@ -14,12 +14,12 @@ from dataclasses import fields
 
 import uvloop
 
+from agent.config import AgentConfig
 from agent.configure import from_flags
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError
-from agent.main import run
 from agent.node.status import KUBELET_VERSION
-from kube import log_lines
+from kube import grpc_fork_handlers, log_lines
 from kube.json_logs import DEBUG_VERBOSITY, JsonFormatter
 from kube.kubeconfig import KubeconfigError
 
@@ -53,7 +53,15 @@ def parse(arguments: list[str]) -> tuple[Flags, int]:
     return Flags(**found), verbosity
 
 
+async def run(config: AgentConfig) -> None:
+    """Run the agent, whose modules import grpc."""
+    from agent import main as agent
+
+    await agent.run(config)
+
+
 def main() -> None:
+    grpc_fork_handlers.disable()
     flags, verbosity = parse(sys.argv[1:])
     handler = log_lines.handler()
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from agent.files.decoding import DamagedFileError, text_of
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, decode, document
 
 
@@ -24,9 +25,11 @@ def load(path: Path | None, folder: Path | None = None) -> tuple[KubeletConfigur
     idle: set[str] = set()
     for one in paths:
         try:
-            text = one.read_text()
+            text = text_of(one)
         except OSError as error:
             raise ConfigError(f"failed to load kubelet config file {one}: {error.strerror}") from error
+        except DamagedFileError as error:
+            raise ConfigError(f"failed to load kubelet config file {one}: {error}") from error
         read = document(text, str(one))
         idle.update(decode(read, str(one))[1])  # one by one, so that an error names the file that it is in
         whole = laid_over(whole, read)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import yaml
 
+from agent.files.decoding import DamagedFileError, decode_yaml
 from kube import duration
 from kube.tracing.configuration import TracingConfiguration
 
@@ -229,9 +229,9 @@ def parse(text: str, source: str = "KubeletConfiguration") -> tuple[KubeletConfi
 def document(text: str, source: str) -> dict[str, Any]:
     """Read a document of the kind; `source` names it in errors. Raise ConfigError."""
     try:
-        read = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not YAML: {error}") from error
+        read = decode_yaml(text) or {}
+    except DamagedFileError as error:
+        raise ConfigError(f"{source}: {error}") from error
     if not isinstance(read, dict):
         raise ConfigError(f"{source}: expected a mapping, found {type(read).__name__}")
     kind = (read.get("apiVersion"), read.get("kind"))

@@ -82,7 +82,7 @@ def host_resolver(config: AgentConfig) -> dns.Resolver:
 
 def text_of(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError as error:
         log.warning("%s: %s", path, error.strerror)
         return ""

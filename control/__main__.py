@@ -23,7 +23,7 @@ from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
 from control.flags.kinds import NUMBER, PATH, Kind, one_of
-from kube import log_lines
+from kube import grpc_fork_handlers, log_lines
 from kube.build import GIT_VERSION
 from kube.json_logs import DEBUG_VERBOSITY, JsonFormatter
 
@@ -98,6 +98,7 @@ async def _until_told(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> N
 
 def cli(argv: Sequence[str]) -> int:
     """Run the command; 0 after an orderly end, 1 for what cannot be used."""
+    grpc_fork_handlers.disable()
     daemon, *arguments = argv or [""]
     if daemon == "--version" or "--version" in arguments:
         print(f"Kubernetes {GIT_VERSION}")

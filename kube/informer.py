@@ -76,7 +76,10 @@ def temporary_subscriptions() -> Iterator[None]:
 
 
 class Informer(Indexer[T]):
-    """Follow the objects of a kind that match the selectors. `indexes` maps a name to object -> keys."""
+    """Follow the objects of a kind that match the selectors. `indexes` maps a name to object -> keys.
+
+    `granted_by` is the ClusterRole of docs/install.md that permits it (kube/daemon_roles.py), for the log of a denial.
+    """
 
     def __init__(
         self,
@@ -89,9 +92,11 @@ class Informer(Indexer[T]):
         indexes: dict[str, IndexFunction] | None = None,
         keep_managed_fields: bool = False,
         skip_unreadable: bool = False,
+        granted_by: str = "",
         clock: Clock = SYSTEM,
     ) -> None:
         super().__init__(indexes or {})
+        self._granted_by = granted_by
         self._client, self._kind, self._namespace = client, kind, namespace
         self._labels, self._fields = label_selector, field_selector
         self._keep_managed_fields = keep_managed_fields
@@ -158,7 +163,7 @@ class Informer(Indexer[T]):
                 if error.revision_too_large:
                     # The server's store is older than what it once showed (a restored disk): what is known is no past of it.
                     self._revision = ""
-                self._report(logging.WARNING if error.code != 503 else logging.INFO, str(error))
+                self._report(logging.WARNING if error.code != 503 else logging.INFO, self._explained(error))
                 most = REFUSED_RETRY if error.code in (401, 403) else LAST_RETRY
             except UNREADABLE as error:
                 self._report(logging.WARNING, f"cannot read what the server sent: {error}")
@@ -167,6 +172,11 @@ class Informer(Indexer[T]):
                 most = LAST_RETRY
             await self._clock.sleep(self._delay * random.uniform(0.8, 1.2))
             self._delay = min(self._delay * 2, most)
+
+    def _explained(self, error: StatusError) -> str:
+        if error.code == 403 and self._granted_by:
+            return f"{error}; the ClusterRole {self._granted_by} in docs/install.md grants it"
+        return str(error)
 
     def _report(self, level: int, problem: str) -> None:
         """Log a problem, once for as long as it stays the same."""

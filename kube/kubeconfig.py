@@ -97,6 +97,8 @@ def load(path: str | Path, context: str = "") -> Access:
         raise KubeconfigError(f"{path}: cannot be read: {yaml_problem(error)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise KubeconfigError(f"{path}: cannot be read: {error}") from error
+    except (ValueError, RecursionError):  # a scalar that is no date or number, deep nesting
+        raise KubeconfigError(f"{path}: cannot be read: invalid YAML") from None
     if not isinstance(document, dict):
         raise KubeconfigError(f"{path}: not a kubeconfig")
     chosen = _named(document, "contexts", "context", context or document.get("current-context", ""), path)

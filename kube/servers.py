@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from kube import kubeconfig
+from kube import daemon_roles, kubeconfig
 from kube.api import discovery_v1
 from kube.client import Client
 from kube.informer import Change, Informer
@@ -81,7 +81,8 @@ def beside(path: str | Path) -> Path:
 
 async def follow(client: Client, servers: Servers) -> None:
     """Keep `servers` what the cluster has, until cancelled; for clients that do not follow endpoint slices anyway."""
-    informer = Informer(client, discovery_v1.EndpointSlice, NAMESPACE, field_selector=f"metadata.name={NAME}")
+    selector, role = f"metadata.name={NAME}", daemon_roles.SERVERS
+    informer = Informer(client, discovery_v1.EndpointSlice, NAMESPACE, field_selector=selector, granted_by=role)
     informer.subscribe(servers.changed)
     await informer.run()
 

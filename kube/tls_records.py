@@ -126,7 +126,7 @@ class Records(asyncio.BufferedProtocol):
             self._inspect(nbytes)
             return
         self._updated(nbytes)
-        protocol = above.get_protocol()
+        protocol = _protocol_of(above)
         if protocol is not None and protocol.received != self._seen:
             self._seen = protocol.received
             self._count = 0
@@ -197,7 +197,7 @@ class Records(asyncio.BufferedProtocol):
                 return
             above = self._above = self._inner._get_app_transport()
             self._count = 0
-        protocol = above.get_protocol()
+        protocol = _protocol_of(above)
         if protocol is not None and protocol.received != self._seen:
             self._seen = protocol.received
             self._count = 0
@@ -209,7 +209,7 @@ class Records(asyncio.BufferedProtocol):
     def _waits(self) -> bool:
         """Return whether the protocol above does not read, and enough is waiting for it."""
         above = self._above
-        return self._count > WAITING and above is not None and not above.is_reading() and not above.is_closing()
+        return self._count > WAITING and above is not None and not above.is_closing() and not above.is_reading()
 
     def _hold(self, data: bytes) -> None:
         self._held += data
@@ -231,6 +231,14 @@ class Records(asyncio.BufferedProtocol):
             part = held[start : start + size]
             self._view[: len(part)] = part
             self._inspect(len(part))
+
+
+def _protocol_of(transport: Any) -> Any:
+    """Return the protocol above; None after a second `close`, with which asyncio's transport drops its SSLProtocol."""
+    try:
+        return transport.get_protocol()
+    except AttributeError:
+        return None
 
 
 def _is_record(header: bytes) -> bool:

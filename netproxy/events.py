@@ -32,6 +32,9 @@ class Events:
         message = f"{port} on node {self._name}: the Service is not served there"
         self._recorder.event(service, WARNING, "LoadBalancerPortInUse", message)
 
+    def gateway_ports_in_use(self, text: str) -> None:
+        self._recorder.event(self._node, WARNING, "GatewayPortInUse", text)
+
     def service_not_served(self, service: core_v1.Service, why: str) -> None:
         self._recorder.event(service, WARNING, "ServiceNotServed", f"Node {self._name} does not serve it: {why}")
 

@@ -1,7 +1,8 @@
 """The process of a node's gateway: it runs while there is a Gateway or an Ingress to serve, and is restarted with back-off.
 
 The controller has an EndpointSlice for each gateway, so the proxy's watch of slices reports whether there is one. The process
-ends with the network role, whose end closes its standard input. A process that sends no heartbeat hangs and is killed.
+ends with the network role, whose end closes its standard input: the channel by which sockets are passed (gateway_sockets.py).
+A process that sends no heartbeat hangs and is killed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kube.gateway import names
 from kube.informer import Change, Informer
 from netproxy.api import Api
 from netproxy.config import ProxyConfig
+from netproxy.gateway_sockets import GatewaySockets
 from netproxy.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -47,17 +49,23 @@ def command(config: ProxyConfig) -> list[str]:
     ]
 
 
-def tasks(config: ProxyConfig, api: Api, clock: Clock) -> Iterator[Task]:
+def tasks(config: ProxyConfig, api: Api, sockets: GatewaySockets, clock: Clock) -> Iterator[Task]:
     """Yield the task that runs a node's gateway, if this process is to do that and has a kubeconfig for it."""
     if config.gateway and config.kubeconfig:
-        yield Task("gateway process", GatewayProcess(api.slices, command(config), clock).run)
+        yield Task("gateway process", GatewayProcess(api.slices, command(config), sockets, clock).run)
 
 
 class GatewayProcess:
     """Runs a command while an EndpointSlice of a gateway exists."""
 
-    def __init__(self, slices: Informer[discovery_v1.EndpointSlice], argv: Sequence[str], clock: Clock) -> None:
-        self._argv, self._clock = argv, clock
+    def __init__(
+        self,
+        slices: Informer[discovery_v1.EndpointSlice],
+        argv: Sequence[str],
+        sockets: GatewaySockets,
+        clock: Clock,
+    ) -> None:
+        self._argv, self._sockets, self._clock = argv, sockets, clock
         self._found: set[str] = set()
         self._wanted, self._unwanted = asyncio.Event(), asyncio.Event()
         self._unwanted.set()
@@ -87,6 +95,7 @@ class GatewayProcess:
             except OSError as error:
                 log.error("the gateway cannot be started: %s", error)
             if not self._wanted.is_set():
+                self._sockets.clear()
                 delay = FIRST_RETRY
                 continue
             if self._clock.monotonic() - began > LAST_RETRY:
@@ -96,12 +105,7 @@ class GatewayProcess:
 
     async def _run_once(self) -> None:
         """Run the process until it ends, hangs or is not needed."""
-        process = self.process = await asyncio.create_subprocess_exec(
-            *self._argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": _ROOT},
-        )
+        process = self.process = await self._start()
         log.info("gateway started, process %d", process.pid)
         tasks = [
             asyncio.ensure_future(each)
@@ -121,7 +125,17 @@ class GatewayProcess:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await _end(process)
+            self._sockets.detach()
             self.process = None
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        with self._sockets.attach() as end:
+            return await asyncio.create_subprocess_exec(
+                *self._argv,
+                stdin=end.fileno(),
+                stdout=asyncio.subprocess.PIPE,
+                env=os.environ | {"PYTHONPATH": _ROOT},
+            )
 
     async def _until_unneeded(self) -> None:
         while not self._unwanted.is_set():

@@ -18,7 +18,7 @@ from functools import partial
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.serving.daemon import daemon
-from netproxy import gateway_process, localnet, modes, pod_subsystem, service_subsystem, sysctl
+from netproxy import gateway_subsystem, localnet, modes, pod_subsystem, service_subsystem, sysctl
 from netproxy.api import connected
 from netproxy.backend import Remover
 from netproxy.cleanup import remove_all
@@ -55,11 +55,14 @@ async def run(
         forget = dns.responder.forget if dns is not None else None
         services = await service_subsystem.build(config, mode, api, clock, forget)
         pods = pod_subsystem.build(config, api, clock, ipvs=mode == "ipvs", nftables=mode == "nftables")
+        gateway = gateway_subsystem.build(config, api, clock, services.proxy.changes.set_gateway_addresses)
+        services.proxy.on_written = gateway.sockets.release
         node = NodeController(api.node, clock, services.configure, pods.configure)
         api.events.starting()
         for runner in await services.serve_health():
             stack.push_async_callback(runner.cleanup)
         stack.push_async_callback(services.check_ports.close)
+        stack.push_async_callback(gateway.end, services.proxy)
         async with asyncio.TaskGroup() as group:
             # The first lists come in while the host is prepared; nothing answers and no rule is written before it is.
             start(group, (*renewal, *api.service_tasks(), *api.node_tasks()), clock)
@@ -70,7 +73,7 @@ async def run(
                 start(group, dns.tasks(), clock)
             start(group, services.tasks(), clock)
             start(group, pods.tasks(clock), clock)
-            start(group, gateway_process.tasks(config, api, clock), clock)
+            start(group, gateway.tasks(), clock)
             stale = partial(_remove_stale, config, mode, services.proxy, [*services.stale, *pods.stale])
             start(group, (Task("configure this node", node.run), Task("remove stale rules", stale)), clock)
             await services.proxy.started.wait()

@@ -82,6 +82,8 @@ class ServiceProxy:
         self._unserved = UnservedServices(self._report_not_served)
         self._writers = [self._unserved.writer(backend, clock) for backend in backends]
         self._after_write, self._on_repair, self._min_period = after_write, on_repair, min_period
+        self.on_written: Callable[[], None] = lambda: None
+        """Called when no change waits to be written."""
         self._on_not_served = on_not_served
         self.write_lock = asyncio.Lock()
         """Protects changes of a backend."""
@@ -213,7 +215,14 @@ class ServiceProxy:
         if not self.table.dirty:
             metrics.SERVICES_PENDING.set(0)
             metrics.ENDPOINTS_PENDING.set(0)
+            if not self.write_lock.locked():
+                self.on_written()
         self._health.updated()
+
+    async def write_last_changes(self) -> None:
+        """Write what has changed, once the proxy has ended."""
+        if self.started.is_set() and self.table.dirty:
+            await self._sync()
 
     async def verify_forever(self) -> None:
         """Revert changes of the rules by other programs each `CHECK_PERIOD`, until cancelled."""

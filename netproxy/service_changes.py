@@ -17,6 +17,7 @@ from netproxy.health import Health
 from netproxy.model import owner_of
 from netproxy.port_checks import Find, PortChecks
 from netproxy.service_table import ServiceTable
+from netproxy.socket_channel import Address
 
 log = logging.getLogger(__name__)
 TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
@@ -96,6 +97,11 @@ class ServiceChanges:
     def set_own_addresses(self, addresses: frozenset[str]) -> None:
         """Store this node's own addresses, at which its daemons keep their ports."""
         self.table.set_own_addresses(addresses)
+        self.wake_if_dirty()
+
+    def set_gateway_addresses(self, addresses: frozenset[Address]) -> None:
+        """Store the addresses on which the node's gateway listens: only to these its Services lead."""
+        self.table.set_gateway_addresses(addresses)
         self.wake_if_dirty()
 
     def _port_in_use(self, in_use: PortInUse) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Set
 
 from kube.api import core_v1, discovery_v1
 from kube.ip_addresses import canonical
-from netproxy import large_changes
+from netproxy import gateway_endpoints, large_changes
 from netproxy.balancer_ports import BalancerPorts, PortInUse, balancer_addresses
 from netproxy.endpoints import NodeView
 from netproxy.errors import ServiceError
@@ -16,6 +16,7 @@ from netproxy.listeners import Socket
 from netproxy.model import HEADLESS_LABEL, ServicePort, is_proxied, owner_of, plan_service
 from netproxy.namespace_budget import NamespaceBudget, rules_of
 from netproxy.service_limits import PAIRS, ModeCost
+from netproxy.socket_channel import Address
 
 Planned = tuple[tuple[ServicePort, ...], int]
 """The desired state of a Service, and how many rules it takes."""
@@ -44,6 +45,7 @@ class ServiceTable:
         self._by_balancer_ip: dict[str, set[str]] = {}
         self.balancer_ports = BalancerPorts()
         self._slices: dict[str, dict[str, discovery_v1.EndpointSlice]] = {}
+        self._gateway_addresses: frozenset[Address] = frozenset()
         self._dirty: set[str] = set()
 
     def __len__(self) -> int:
@@ -115,6 +117,12 @@ class ServiceTable:
             if not known:
                 del self._slices[owner]
 
+    def set_gateway_addresses(self, addresses: frozenset[Address]) -> None:
+        """Store the addresses on which the node's gateway listens; the Services of Gateways are dirty."""
+        if addresses != self._gateway_addresses:
+            self._gateway_addresses = addresses
+            self._dirty.update(key for key in self._slices if gateway_endpoints.is_gateways_key(key))
+
     def set_node(self, node: NodeView) -> None:
         """Store this node's name and zone; a change makes every Service dirty."""
         if node != self._node:
@@ -169,8 +177,8 @@ class ServiceTable:
         self.too_large.pop(key, None)
         if service is None:
             return (), 0
-        slices = tuple(self._slices.get(key, {}).values())
         node, families, others = self._node, self._families, self._other_node_addresses
+        slices = gateway_endpoints.held(self._slices.get(key, {}).values(), node, self._gateway_addresses)
         local_ips, in_use, cost = self._local_cluster_ips, self.balancer_ports.not_free(service), self._cost
 
         def make() -> Planned:

@@ -27,6 +27,7 @@ _BY_FAMILY = 20
 """SOCK_DIAG_BY_FAMILY."""
 _REQUEST = struct.Struct(">BBBBIHH16s16s")
 _REST = struct.Struct("=III")
+_USER, _USER_OFFSET = struct.Struct("=I"), 64
 _ANY_STATE, _NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFF
 _NOBODY = (bytes(16), 0)
 
@@ -57,7 +58,12 @@ def taken(connection: socket.socket, queries: Iterable[Query]) -> set[Query]:
 
     Blocking, some 4 µs for each. The protocols have to be supported: the kernel's answer is otherwise that there is no socket.
     """
-    found = set()
+    return set(owners(connection, queries))
+
+
+def owners(connection: socket.socket, queries: Iterable[Query]) -> dict[Query, int]:
+    """Return the same with the numbers of the users that have opened the sockets."""
+    found: dict[Query, int] = {}
     waiting = iter(queries)
     while batch := list(itertools.islice(waiting, netlink.BATCH)):
         connection.send(b"".join(netlink.request(_BY_FAMILY, netlink.REQUEST, _encoded(each)) for each in batch))
@@ -67,10 +73,15 @@ def taken(connection: socket.socket, queries: Iterable[Query]) -> set[Query]:
         for query, answer in zip(batch, answers, strict=True):
             error = netlink.error_of(answer) if answer.kind == netlink.ERROR else None
             if error is None:
-                found.add(query)
+                found[query] = _user_of(answer.body)
             elif error.errno != errno.ENOENT:
                 raise error
     return found
+
+
+def _user_of(answer: bytes) -> int:
+    """Return the user in a struct inet_diag_msg."""
+    return int(_USER.unpack_from(answer, _USER_OFFSET)[0]) if len(answer) >= _USER_OFFSET + _USER.size else 0
 
 
 def _encoded(query: Query) -> bytes:

@@ -18,7 +18,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.serving.aiohttp_runner import BoundedRunner
 from kube.serving.daemon import daemon
-from netproxy import gateway_process, health, pod_subsystem, sysctl
+from netproxy import gateway_subsystem, health, pod_subsystem, sysctl
 from netproxy.api import connected
 from netproxy.cleanup import remove_all
 from netproxy.config import ProxyConfig
@@ -47,6 +47,8 @@ async def run(
     async with connected(config, client, "wherry-dns", clock) as (api, renewal), contextlib.AsyncExitStack() as stack:
         dns = cluster_dns.build(config, api, clock) if config.dns.enabled else None
         pods = pod_subsystem.build(config, api, clock, ipvs=config.mode == "ipvs", own_proxy=False)
+        gateway = gateway_subsystem.build(config, api, clock, lambda addresses: gateway.sockets.release())
+        stack.callback(gateway.sockets.close)
         node = NodeController(api.node, clock, pods.configure)
 
         def healthy() -> bool:
@@ -67,7 +69,7 @@ async def run(
                 await dns.prepare()
                 start(group, dns.tasks(), clock)
             start(group, pods.tasks(clock), clock)
-            start(group, gateway_process.tasks(config, api, clock), clock)
+            start(group, gateway.tasks(), clock)
             while not healthy():
                 await clock.sleep(0.05)
             ready()

@@ -17,6 +17,7 @@ from wherry.errors import WherryError
 from wherry.expiry import Found
 from wherry.membership import installed, root
 from wherry.output import Column
+from wherry.wrapping import wrapped
 
 certs_app = typer.Typer(no_args_is_help=True, help="Show and renew this machine's certificates.")
 
@@ -32,7 +33,7 @@ def _left(found: Found) -> str:
 
 COLUMNS: Sequence[Column[Found]] = (
     Column("PATH", lambda found: str(found.path)),
-    Column("EXPIRES", lambda found: format_time(found.certificate.not_valid_after_utc)),
+    Column("EXPIRES", lambda found: f"{found.certificate.not_valid_after_utc:%F}"),
     Column("LEFT", _left),
     Column("SUBJECT", lambda found: _subject(found.certificate), wide=True),
 )
@@ -61,7 +62,7 @@ def certs_check(prefix: options.Prefix = "/", format: options.Output = "table") 
     ending = list(expiry.ending(settings, now))
     if format in ("table", "wide"):
         for one in ending:
-            print(f"{one.what}: {one.fix}")
+            print("\n".join(wrapped(f"{one.what}: {one.fix}")))
     if ending:
         raise typer.Exit(1)
 

@@ -27,7 +27,7 @@ from kube.kubeconfig import Access
 from kube.node_names import reserved
 from kube.retry_after import RetryAfterTransport
 from kube.transport import HttpsTransport
-from wherry import certificate_bundle, check, cluster, daemons, published, starting, storage, units
+from wherry import certificate_bundle, check, cluster, daemons, image_pulls, published, starting, storage, units
 from wherry.certificate_bundle import Bundle
 from wherry.discovery import Discovered, ca_pin, discover, server_url
 from wherry.errors import WherryError
@@ -126,6 +126,7 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
         await asyncio.shield(reset(prepared.settings))
         raise
     console.print(f"\nThis machine is node {settings.node_name}; `kubectl get nodes` on the first machine shows it.")
+    await _report_image_problems(settings)
     return settings
 
 
@@ -239,6 +240,14 @@ def _as_joining(token: Token) -> Any:
                 f"the cluster does not say how its nodes are configured ({error.message}): repeat `wherry up` on it"
             ) from error
         raise
+
+
+async def _report_image_problems(settings: Settings) -> None:
+    """Print a hint if the first pods of the node cannot pull their images; the machine has joined in any case."""
+    with contextlib.suppress(WherryError, StatusError, OSError):
+        async with cluster.connect(settings) as client:
+            if await image_pulls.fail_on(client, settings.node_name, SYSTEM):
+                console.print(image_pulls.HINT)
 
 
 async def _show_logs(settings: Settings) -> None:

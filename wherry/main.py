@@ -21,10 +21,11 @@ from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
-from wherry.terminal import console, errors, styled
+from wherry.terminal import console, errors, plain, styled
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
+from wherry.wrapping import beside, wrapped
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -118,8 +119,10 @@ def check(
     worst = False
     for finding in checks.findings(settings, running=running):
         worst |= finding.level == "error"
-        fix = f" → {finding.fix}" if finding.fix else ""
-        console.print(styled((f"{finding.level:8}", colours[finding.level]), f"{finding.what}{fix}"))
+        what, *more = beside(f"{finding.level:8}", plain(finding.what))
+        fix = wrapped(f"→ {plain(finding.fix)}", 8) if finding.fix else []
+        line = styled((what[:8], colours[finding.level]), "\n".join((what[8:], *more, *fix)))
+        console.print(line, soft_wrap=True)
     if worst:
         raise typer.Exit(1)
 

@@ -69,6 +69,7 @@ _PROGRAMS = {
     "rabbitmqctl": Program(
         after=frozenset({"add_user", "change_password", "authenticate_user"}), operands=frozenset({2})
     ),
+    "sqlplus": Program(operands=frozenset({1})),
     "lftp": Program({"-u": ",", "--user": ","}),
     "ab": Program({"-A": ":", "-P": ":"}),
     "hey": Program({"-a": ":"}),

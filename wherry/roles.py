@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kube import log_lines
+from kube import grpc_fork_handlers, log_lines
 from kube.json_logs import JsonFormatter
 from kube.log_lines import LineFormatter
 from wherry.errors import WherryError
@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--prefix", default="/")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
+    grpc_fork_handlers.disable()
     try:
         settings = load(options.prefix)
         log_to_stderr(verbose=options.verbose, form=settings.logging_format if settings else "text")

@@ -15,7 +15,7 @@ from pathlib import Path
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.errors import StatusError
-from wherry import VERSION, cluster, daemons, expiry, health, installation, snapshot_status
+from wherry import VERSION, cluster, daemons, expiry, health, image_pulls, installation, snapshot_status
 from wherry.discovery import duration
 from wherry.output import size, table
 from wherry.pod_problems import NotReady, not_ready
@@ -170,6 +170,8 @@ def lines(status: Status) -> Iterable[str]:
         yield f"pods: {counts or 'none'}"
     for reason in status.not_ready:
         yield f"  {reason.count} not Ready, {reason.reason}: {reason.example}{' and others' if reason.count > 1 else ''}"
+    if image_pulls.REASONS & {reason.reason for reason in status.not_ready}:
+        yield f"  {image_pulls.HINT}"
     yield f"disk {status.disk.path}: {status.disk.used_percent} % used, {size(status.disk.free)} free"
     if status.snapshots is not None:
         yield snapshot_status.line(status.snapshots, status.now)

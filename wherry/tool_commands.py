@@ -13,18 +13,21 @@ import typer
 
 from wherry import options, output, terminal
 from wherry.errors import WherryError
+from wherry.kubectl_completion import KubectlCommand
 from wherry.membership import installed, root
 
 COMPLETION = "_WHERRY_COMPLETE"
 """Environment variable by which shells ask for completions."""
 SHELLS = ("bash", "zsh", "fish")
 DAEMONS = ("containerd", "control", "agent", "netproxy", "dns")
+HELP = ("-h", "--help", "help")
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def add_tools(app: typer.Typer) -> None:
     """Add the commands."""
-    for program in (kubectl, crictl, ctr):
+    app.command(cls=KubectlCommand, context_settings=PASSED_ON, add_help_option=False)(kubectl)
+    for program in (crictl, ctr):
         app.command(context_settings=PASSED_ON, add_help_option=False)(program)
     app.command()(logs)
     app.command()(version)
@@ -34,7 +37,10 @@ def add_tools(app: typer.Typer) -> None:
 
 
 def kubectl(context: typer.Context, prefix: options.Prefix = "/") -> None:
-    """Run kubectl as the cluster's administrator."""
+    """Run kubectl as the cluster's administrator.
+
+    The arguments are kubectl's: `wherry kubectl --help` shows them.
+    """
     from wherry import kubectl as program
     from wherry.layout import Layout
 
@@ -42,16 +48,26 @@ def kubectl(context: typer.Context, prefix: options.Prefix = "/") -> None:
 
 
 def crictl(context: typer.Context, prefix: options.Prefix = "/") -> None:
-    """Run crictl on this machine's container runtime."""
+    """Run crictl on this machine's container runtime.
+
+    The arguments are crictl's: `wherry crictl --help` shows them.
+    """
+    if _asks_for_help(context.args):
+        _become("crictl", context.args)
     root()
     endpoint = installed(prefix).runtime
     _become("crictl", ["--runtime-endpoint", endpoint, "--image-endpoint", endpoint, *context.args])
 
 
 def ctr(context: typer.Context, prefix: options.Prefix = "/") -> None:
-    """Run ctr on this machine's containerd."""
+    """Run ctr on this machine's containerd.
+
+    The arguments are ctr's: `wherry ctr --help` shows them.
+    """
     from wherry import containerd
 
+    if _asks_for_help(context.args):
+        _become("ctr", context.args)
     root()
     settings = installed(prefix)
     containerd.require_running(settings)
@@ -153,6 +169,11 @@ def enable_completion() -> None:
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     completion_init()
+
+
+def _asks_for_help(arguments: list[str]) -> bool:
+    """Return whether arguments ask for the help of a program or of one of its commands, without root or a cluster."""
+    return bool(arguments) and (arguments[0] in HELP or (len(arguments) == 2 and arguments[1] in HELP[:2]))
 
 
 def _become(program: str, arguments: list[str]) -> None:

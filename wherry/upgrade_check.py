@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
+from kube.log_lines import escaped
 from kube.urls import host_port
 from wherry.check import MIN_DISK_BYTES
 from wherry.errors import WherryError
-from wherry.output import Column, size
+from wherry.output import GAP, size
 from wherry.snapshot_catalog import Entry
 from wherry.upgrade_facts import Facts
+from wherry.wrapping import beside, wrapped
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 OLDER_KUBELETS = 3
@@ -34,16 +36,22 @@ class Row:
     fix: str = ""
 
 
-COLUMNS: Sequence[Column[Row]] = (
-    Column("RESULT", lambda row: row.result),
-    Column("CHECK", lambda row: row.check),
-    Column("FOUND", lambda row: row.found),
-    Column("FIX", lambda row: row.fix),
-)
+HEADINGS = Row("RESULT", "CHECK", "FOUND")
 
 
 def as_data(row: Row) -> dict[str, str]:
     return asdict(row)
+
+
+def lines(found: Sequence[Row]) -> Iterator[str]:
+    """Yield a table of 80 columns, with each fix below what was found."""
+    shown = (HEADINGS, *found)
+    widths = max(len(row.result) for row in shown) + GAP, max(len(row.check) for row in shown) + GAP
+    for row in shown:
+        start = f"{row.result:{widths[0]}}{row.check:{widths[1]}}"
+        yield from beside(start, escaped(row.found))
+        if row.fix:
+            yield from wrapped(f"fix: {escaped(row.fix)}", len(start))
 
 
 def minor(version: str) -> int | None:

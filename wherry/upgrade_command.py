@@ -42,7 +42,10 @@ def upgrade(
     own = upgrade_check.minor(target) == upgrade_check.minor(GIT_VERSION)
     facts = asyncio.run(upgrade_facts.collect(settings, target, SYSTEM.now(), own=own))
     found = list(upgrade_check.rows(facts, config_problems(settings)))
-    output.show(found, upgrade_check.COLUMNS, format, upgrade_check.as_data)
+    if format in ("json", "yaml"):
+        print(output.dumped([upgrade_check.as_data(row) for row in found], format), end="")
+    else:
+        print("\n".join(upgrade_check.lines(found)))
     if any(row.result == upgrade_check.ERROR for row in found):
         raise typer.Exit(1)
 

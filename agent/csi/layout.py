@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.files.decoding import DamagedFileError, decode_json
 from agent.volumes.csi_volume import PLUGIN, Volume
 from kube.files import write_file
 
@@ -221,10 +222,10 @@ def _write(data_file: Path, data: dict[str, str]) -> bool:
 def _read(data_file: Path) -> dict[str, str] | None:
     """Read a volume data file; None if there is none. Raise OSError and DamagedVolumeDataError."""
     try:
-        found = json.loads(data_file.read_text())
+        found = decode_json(data_file, object)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError as error:
+    except DamagedFileError as error:
         raise DamagedVolumeDataError(f"{data_file}: {error}") from error
     if not isinstance(found, dict) or not found.get("driverName") or not found.get("volumeHandle"):
         raise DamagedVolumeDataError(f"{data_file}: it names no volume")

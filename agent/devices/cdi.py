@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from agent.files.decoding import DamagedFileError, decode_yaml, text_of
 from agent.managers.run_options import RunOptions
 from cri.messages import Device, Mount
 
@@ -73,11 +72,11 @@ def _devices(folders: Iterable[Path]) -> dict[str, list[Mapping[str, Any]]]:
     for folder in folders:
         for file in sorted(folder.glob("*.json")) + sorted(folder.glob("*.yaml")):
             try:
-                spec = yaml.safe_load(file.read_text())
+                spec = decode_yaml(text_of(file))
                 common = spec.get("containerEdits") or {}
                 for device in spec["devices"]:
                     found[f"{spec['kind']}={device['name']}"] = [common, device.get("containerEdits") or {}]
-            except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            except (OSError, DamagedFileError, AttributeError, KeyError, TypeError) as error:
                 raise CDIError(f"CDI specification {file}: {error}") from error
     return found
 

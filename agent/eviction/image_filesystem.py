@@ -36,6 +36,11 @@ class ImageFilesystem:
         """The runtime's folder, until it is known the agent's."""
         return self._folder or self._root_dir
 
+    @property
+    def separate(self) -> bool:
+        """True if it is known to be another than the agent's."""
+        return self._separate
+
     async def locate(self) -> None:
         """Ask the runtime, until it has answered once."""
         if self._folder is not None:

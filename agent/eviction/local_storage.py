@@ -21,10 +21,11 @@ def limited(pod: core_v1.Pod) -> bool:
     ) or any(STORAGE in (c.resources.limits if c.resources else {}) for c in _containers(pod))
 
 
-def excess(pod: core_v1.Pod, use: PodUse) -> tuple[End, str] | None:
+def excess(pod: core_v1.Pod, use: PodUse, *, separate_images: bool = False) -> tuple[End, str] | None:
     """Return the eviction of a pod that is over a limit, and the signal's name.
 
-    Limits are checked in upstream's order: of a volume, of all its containers together, of one main container.
+    Limits are checked in upstream's order: of a volume, of all its containers together, of one main container. If images,
+    and so writable layers, have a filesystem of their own (`separate_images`), the last one is for logs only.
     """
     volumes = dict(use.volumes)
     for volume in pod.spec.volumes:
@@ -39,15 +40,17 @@ def excess(pod: core_v1.Pod, use: PodUse) -> tuple[End, str] | None:
         for c in pod.spec.containers
         if c.resources is not None and STORAGE in c.resources.limits
     }
-    used = {one.name: one.rootfs_used + one.logs_used for one in use.containers}
+    logs = {one.name: one.logs_used for one in use.containers}
+    layers = {one.name: one.rootfs_used for one in use.containers}
     elsewhere = use.files[0] + sum(volumes[v.name].used for v in pod.spec.volumes if v.name in volumes and on_disk(v))
     total = qos.sum_of_limits(pod, STORAGE)
-    if total is not None and sum(used.values()) + elsewhere > total:
+    if total is not None and sum(logs.values()) + sum(layers.values()) + elsewhere > total:
         return _end(
             f"Pod ephemeral local storage usage exceeds the total limit of containers {_shown(pod, total)}. "
         ), POD
     for name, limit in limits.items():
-        if limit and used.get(name, 0) > limit:
+        used = logs.get(name, 0) + (0 if separate_images else layers.get(name, 0))
+        if limit and used > limit:
             text = next(c.resources.limits[STORAGE] for c in pod.spec.containers if c.name == name and c.resources)
             return _end(f'Container {name} exceeded its local ephemeral storage limit "{text}". '), CONTAINER
     return None

@@ -171,7 +171,9 @@ class Eviction:
         used = await self._used()
         for uid, view in watched.items():
             use = used.get(uid)
-            found = local_storage.excess(view.pod, use) if use is not None else None
+            found = (
+                local_storage.excess(view.pod, use, separate_images=self._images.separate) if use is not None else None
+            )
             await asyncio.sleep(0)
             if found is not None:
                 end, signal = found

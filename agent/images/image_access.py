@@ -19,6 +19,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from agent.files.decoding import DamagedFileError, decode_json
 from agent.images.names import with_registry, without_tag
 from agent.images.pull_intents import PullIntents
 from agent.images.pull_record_files import (
@@ -71,9 +72,9 @@ class ImageAccess:
         self._pulled.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in record_files(self._pulled):
             try:
-                record = msgspec.json.decode(path.read_bytes(), type=PulledRecord)
+                record = decode_json(path, PulledRecord)
                 self._records[record.image_ref] = record
-            except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            except (OSError, DamagedFileError) as error:
                 log.error("%s: %s; pods have to pull the image again", path, error)
                 self._damaged.add(path.name)
         self._intents.load()

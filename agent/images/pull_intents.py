@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.files.decoding import DamagedFileError, decode_json
 from agent.images.names import with_registry, without_tag
 from agent.images.pull_record_files import API_VERSION, PullIntent, file_name, record_files
 from kube.files import write_file
@@ -45,6 +46,8 @@ class PullIntents:
     def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._monotonic = folder, monotonic
         self._intents: dict[str, _Intent] = {}
+        self._damaged: set[str] = set()
+        """Names of damaged files: a present image of such a name may come from a pull without a record."""
         self._changing = threading.RLock()
         """Held while intents change: pulls and collections do so in threads."""
 
@@ -53,10 +56,11 @@ class PullIntents:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in record_files(self._folder):
             try:
-                intent = msgspec.json.decode(path.read_bytes(), type=PullIntent)
+                intent = decode_json(path, PullIntent)
                 self._intents[intent.image] = _Intent(intent.preloaded_image_ref, abandoned_at=self._monotonic())
-            except (OSError, msgspec.MsgspecError, RecursionError) as error:
-                log.error("%s: %s; it is not known which image was being pulled", path, error)
+            except (OSError, DamagedFileError) as error:
+                log.error("%s: %s; pods have to pull the image again", path, error)
+                self._damaged.add(path.name)
 
     def begin(self, image: str, preloaded: str = "", present: frozenset[str] = frozenset()) -> None:
         """Write the intent of a pull; `preloaded` is the ID of the image without a pull record that the node has of its name.
@@ -66,11 +70,16 @@ class PullIntents:
         with self._changing:
             found = self._intents.get(image)
             if found is None:
+                damaged = file_name(image) in self._damaged
+                preloaded = "" if damaged else preloaded
                 intent = PullIntent(
                     kind="ImagePullIntent", api_version=API_VERSION, image=image, preloaded_image_ref=preloaded
                 )
                 write_file(self._folder / file_name(image), msgspec.json.encode(intent), 0o600)
-                found = self._intents[image] = _Intent(preloaded, present)
+                found = self._intents[image] = _Intent(preloaded, None if damaged else present)
+                if damaged:  # as for a pull of the last agent, which the runtime may finish
+                    found.abandoned_at = self._monotonic()
+                    self._damaged.discard(file_name(image))
             found.pulls += 1
 
     def end(self, image: str) -> None:
@@ -92,7 +101,7 @@ class PullIntents:
     def concern(self, image: str, image_ref: str) -> bool:
         """Return whether a present image may come from a pull without a record, also under another tag or by its digest."""
         found = self._intents.get(image)
-        if found is not None and found.preloaded != image_ref:
+        if file_name(image) in self._damaged or (found is not None and found.preloaded != image_ref):
             return True
         name = with_registry(without_tag(image))
         with self._changing:

@@ -54,6 +54,18 @@ class CheckpointWriter:
         except OSError as error:
             self._log(error)
 
+    async def save_all(self) -> None:
+        """Return when all changes so far are written, by whichever write. Raise OSError: `retry` writes them then."""
+        if self._unsaved or self._writes:
+            await asyncio.shield(self._start())
+
+    async def try_save_all(self) -> None:
+        """Return when all changes so far are written; if that fails, log the error."""
+        try:
+            await self.save_all()
+        except OSError as error:
+            self._log(error)
+
     def save_at_start(self) -> None:
         """Write the state before others use it; if that fails, log the error: `retry` writes it then."""
         try:

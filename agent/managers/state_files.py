@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from agent.files.decoding import DamagedFileError, decode_json
 from kube.files import write_file
 
 
@@ -48,10 +49,10 @@ def go_list(items: Sequence[Any] | None) -> str:
 def read(path: Path) -> dict[str, Any] | None:
     """Read a checkpoint; None if there is none. Raise StateError."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = decode_json(path, object)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+    except (OSError, DamagedFileError) as error:
         raise StateError(str(error)) from error
     if not isinstance(found, dict):
         raise StateError("checkpoint is corrupted")

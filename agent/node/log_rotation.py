@@ -7,6 +7,7 @@ containerLogMaxFiles. Sizes are read at every containerLogMonitorInterval (10 s)
 Each log is rotated in a task of its own, a few at a time and fairly by namespace: a runtime that does not reopen one log delays
 no others. An attached client that does not read blocks that call, so its session is ended (attached_clients.py). Whether a
 call without a response has begun a new file is unknown: the rotated one gets its name back only if there is none.
+Compressions have threads of their own, in round robin over namespaces, so that they take none from other files of the agent.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from agent.runtime_records import ContainerRecord
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock
+from kube.serving.fair_threads import FairThreads
 
 log = logging.getLogger(__name__)
 
 _COMPRESSED, _TEMPORARY = ".gz", ".tmp"
 AT_ONCE = 4
 """Logs that are rotated at the same time; rotations that take long do not count."""
+COMPRESSIONS = 2
+"""Logs that are compressed at the same time, in threads of their own: a log of some 100 MB takes a second of CPU time."""
 WAIT_SECONDS = 5.0
 """Time that a round waits for its rotations; those that take longer continue."""
 
@@ -57,6 +61,7 @@ class LogRotation:
     ) -> None:
         self._attached = attached
         self._tasks, self._limiter = KeyedTasks(), Limiter(AT_ONCE)
+        self._compressions = FairThreads(COMPRESSIONS, "log-compression")
         self._runtime = runtime
         self._pods = pods
         self._clock = clock
@@ -85,11 +90,11 @@ class LogRotation:
     async def _try(self, record: ContainerRecord, namespace: str) -> None:
         try:
             async with self._limiter.slot(0, namespace):
-                await self._rotate(record)
+                await self._rotate(record, namespace)
         except (OSError, CRIError) as error:
             log.warning("rotating the log of container %s: %s", record.id, error)
 
-    async def _rotate(self, record: ContainerRecord) -> None:
+    async def _rotate(self, record: ContainerRecord, namespace: str) -> None:
         path = Path(record.log_path)
         try:
             status = await asyncio.to_thread(path.lstat)
@@ -100,7 +105,8 @@ class LogRotation:
         if not stat.S_ISREG(status.st_mode) or status.st_size < self._max_bytes:
             return
         stamp = self._clock.now().strftime("%Y%m%d-%H%M%S")
-        await asyncio.to_thread(tidy, path, self._max_files)
+        for old in await asyncio.to_thread(tidy, path, self._max_files):
+            await asyncio.wrap_future(self._compressions.submit(namespace, partial(compress, old)))
         rotated = await asyncio.to_thread(path.rename, path.with_name(f"{path.name}.{stamp}"))
         try:
             await self._reopen(record.id)
@@ -120,8 +126,8 @@ def _rename_back(rotated: Path, path: Path) -> None:
         rotated.unlink()
 
 
-def tidy(path: Path, max_files: int) -> None:
-    """Remove and compress what earlier rotations of a log left, so that one more file fits."""
+def tidy(path: Path, max_files: int) -> list[Path]:
+    """Remove what earlier rotations of a log left, so that one more file fits; return what is left to compress."""
     rotated = []
     for found in sorted(path.parent.glob(f"{path.name}.*")):
         if found.is_symlink() or found.suffix == _TEMPORARY or (found.suffix != _COMPRESSED and _gz(found).exists()):
@@ -132,9 +138,7 @@ def tidy(path: Path, max_files: int) -> None:
     keep = max(0, max_files - 2)
     for old in rotated[: max(0, len(rotated) - keep)]:
         old.unlink()
-    for found in rotated[max(0, len(rotated) - keep) :]:
-        if found.suffix != _COMPRESSED:
-            _compress(found)
+    return [found for found in rotated[max(0, len(rotated) - keep) :] if found.suffix != _COMPRESSED]
 
 
 def remove_logs(path: Path) -> None:
@@ -144,7 +148,7 @@ def remove_logs(path: Path) -> None:
             found.unlink()
 
 
-def _compress(path: Path) -> None:
+def compress(path: Path) -> None:
     """Compress a rotated log. Raise OSError for a link and what is no file: others may write the folder."""
     packed_name = _gz(path).name
     temporary = packed_name + _TEMPORARY

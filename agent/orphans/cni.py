@@ -15,7 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agent.config import OwnContainerd
+from agent.files.decoding import DamagedFileError, decode_json
 from kube.process import CommandError, run
 
 log = logging.getLogger(__name__)
@@ -30,12 +33,19 @@ async def delete(of: OwnContainerd, sandbox_id: str) -> None:
     """Undo ADD for a sandbox; raises CommandError, OSError, ValueError."""
     found = await asyncio.to_thread(lambda: dict(results(of, sandbox_id)))
     remembered = next((r for p, r in found.items() if not p.name.startswith(_LOOPBACK)), None)
-    network = json.loads(base64.b64decode(remembered["config"]) if remembered else of.network.read_bytes())
+    network = _network(of, remembered)
     namespace = await asyncio.to_thread(_existing, namespace_of(remembered or {}))
     for plugin in reversed(network["plugins"]):
         await _plugin(of, sandbox_id, request(plugin, network, remembered), namespace)
     for path in found:
         path.unlink(missing_ok=True)
+
+
+def _network(of: OwnContainerd, remembered: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the network list that a sandbox was added to, the current one if that is not known."""
+    if remembered is None:
+        return decode_json(of.network, dict[str, Any])
+    return msgspec.json.decode(base64.b64decode(remembered["config"]), type=dict[str, Any])
 
 
 def sandboxes_in(of: OwnContainerd, namespace: str) -> list[str]:
@@ -46,9 +56,9 @@ def sandboxes_in(of: OwnContainerd, namespace: str) -> list[str]:
 def results(of: OwnContainerd, sandbox_id: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield libcni's records of a sandbox's interfaces, or of all ("")."""
     for path in of.results.glob(f"*-{sandbox_id}-*" if sandbox_id else "*"):
-        with contextlib.suppress(OSError, ValueError):
-            result = json.loads(path.read_bytes())
-            if sandbox_id in ("", result["containerId"]):
+        with contextlib.suppress(OSError, DamagedFileError):
+            result = decode_json(path, dict[str, Any])
+            if "containerId" in result and sandbox_id in ("", result["containerId"]):
                 yield path, result
 
 

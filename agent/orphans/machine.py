@@ -135,7 +135,7 @@ def namespaces(of: OwnContainerd) -> Iterator[Item]:
 
 def addresses(of: OwnContainerd) -> Iterator[Item]:
     for entry in _entries(of.reservations):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             owner = Path(entry.path).read_text().split("\n")[0].strip()
             if _ID.fullmatch(owner):
                 yield Item(ADDRESS, entry.name, entry.stat(follow_symlinks=False).st_mtime, owner)

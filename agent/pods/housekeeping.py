@@ -75,6 +75,7 @@ class Housekeeping:
         self._metrics.orphan_volume_errors.set(self._failed)
         self._cleaned = self._failed = 0
         self._resources.keep(self._known())
+        await self._resources.retry()
         if self._cgroups is not None:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
                 if uid not in self._known():

@@ -22,6 +22,12 @@ class PodRequests:
     def of(cls, pod: core_v1.Pod) -> PodRequests:
         return cls(pod, qos.pod_requests(pod), host_ports.by_number(ports_of(pod)))
 
+    def covering(self, other: PodRequests) -> PodRequests:
+        """Return the pod with the larger request of both for each resource."""
+        names = self.requests.keys() | other.requests.keys()
+        larger = {name: max(self.requests.get(name, 0), other.requests.get(name, 0)) for name in names}
+        return PodRequests(self.pod, larger, self.ports)
+
 
 def ports_of(pod: core_v1.Pod) -> list[host_ports.HostPort]:
     """Return the ports of the node that a pod's containers request."""

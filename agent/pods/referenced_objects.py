@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from kube import cancellation, resources, serialize
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.json_object import UNREADABLE
 from kube.object_names import metadata_of
 
 log = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 TTL_SECONDS = 60.0
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds before a pod that waits for an object fetches it again, where the server did not answer."""
-ERRORS = (StatusError, msgspec.DecodeError)
+ERRORS = (StatusError, *UNREADABLE)
 """Errors of fetching an object."""
 
 

@@ -4,27 +4,28 @@ The files and their checksums are upstream's of v1.36 (pkg/kubelet/allocation/st
 over restarts nothing for a size that it does not know. Pods without any requests or limits need no entry. A pod that is gone
 leaves memory at once, and the file with the next write.
 
+A size is saved before anything acts on it: an agent that is killed in between would take the spec's for it, which may have
+been changed meanwhile. Entries of several pods are written together.
+
 Upstream's checksum is a step for each byte. So a pod's entry has a size limit, the newest entries are last in the file, and
 only what follows the first change is summed again, in a thread.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from agent.kubelet_configuration import ConfigError
 from agent.managers import state_files
+from agent.managers.checkpoint_writer import CheckpointWriter
 from agent.managers.list_checksum import ListChecksum
 from agent.managers.state_files import StateError
 from agent.pods.allocation import Size
 from kube.api import core_v1
-
-log = logging.getLogger(__name__)
 
 ALLOCATED, ACTUATED = "allocated_pods_state", "actuated_pods_state"
 
@@ -53,9 +54,10 @@ class ResourceState:
         self._pods = _load(path)
         self._parts = {uid: _part(uid, pod) for uid, pod in self._pods.items()}
         """By pod UID: what the file has of a pod. Changed pods move to the end."""
+        self._saved = dict(self._parts)
+        """Entries that the file has on disk."""
         self._sum = ListChecksum[bytes](_PRINTED + _HEAD, b",", bytes)
-        self._changed = False
-        self._writing: asyncio.Task[None] | None = None
+        self._writer = CheckpointWriter(path.name, self._prepare)
 
     def of(self, uid: str) -> Size | None:
         """Return a pod's size; None if the pod is not known, or neither it nor a container has requests or limits."""
@@ -68,11 +70,12 @@ class ResourceState:
         sized = size.together is not None or any(own.limits or own.requests for own in size.containers.values())
         if self._pods.get(uid) == pod or not (sized or uid in self._pods):
             return
-        part = _part(uid, pod)
+        part, saved = _part(uid, pod), self._saved.get(uid)
+        part = saved if saved is not None and saved == part else part
         self.forget(uid)
         if len(part) <= LARGEST:
             self._pods[uid], self._parts[uid] = pod, part
-            self._changed = True
+            self._writer.mark()
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget all other pods."""
@@ -83,26 +86,31 @@ class ResourceState:
         self._pods.pop(uid, None)
         self._parts.pop(uid, None)
 
-    async def save(self) -> None:
-        """Write what has changed; what cannot be written now is written the next time."""
-        if self._changed and (self._writing is None or self._writing.done()):
-            self._writing = asyncio.create_task(self._write(), name=f"writing {self._path.name}")
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
+    async def save(self, uid: str) -> None:
+        """Return when the file has the pod's size. Raise OSError: `retry` writes it then."""
+        if not self._is_saved(uid):
+            await self._writer.save_all()
 
-    async def _write(self) -> None:
-        while self._changed:  # what changes meanwhile is written with what others change
-            self._changed = False
-            try:
-                await asyncio.to_thread(self._replace, list(self._parts.values()))
-            except OSError as error:
-                self._changed = True
-                log.warning("writing %s: %s", self._path, error)
-                return
+    async def try_save(self, uid: str) -> None:
+        """Return when the file has the pod's size; if it cannot be written, log the error."""
+        if not self._is_saved(uid):
+            await self._writer.try_save_all()
 
-    def _replace(self, parts: list[bytes]) -> None:
+    async def retry(self) -> None:
+        """Write what could not be written before."""
+        await self._writer.retry()
+
+    def _is_saved(self, uid: str) -> bool:
+        return self._saved.get(uid) is self._parts.get(uid)
+
+    def _prepare(self) -> Callable[[], None]:
+        return partial(self._replace, dict(self._parts))
+
+    def _replace(self, by_uid: dict[str, bytes]) -> None:
+        parts = list(by_uid.values())
         data = (_HEAD + b",".join(parts) + _TAIL).decode()
         state_files.write(self._path, {"data": data, "checksum": self._sum.of(parts, _TAIL)})
+        self._saved = by_uid
 
 
 class PodResourceStates:
@@ -124,6 +132,11 @@ class PodResourceStates:
         """Forget a pod."""
         self.allocated.forget(uid)
         self.actuated.forget(uid)
+
+    async def retry(self) -> None:
+        """Write what could not be written before."""
+        await self.allocated.retry()
+        await self.actuated.retry()
 
 
 def _load(path: Path) -> dict[str, _Pod]:

@@ -161,6 +161,7 @@ async def make_container_config(
             seccomp_root=config.seccomp_profile_root,
             target_id=target_id,
             ids=ids,
+            groups={volume.group for volume in mounted.values() if volume.group is not None},
         ),
         resources=make_resources(deps, pod, container, static=static),
         share=deps.runtime.container_list.share(),

@@ -20,12 +20,12 @@ from cri.messages import PodSandboxConfig
 from kube.api import core_v1
 from kube.clock import Clock
 
-SANDBOX, VOLUMES, RESIZE = "", "/volumes", "/resize"
+SANDBOX, VOLUMES, RESIZE, ALLOCATION = "", "/volumes", "/resize", "/allocation"
 """Names of steps that fail, beside those of containers."""
 
 
 class StepBackOff:
-    """The back-off of steps that failed, by container name, SANDBOX, VOLUMES or RESIZE."""
+    """The back-off of steps that failed, by container name, SANDBOX, VOLUMES, RESIZE or ALLOCATION."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -69,6 +69,8 @@ class ResizeState:
 
     allocated: core_v1.Pod
     """The pod in the size that the node has allocated: the spec's, except while a resize is pending."""
+    former: core_v1.Pod | None = None
+    """The pod in the size that is on disk, while another one is being saved."""
     actuated: Actuated | None = None
     """The resources of running containers and of the pod's cgroup; None until the checkpoint has been read."""
     pending: PendingResize | None = None
@@ -144,10 +146,11 @@ class PodState:
 
     @property
     def requests(self) -> PodRequests:
-        """Resource requests of the pod on the node in its allocated size."""
+        """Resource requests of the pod on the node in its allocated size; in the larger one while that is being saved."""
         if self._requests is None or self._requests.pod is not self.resize.allocated:
             self._requests = PodRequests.of(self.resize.allocated)
-        return self._requests
+        former = self.resize.former
+        return self._requests if former is None else self._requests.covering(PodRequests.of(former))
 
     @property
     def cpu_request(self) -> int:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-import yaml
 
+from agent.files.decoding import DamagedFileError, decode_yaml, text_of
 from kube import inotify, serialize
 from kube.api import core_v1, meta_v1
 from kube.clock import Clock, format_time
@@ -82,8 +82,8 @@ class StaticPods:
             ):
                 continue
             try:
-                pod = parse(path.read_text(), path, self._node_name, format_time(self._clock.now()))
-            except (ManifestError, OSError, UnicodeDecodeError) as error:
+                pod = parse(text_of(path), path, self._node_name, format_time(self._clock.now()))
+            except (ManifestError, OSError, DamagedFileError) as error:
                 if self._bad.get(path) != str(error):
                     self._bad[path] = str(error)
                     log.error("static pod %s: %s", path, error)
@@ -96,9 +96,9 @@ class StaticPods:
 def parse(text: str, path: Path, node_name: str, seen: str) -> core_v1.Pod:
     """Read a manifest as this node's static pod. Raise ManifestError."""
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ManifestError(f"not YAML: {error}") from error
+        document = decode_yaml(text)
+    except DamagedFileError as error:
+        raise ManifestError(str(error)) from error
     if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != ("v1", "Pod"):
         raise ManifestError("not a v1 Pod")
     try:

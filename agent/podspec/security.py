@@ -6,7 +6,7 @@ privileges through setuid programs, and runs under the seccomp profile that the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -49,10 +49,11 @@ def container_context(
     seccomp_root: Path,
     target_id: str = "",
     ids: Sequence[IDMapping] = (),
+    groups: Collection[int] = (),
 ) -> LinuxContainerSecurityContext:
     """Return the container's security context. Raise ContainerConfigError for a profile that must not be used.
 
-    `ids` is the pod's mapping of users and groups, where it has a user namespace.
+    `ids` is the pod's mapping of users and groups, where it has a user namespace; `groups` are those of its volumes.
     """
     own = container.security_context or core_v1.SecurityContext()
     shared = pod.spec.security_context or core_v1.PodSecurityContext()
@@ -63,7 +64,7 @@ def container_context(
         readonly_rootfs=bool(own.read_only_root_filesystem),
         no_new_privs=own.allow_privilege_escalation is False,
         namespace_options=namespaces(pod, target_id, ids),
-        supplemental_groups=_groups(shared),
+        supplemental_groups=_groups(shared, groups),
         masked_paths=[] if unmasked else kernel_paths.masked(),
         readonly_paths=[] if unmasked else kernel_paths.READ_ONLY,
         seccomp=_seccomp(
@@ -212,11 +213,11 @@ def _selinux(options: core_v1.SELinuxOptions) -> SELinuxOption:
     )
 
 
-def _groups(shared: core_v1.PodSecurityContext) -> list[int]:
+def _groups(shared: core_v1.PodSecurityContext, of_volumes: Collection[int] = ()) -> list[int]:
     groups = list(shared.supplemental_groups)
     if shared.fs_group is not None and shared.fs_group not in groups:
         groups.append(shared.fs_group)
-    return groups
+    return groups + sorted(set(of_volumes).difference(groups))
 
 
 def _capability(name: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.files.decoding import DamagedFileError, decode_json
 from agent.podspec.subordinate_ids import UNIT, IdRange
 from cri.messages import IDMapping, NamespaceMode, UserNamespace
 from kube.api import core_v1
@@ -66,10 +67,10 @@ class UserNamespaces:
         """Read one pod's range. A file that is there and cannot be read may mean any, until it can be or is gone."""
         self._unknown.add(path)
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=_Mappings)
+            found = decode_json(path, _Mappings)
         except (FileNotFoundError, NotADirectoryError):
             self._unknown.discard(path)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, DamagedFileError) as error:
             log.warning("%s: %s", path, error)
         else:
             if len(found.uids) == 1 and found.uids == found.gids and found.uids[0].container_id == 0:

@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from agent.kubelet_configuration import ConfigError
 from agent.server.protocol import AgentProtocol
 from agent.server.sessions import answer
 from kube import client_authorities, tls_settings
@@ -56,13 +57,19 @@ def settings(app: Any, **more: Any) -> uvicorn.Config:
 
 
 async def serve(app: Any, listener: Listener, started: Callable[[int], None] | None = None) -> None:
-    """Serve until cancelled; `started` is called with the port once connections are accepted."""
+    """Serve until cancelled; `started` is called with the port once connections are accepted. Raise ConfigError."""
     config = settings(app, timeout_graceful_shutdown=1)
     for warning in tls_settings.warnings(listener.cipher_suites, listener.min_version):
         log.warning("%s", warning)
-    files = (listener.cert_file, listener.key_file, listener.client_ca_file)
-    tls = TlsFiles(lambda: tls_context(listener), [file for file in files if file is not None])
-    tls.current()
+    given = (listener.cert_file, listener.key_file, listener.client_ca_file)
+    files = [file for file in given if file is not None]
+    tls = TlsFiles(lambda: tls_context(listener), files)
+    try:
+        tls.current()
+    except (OSError, ValueError) as error:
+        names = ", ".join(f'"{file}"' for file in dict.fromkeys(files))
+        remedy = "replace them, or remove those that the agent created (kubelet.crt and kubelet.key)"
+        raise ConfigError(f"cannot serve the kubelet API with the TLS files {names}: {error}; {remedy}") from error
     await _run(config, listener.address, listener.port, started, listener.limits, tls.current)
 
 

@@ -1,10 +1,10 @@
 """The HTTP protocol of the kubelet's API, with two things that ASGI lacks.
 
 The TLS client certificate is in `scope["extensions"]["tls"]["client_certificate"]` (DER, or None). A request that requests an
-upgrade reaches the application as an ordinary request, with `scope["extensions"]["take_over"]`: a function that takes the
-connection away from HTTP and returns its two raw halves. The application calls it once it has decided to switch protocols, and
-from then on every byte is its own; until then it may answer as usual. The function raises ConnectionResetError if the client
-has left. `scope["extensions"]["identified"]` records who makes requests on the connection,
+upgrade reaches the application as an ordinary request, with `scope["extensions"]["take_over"]`, which no other request has: a
+function that takes the connection away from HTTP and returns its two raw halves. The application calls it once it has decided
+to switch protocols, and from then on every byte is its own; until then it may answer as usual. The function raises
+ConnectionResetError if the client has left. `scope["extensions"]["identified"]` records who makes requests on the connection,
 `scope["extensions"]["allow_slow_reading"]` that the client may leave this answer unread for as long as it likes.
 `scope["extensions"]["client"]` is the connection itself (kube.client_waits.Waiting).
 """
@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import ssl
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, cast
 
 from agent.streaming.idle import Activity, ActivityReader, ActivityWriter
 from agent.streaming.upgrade import Stream
@@ -53,12 +53,17 @@ class AgentProtocol(BoundedProtocol):
         super().on_message_begin()
         extensions: dict[str, Any] = {
             "tls": {"client_certificate": self._certificate},
-            "take_over": self._take_over,
             "identified": self.identified,
             "allow_slow_reading": self._allow_slow_reading,
             "client": self,
         }
         self.scope["extensions"] = extensions
+
+    def on_headers_complete(self) -> None:
+        """Let a request that asks for another protocol take over the connection: it is the last one."""
+        if self.parser.should_upgrade():
+            cast(dict[str, Any], self.scope)["extensions"]["take_over"] = self._take_over
+        super().on_headers_complete()
 
     def _allow_slow_reading(self, namespace: str) -> None:
         self.may_read_slowly, self.connection.work_of = True, namespace
@@ -79,8 +84,8 @@ class AgentProtocol(BoundedProtocol):
         self.stop_timers()
         self.flow.resume_reading()
         # HTTP is over for this connection: nothing is to be answered, counted or closed by it.
-        if self.cycle is not None:  # the client may have gone
-            self.cycle.disconnected = self.cycle.response_complete = True
+        if self.upgrading is not None:
+            self.upgrading.disconnected = self.upgrading.response_complete = True
         self.connections.discard(self)
         return Stream(reader, writer)
 

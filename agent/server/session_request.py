@@ -11,6 +11,9 @@ from agent.server.protocol import TakeOver
 from agent.server.session_backends import SessionError
 from agent.streaming import port_forward
 from agent.streaming.remote_command import StreamOptions
+from agent.streaming.upgrade import Stream
+
+_REQUIRED = "Upgrade request required"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class SessionRequest:
     target: str
     headers: list[tuple[str, str]]
     query: dict[str, list[str]]
-    take_over: TakeOver
+    switch: TakeOver | None
+    """Takes over the connection; None if the request asks for no other protocol on it."""
 
     @classmethod
     def of(cls, scope: Scope) -> SessionRequest:
@@ -30,16 +34,27 @@ class SessionRequest:
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         return cls(
-            scope["method"], target, headers, parse_qs(query, keep_blank_values=True), scope["extensions"]["take_over"]
+            scope["method"],
+            target,
+            headers,
+            parse_qs(query, keep_blank_values=True),
+            scope["extensions"].get("take_over"),
         )
 
     def upgrade(self) -> str:
         """Return what the client wants to speak, in lower case. Raise SessionError for a request without upgrade."""
-        wanted = {name: value.lower() for name, value in self.headers if name in ("connection", "upgrade")}
-        protocol = wanted.get("upgrade", "")
-        if "upgrade" not in wanted.get("connection", "") or protocol not in ("websocket", "spdy/3.1"):
-            raise SessionError(400, "Upgrade request required")
+        options = ",".join(value for name, value in self.headers if name == "connection").lower().split(",")
+        protocol = dict(self.headers).get("upgrade", "").lower()
+        wanted = "upgrade" in [each.strip(" \t") for each in options] and protocol in ("websocket", "spdy/3.1")
+        if self.switch is None or not wanted:
+            raise SessionError(400, _REQUIRED)
         return protocol
+
+    def take_over(self) -> Stream:
+        """Take the connection away from HTTP. Raise SessionError for a request without upgrade."""
+        if self.switch is None:
+            raise SessionError(400, _REQUIRED)
+        return self.switch()
 
     def flag(self, *names: str) -> bool:
         """Return whether one of the query's parameters is set."""

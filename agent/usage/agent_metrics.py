@@ -15,11 +15,10 @@ from agent.node.status import KUBELET_VERSION
 from agent.status.phase import ENDED_PHASES
 from agent.usage.machine import boot_time
 from agent.usage.operations import BUCKETS, Operations
-from kube.clock import parse_time
 
 
-def text(operations: Operations, shutdown: tuple[str, str]) -> str:
-    """Write the metrics; `shutdown` is when the last graceful shutdown began and ended, "" where there was none."""
+def text(operations: Operations, shutdown: tuple[float, float]) -> str:
+    """Write the metrics; `shutdown`: times of the last graceful shutdown's start and end, 0 if there was none."""
     text = Text()
     found = sorted(operations.by_type.items())
     text.family(
@@ -46,12 +45,11 @@ def text(operations: Operations, shutdown: tuple[str, str]) -> str:
         [({"operation_type": name}, one.seconds, 0.0) for name, one in found],
         [({"operation_type": name}, one.count, 0.0) for name, one in found],
     )
-    for name, moment, what in zip(("start", "end"), shutdown, ("start", "end"), strict=True):
-        seconds = parse_time(moment).timestamp() if moment else 0.0
+    for name, seconds in zip(("start", "end"), shutdown, strict=True):
         text.family(
             f"kubelet_graceful_shutdown_{name}_time_seconds",
             "gauge",
-            f"Last graceful shutdown {what} time since unix epoch in seconds",
+            f"Last graceful shutdown {name} time since unix epoch in seconds",
             [({}, seconds, 0.0)],
         )
     return str(text)

@@ -37,9 +37,9 @@ class UsageEndpoints:
         machine: Machine | None = None,
         cgroups: Cgroups | None = None,
         root_dir: Path | None = None,
-        last_shutdown: Callable[[], tuple[str, str]] = lambda: ("", ""),
+        last_shutdown: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
     ) -> None:
-        """`last_shutdown` returns when the last graceful shutdown began and ended, "" where that is not known; it blocks."""
+        """`last_shutdown` returns the times of the last graceful shutdown's start and end, 0 if not known; it blocks."""
         self._last_shutdown = last_shutdown
         self._operations, self._root_dir = operations or Operations(), root_dir
         self._metrics = metrics or KubeletMetrics()

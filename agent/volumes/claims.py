@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from agent.volumes.payload import VolumeError
@@ -11,6 +12,11 @@ from kube.errors import StatusError
 
 PROTECTION = "kubernetes.io/pvc-protection"
 """The finalizer that keeps a claim while a pod uses it."""
+GROUP_ANNOTATION = "pv.beta.kubernetes.io/gid"
+"""Annotation of a PersistentVolume: a supplemental group of processes that use it (volumeutil.VolumeGidAnnotationKey)."""
+MOST_GROUP_ID = (1 << 31) - 1
+"""Largest ID of a group (validation.IsValidGroupID)."""
+_DECIMAL = re.compile(r"\+?0*([0-9]{1,10})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,13 @@ class BoundClaim:
 
     claim: core_v1.PersistentVolumeClaim
     persistent: core_v1.PersistentVolume
+
+    @property
+    def group(self) -> int | None:
+        """The group in the volume's annotation; None without a valid one, which is ignored, as upstream."""
+        found = _DECIMAL.fullmatch(self.persistent.metadata.annotations.get(GROUP_ANNOTATION, ""))
+        group = int(found[1]) if found else None
+        return group if group is not None and group <= MOST_GROUP_ID else None
 
 
 def claim_of(pod: core_v1.Pod, volume: core_v1.Volume) -> tuple[str, str] | None:

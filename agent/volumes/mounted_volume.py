@@ -16,6 +16,8 @@ class MountedVolume:
     read_only: bool = False
     device: bool = False
     """The path leads to a block device, which containers get as a device."""
+    group: int | None = None
+    """A supplemental group of the pod's processes."""
     image: core_v1.ImageVolumeSource | None = None
     """The runtime mounts an image, by `image_id` once it is there; the path means nothing."""
     image_id: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent import threads
@@ -112,7 +112,8 @@ class PersistentVolumes:
             there = self._there.get(pod.metadata.uid or "", {}).get(volume.name)
             if there is None or there.mounted is None:
                 await self._affinity.check(bound.persistent)
-            return await self._claimed(pod, volume, bound, found, read_only=read_only)
+            mounted, again = await self._claimed(pod, volume, bound, found, read_only=read_only)
+            return replace(mounted, group=bound.group), again
         except VolumeError as error:
             # Upstream's events name the PersistentVolume.
             name = error.name or bound.persistent.metadata.name or ""

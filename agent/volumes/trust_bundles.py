@@ -16,6 +16,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.expiring_cache import ExpiringCache
+from kube.json_object import UNREADABLE
 from kube.resources import segment
 from kube.selectors import from_label_selector
 
@@ -60,7 +61,7 @@ class TrustBundles:
             if error.not_found and source.optional:
                 return None
             raise VolumeError(f"unable to read ClusterTrustBundle: {error}") from error
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise VolumeError(f"unable to read ClusterTrustBundle: the server's answer: {error}") from error
         # Without a selector nothing is chosen; an empty one chooses all of the signer's.
         selector = from_label_selector(source.label_selector) if source.label_selector is not None else None

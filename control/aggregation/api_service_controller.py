@@ -166,7 +166,7 @@ class APIServiceController:
                 before.service = entry.obj
                 remotes[place] = before
             else:
-                remotes[place] = remote = Remote(entry.obj, entry.revision, self.front_proxy)
+                remotes[place] = remote = Remote.of(entry.obj, entry.revision, self.front_proxy)
                 if before is not None and before.spec["service"] == spec["service"]:
                     remote.inherit(before)
         self.aggregator.extensions.remotes = remotes
@@ -176,14 +176,12 @@ class APIServiceController:
         remote.available, remote.reason = verdict[0], verdict[1]
         if not _says(remote.service, verdict):
             await self._say(remote.service, verdict)
+        if remote.available:
+            await availability.read_documents(remote, self.aggregator.lookup)
 
     async def _say(self, obj: Object, verdict: availability.Verdict) -> None:
-        others = [c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") != "Available"]
-        status = {"conditions": [*others, self._condition(verdict)]}
-        await controller_support.write(self.registry, SERVICES, obj["metadata"]["name"], {"status": status}, "status")
-
-    def _condition(self, verdict: availability.Verdict) -> Object:
-        return availability.condition(verdict, format_time(self.registry.clock.now()))
+        condition = availability.condition(verdict, format_time(self.registry.clock.now()))
+        await controller_support.set_condition(self.registry, SERVICES, obj["metadata"]["name"], condition)
 
 
 async def _each(works: Iterable[Awaitable[Any]]) -> bool:
@@ -196,8 +194,6 @@ async def _each(works: Iterable[Awaitable[Any]]) -> bool:
 
 
 def _says(obj: Object, verdict: availability.Verdict) -> bool:
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Available":
-            current = (condition.get("status") == "True", condition.get("reason"), condition.get("message"))
-            return current == verdict
-    return False
+    condition = stored.available(obj)
+    current = (condition.get("status") == "True", condition.get("reason"), condition.get("message"))
+    return bool(condition) and current == verdict

@@ -49,17 +49,24 @@ async def check(remote: Remote, lookup: Objects) -> Verdict:
             return _failed(shown, f"bad status from {shown}: {status}")
         found = await offload.run(remote.owner, len(body), discovery_document.read, body)
         remote.resources, remote.digest = found
-        before = remote.openapi
-        remote.openapi = await _openapi(remote, lookup)
-        if remote.part is None or not remote.openapi or remote.openapi != before:
-            # The index says by its hash whether the schemas changed.
-            remote.part = await _part(remote, lookup)
     except (StatusError, TimeoutError, OSError, ValueError) as error:
         return _failed(shown, f'Get "{shown}": {str(error) or "context deadline exceeded"}')
     except Exception as error:
         log.exception("the discovery document of %s cannot be used", shown)
         return _failed(shown, f'Get "{shown}": {type(error).__name__}')
     return PASSED
+
+
+async def read_documents(remote: Remote, lookup: Objects) -> None:
+    """Read the OpenAPI documents of an extension server that is available; one that cannot be used is left out.
+
+    After its verdict: the documents are large, and a server may be slow to write them.
+    """
+    before = remote.openapi
+    remote.openapi = await _openapi(remote, lookup)
+    if remote.part is None or not remote.openapi or remote.openapi != before:
+        # The index says by its hash whether the schemas changed.
+        remote.part = await _part(remote, lookup)
 
 
 def _failed(shown: str, why: str) -> Verdict:

@@ -18,14 +18,15 @@ class ServedVersion(msgspec.Struct, frozen=True):
     """State of an extension as discovery shows it, at the time of a request: documents are built in a thread."""
 
     place: tuple[str, str]
-    available: bool
+    current: bool
+    """The server is available, and the resources are those of its discovery document."""
     resources: Sequence[Resource]
     digest: str
     """Digest of the document that the resources are from."""
 
     @classmethod
     def of(cls, remote: Remote) -> ServedVersion:
-        return cls(remote.place, remote.available, remote.resources, remote.digest)
+        return cls(remote.place, remote.available and bool(remote.digest), remote.resources, remote.digest)
 
 
 def groups(document: Object, remotes: Sequence[ServedVersion]) -> Object:
@@ -56,7 +57,7 @@ def aggregated(document: Object, remotes: Sequence[ServedVersion]) -> Object:
         shown = {
             "version": version,
             "resources": discovered(remote),
-            "freshness": "Current" if remote.available else "Stale",
+            "freshness": "Current" if remote.current else "Stale",
         }
         others = [v for v in item["versions"] if v["version"] != version]
         item["versions"] = [*others, shown]

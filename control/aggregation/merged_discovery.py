@@ -72,7 +72,7 @@ class MergedDiscovery:
 def _etag(local: bytes, served: Sequence[ServedVersion]) -> str:
     digest = hashlib.sha512(local)
     for each in served:
-        digest.update(msgspec.json.encode([each.place, each.available, each.digest]))
+        digest.update(msgspec.json.encode([each.place, each.current, each.digest]))
     return digest.hexdigest().upper()
 
 

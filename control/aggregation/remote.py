@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from control.aggregation import stored
 from control.aggregation.discovery_document import Resource
 from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
@@ -50,7 +51,7 @@ class Remote(msgspec.Struct):
     resources: list[Resource] = msgspec.field(default_factory=list)
     """Resources of its discovery document."""
     digest: str = ""
-    """Digest of that document."""
+    """Digest of that document, "" until it is read."""
     openapi: str = ""
     """Path of its OpenAPI v3 document, below its own root."""
     part: Part | None = None
@@ -65,6 +66,16 @@ class Remote(msgspec.Struct):
     @property
     def place(self) -> tuple[str, str]:
         return self.spec.get("group", ""), self.spec["version"]
+
+    @classmethod
+    def of(cls, service: Object, revision: int, front_proxy: FrontProxy) -> Remote:
+        """Return the group version of a stored APIService, as available as its condition reports until it is checked.
+
+        A restarted server, or another one, has recorded it (upstream: serviceAvailable of the proxy handler).
+        """
+        condition = stored.available(service)
+        reason = condition.get("reason") or ""
+        return cls(service, revision, front_proxy, available=condition.get("status") == "True", reason=reason)
 
     def inherit(self, before: Remote) -> None:
         """Take over what was found out of the same server before its APIService changed, until it is checked again."""

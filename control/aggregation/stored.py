@@ -53,3 +53,9 @@ def readable(obj: Object) -> bool:
     except msgspec.ValidationError:
         return False
     return found.metadata.name == name_of(found.spec.group, found.spec.version)
+
+
+def available(obj: Object) -> Object:
+    """Return the condition Available of an APIService, an empty object if it has none."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == "Available"), {})

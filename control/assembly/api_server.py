@@ -44,6 +44,7 @@ from control.storage.cache import WatchCache
 from control.storage.catching_up import CatchingUp
 from control.storage.engine import Engine, open_engine
 from control.storage.evaluation import Evaluations, evaluation_shares
+from control.storage.history_reads import PLACES, SHARED_PLACES, HistoryReads
 from control.storage.measured import MeasuredStore
 from control.storage.store import Store
 from kube.build import user_agent
@@ -73,7 +74,8 @@ class ApiServer:
         self.config, self.clock, self.store, self.engine, self.tracer = config, clock, store, engine, tracer
         self.background = Background(clock)
         shares = request_shares()
-        self.cache = WatchCache(store, evaluations=Evaluations(evaluation_shares(shares)))
+        history = HistoryReads(SHARED_PLACES if engine.shared else PLACES)
+        self.cache = WatchCache(store, evaluations=Evaluations(evaluation_shares(shares)), history=history)
         self.catching_up = CatchingUp(self.cache, engine.check)
         self.stopping = False
         self.health = self._checks()

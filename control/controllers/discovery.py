@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from kube.client import Client, answered, decoded
+from kube.errors import StatusError
 from kube.resources import segment
 
 _ACCEPT = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
@@ -80,13 +81,17 @@ class _Groups(msgspec.Struct):
 async def served(client: Client, *, every_version: bool = False) -> tuple[list[DiscoveredResource], list[str]]:
     """Return the resources of the server, and the group versions whose discovery failed (stale); raises StatusError.
 
+    A server or gateway that does not know aggregated discovery answers with another document, which is an error.
     With `every_version` resources in other versions than the preferred one come, too, after it.
     """
     found: dict[tuple[str, str, str], DiscoveredResource] = {}
     stale: list[str] = []
     for root in ("/api", "/apis"):
         groups = answered(await client.call("GET", root, accept=_ACCEPT), _Groups, root)
-        async for each in decoded(groups.items or (), _Group, root):
+        if groups.items is None:
+            # What is served is unknown: a namespace would seem empty, and the objects of all owners gone.
+            raise StatusError(502, "", f"the answer to GET {root} is no aggregated discovery document")
+        async for each in decoded(groups.items, _Group, root):
             group = each.metadata.name if each.metadata is not None else ""
             for version in each.versions or ():
                 if version.freshness == "Stale":

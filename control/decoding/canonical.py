@@ -30,6 +30,13 @@ def rewrite(obj: dict[str, Any], struct: type[msgspec.Struct]) -> None:
             obj[key] = change(value)
 
 
+def check(value: Any, type_: FieldType, form: str) -> None:
+    """Raise ValueError for a scalar that has not the form of its field."""
+    change = _change(type_, form, ()) if type_.scalar else None
+    if change is not None:
+        change(value)
+
+
 @functools.cache
 def _plan(struct: type[msgspec.Struct]) -> tuple[tuple[str, Rewrite], ...]:
     return _make_plan(struct, ())

@@ -11,8 +11,17 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from control.decoding import canonical, numbers, unknown_fields
-from control.decoding.decode_errors import go_message, json_problem, json_type, most_keys, strict_problems, summary
+from control.decoding import canonical, numbers, repeated_fields, unknown_fields
+from control.decoding.decode_errors import (
+    duplicates,
+    go_message,
+    json_problem,
+    json_type,
+    least_keys,
+    most_keys,
+    strict_problems,
+    summary,
+)
 from control.decoding.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
 from kube.collecting import uncollected_call
@@ -135,12 +144,17 @@ class Decoder:
     def _convert(
         self, raw: Any, validation: FieldValidation, warnings: list[str], body: bytes, content_type: str, kind: str
     ) -> Object:
-        try:
-            typed = serialize.convert(raw, self.struct)
-        except msgspec.ValidationError as error:
-            self._refuse(kind, go_message(error, raw, self.struct))
         media = media_type(content_type)
-        problems, overflow = self._inspect(raw, body, media, validation)
+        text = body if media in JSON_TYPES else b""
+        try:
+            typed, unknown, overflow, duplicate = self._typed(raw, text)
+        except msgspec.ValidationError as error:
+            self._refuse(kind, self._first_misfit(raw, text) or go_message(error, raw, self.struct))
+        except ValueError as error:
+            self._refuse(kind, str(error))
+        problems: list[str] = []
+        if validation != "Ignore":
+            problems = strict_problems(text, unknown) if duplicate else [f'unknown field "{path}"' for path in unknown]
         repeated = duplicate_keys(body) if media in YAML_TYPES and validation != "Ignore" else []
         overflow = overflow or self._too_large(raw, body)
         if overflow:
@@ -158,13 +172,24 @@ class Decoder:
         obj["kind"], obj["apiVersion"] = self.kind, self.api_version
         return obj
 
-    def _inspect(self, raw: Any, body: bytes, media: str, validation: FieldValidation) -> tuple[list[str], str]:
+    def _typed(self, raw: Any, text: bytes) -> tuple[msgspec.Struct, list[str], str, bool]:
+        """Return the typed value, unknown fields, a number's problem, and whether a field of the JSON text is repeated."""
+        typed = serialize.convert(raw, self.struct)
         unknown, keys, overflow = unknown_fields.inspect(raw, self.struct)
-        if validation == "Ignore":
-            return [], overflow
-        if body and media in JSON_TYPES and most_keys(body) > keys:
-            return strict_problems(body, unknown), overflow
-        return [f'unknown field "{path}"' for path in unknown], overflow
+        if not text or most_keys(text) <= keys or not duplicates(text):
+            return typed, unknown, overflow, False
+        merged = repeated_fields.read(text, self.struct)
+        unknown, _, overflow = unknown_fields.inspect(merged, self.struct)
+        return serialize.convert(merged, self.struct), unknown, overflow, True
+
+    def _first_misfit(self, raw: Any, text: bytes) -> str:
+        """Return the problem of the first occurrence of a wrong type if a field of the JSON text may be repeated."""
+        if text and most_keys(text) > least_keys(raw):
+            try:
+                repeated_fields.read(text, self.struct)
+            except ValueError as error:
+                return str(error)
+        return ""
 
     @staticmethod
     def _too_large(raw: Any, body: bytes) -> str:

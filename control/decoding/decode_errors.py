@@ -72,17 +72,28 @@ def duplicates(body: bytes) -> list[str]:
 
 
 def strict_problems(body: bytes, unknown: Iterable[str]) -> list[str]:
-    """Word the repeated and the unknown fields of a JSON text, in the order of the text (sigs.k8s.io/json)."""
-    found = _strange(body, frozenset(map(bounded, unknown)))
+    """Word the repeated and the unknown fields of a JSON text, in the order of the text (sigs.k8s.io/json).
+
+    Unknown fields of the values of maps come last: their paths have another form than those of the text.
+    """
+    paths = dict.fromkeys(map(bounded, unknown))
+    found = _strange(body, frozenset(paths))
+    seen = {path for path, repeated in found if not repeated}
+    found = [*found, *((path, False) for path in paths if path not in seen)][:MOST_PROBLEMS]
     return [f'{"duplicate" if repeated else "unknown"} field "{path}"' for path, repeated in found]
+
+
+class Pairs(list[tuple[str, Any]]):
+    """An object of a JSON text as its keys and values in their order, repeated keys too."""
+
+
+def pairs(body: bytes) -> Any:
+    """Read a JSON text with `Pairs` for its objects."""
+    return json.loads(body, object_pairs_hook=Pairs)
 
 
 def _strange(body: bytes, unknown: frozenset[str]) -> list[tuple[str, bool]]:
     """Return paths of unknown fields with False, and of repeated ones with True; nothing within unknown fields."""
-
-    class Pairs(list[tuple[str, Any]]):
-        pass
-
     found: dict[tuple[str, bool], None] = {}
 
     def walk(value: Any, path: str) -> None:
@@ -109,7 +120,7 @@ def _strange(body: bytes, unknown: frozenset[str]) -> list[tuple[str, bool]]:
         if len(found) < MOST_PROBLEMS:
             found[where, repeated] = None
 
-    walk(json.loads(body, object_pairs_hook=Pairs), "")
+    walk(pairs(body), "")
     return list(found)
 
 
@@ -169,14 +180,20 @@ def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.St
     found = misfit(error, raw, struct)
     if found is None:
         return f"json: {error}"
-    value = _JSON_NAMES.get(found.got.split(" ")[0], found.got)
-    if value == "number" and found.type.go in ("int32", "int64"):
-        value = f"number {found.value}"
+    word = _JSON_NAMES.get(found.got.split(" ")[0], found.got)
     if found.type.go == "string" and "date" in found.expected:
-        value = "string"
-    if not found.names:
-        return f"json: cannot unmarshal {value} into Go value of type {found.type.go}"
-    return f"json: cannot unmarshal {value} into Go struct field {found.owner}.{'.'.join(found.names)} of type {found.type.go}"
+        word = "string"
+    return unmarshal_error(found.value, found.owner, found.names, found.type.go, word)
+
+
+def unmarshal_error(value: Any, owner: str, names: tuple[str, ...], go: str, word: str = "") -> str:
+    """Return the message of Go's decoder for a value that a type cannot hold; `word` names the value's JSON type."""
+    word = word or json_type(value)
+    if word == "number" and go in ("int32", "int64"):
+        word = f"number {value}"
+    if not names:
+        return f"json: cannot unmarshal {word} into Go value of type {go}"
+    return f"json: cannot unmarshal {word} into Go struct field {owner}.{'.'.join(names)} of type {go}"
 
 
 def _at(raw: Any, path: str) -> Any:

@@ -122,10 +122,7 @@ class FlowSchemaController:
             if status == ("True" if dangling else "False"):
                 continue
             condition = self._condition(schema, dangling=dangling)
-            others = [c for c in conditions if c.get("type") != "Dangling"]
-            status = {"conditions": [*others, condition]}
-            name = schema["metadata"]["name"]
-            due.append(controller_support.write(self.registry, SCHEMAS, name, {"status": status}, "status"))
+            due.append(controller_support.set_condition(self.registry, SCHEMAS, schema["metadata"]["name"], condition))
         await asyncio.gather(*due)
 
     def _condition(self, schema: Object, *, dangling: bool) -> Object:

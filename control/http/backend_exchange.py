@@ -47,24 +47,20 @@ async def _exchange(
 ) -> Exchange:
     reader, writer = await dial()
     opened.append(writer)
+    writer.write(head)
+    if not body:
+        return Exchange(await http1.read_head(reader, upgrade=upgrade), reader, writer)
+    answered = asyncio.ensure_future(http1.read_head(reader))
+    sending = asyncio.ensure_future(_send_body(request, writer))
     try:
-        writer.write(head)
-        if not body:
-            return Exchange(await http1.read_head(reader, upgrade=upgrade), reader, writer)
-        answered = asyncio.ensure_future(http1.read_head(reader))
-        sending = asyncio.ensure_future(_send_body(request, writer))
-        try:
-            await asyncio.wait((answered, sending), return_when=asyncio.FIRST_COMPLETED)
-            if not answered.done() or (answered.exception() is None and answered.result().status < 400):
-                await sending  # one that refuses need not read on
-            return Exchange(await answered, reader, writer)
-        finally:
-            for task in (answered, sending):
-                task.cancel()
-            await asyncio.gather(answered, sending, return_exceptions=True)
-    except BaseException:
-        writer.close()
-        raise
+        await asyncio.wait((answered, sending), return_when=asyncio.FIRST_COMPLETED)
+        if not answered.done() or (answered.exception() is None and answered.result().status < 400):
+            await sending  # one that refuses need not read on
+        return Exchange(await answered, reader, writer)
+    finally:
+        for task in (answered, sending):
+            task.cancel()
+        await asyncio.gather(answered, sending, return_exceptions=True)
 
 
 async def _send_body(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -26,6 +26,7 @@ from control.http.pieces import Body
 from control.interfaces.requestinfo import RequestInfo, parse_path
 from kube import errors
 from kube.schema import wire
+from kube.serving.protocol import UPGRADE
 from kube.tracing.spans import Span, active
 
 Header = tuple[bytes, bytes]
@@ -268,7 +269,9 @@ def error_response(error: errors.StatusError, accept: str = "", *, pretty: bool 
 
 
 def wants_upgrade(request: Request) -> bool:
-    """Return whether a request requests another protocol on its connection."""
+    """Return whether a request requests another protocol on its connection: in the parser's view too, if it had one."""
+    if not request.extensions.get("scope", {}).get(UPGRADE, True):
+        return False
     tokens = request.headers.get(b"connection", b"")[:LONGEST].lower().replace(b" ", b"").split(b",")
     return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
 

@@ -45,14 +45,43 @@ async def create(registry: Registry, resource: Resource, obj: Object) -> None:
             raise
 
 
-async def write(registry: Registry, resource: Resource, name: str, parts: Object, subresource: str = "") -> None:
+async def write(registry: Registry, resource: Resource, name: str, parts: Object) -> None:
     """Replace top-level parts of a cluster-scoped object if it is there; raises 409."""
 
     async def change(old: Object | None) -> Object:
         return {**(old or {}), **parts}
 
     try:
-        await updating.update(registry, Context(SERVER), resource, "", name, change, subresource=subresource)
+        await updating.update(registry, Context(SERVER), resource, "", name, change)
+    except StatusError as error:
+        if not error.not_found:
+            raise
+
+
+async def set_condition(registry: Registry, resource: Resource, name: str, condition: Object) -> None:
+    """Set a condition in the status of a cluster-scoped object if it is there.
+
+    The stored object is changed, so that conditions of others are kept. The time of the last transition changes with the status
+    of the condition only (upstream: SetAPIServiceCondition, SetFlowSchemaCondition).
+    """
+
+    async def change(old: Object | None) -> Object:
+        obj = old or {}
+        status = obj.get("status") or {}
+        conditions = list(status.get("conditions") or ())
+        types = [c.get("type") for c in conditions]
+        if condition["type"] in types:
+            index = types.index(condition["type"])
+            before, now = conditions[index], condition
+            if before.get("status") == now["status"] and before.get("lastTransitionTime"):
+                now = {**now, "lastTransitionTime": before["lastTransitionTime"]}
+            conditions[index] = now
+        else:
+            conditions.append(condition)
+        return {**obj, "status": {**status, "conditions": conditions}}
+
+    try:
+        await updating.update(registry, Context(SERVER), resource, "", name, change, subresource="status")
     except StatusError as error:
         if not error.not_found:
             raise

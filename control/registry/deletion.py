@@ -124,7 +124,12 @@ async def _delete(
             strategy.prepare_delete(obj, registry.clock.now())
             grace = strategy.deletion_grace(obj, options.grace_period)
             outcome = deletion_plan.plan(
-                obj["metadata"], options, grace, registry.clock.now(), orphans=strategy.orphans_dependents
+                obj["metadata"],
+                options,
+                grace,
+                registry.clock.now(),
+                orphans=strategy.orphans_dependents,
+                has_dependents=strategy.has_dependents,
             )
         if (outcome == "pending" or options.dry_run) and not current:
             # Nothing is written, so the store does not compare revisions.

@@ -52,15 +52,22 @@ Outcome = Literal["delete", "mark", "pending"]
 
 
 def plan(
-    metadata: Object, options: DeleteOptions, grace: int | None, now: datetime, *, orphans: bool = False
+    metadata: Object,
+    options: DeleteOptions,
+    grace: int | None,
+    now: datetime,
+    *,
+    orphans: bool = False,
+    has_dependents: bool = True,
 ) -> Outcome:
     """Decide, and change `metadata` accordingly: delete now, write the marked object, or nothing to do.
 
     `grace` is the kind's answer to the request: None if it knows no graceful deletion. `orphans` says whether the kind
-    leaves dependents where neither options nor finalizers name a policy.
+    leaves dependents where neither options nor finalizers name a policy. Without `has_dependents` a policy has no effect.
     """
     before = dict(metadata)
-    finalizers = _finalizers(metadata.get("finalizers") or [], options, orphans=orphans)
+    present = metadata.get("finalizers") or []
+    finalizers = _finalizers(present, options, orphans=orphans) if has_dependents else _without_policy(present)
     if finalizers:
         metadata["finalizers"] = finalizers
     elif "finalizers" in metadata:
@@ -113,8 +120,13 @@ def _finalizers(present: list[str], options: DeleteOptions, *, orphans: bool) ->
         wanted = ORPHAN
     else:
         return present
-    rest = [f for f in present if f not in (ORPHAN, FOREGROUND) or f == wanted]
+    rest = _without_policy(present, wanted)
     return [*rest, wanted] if wanted and wanted not in rest else rest
+
+
+def _without_policy(present: list[str], wanted: str = "") -> list[str]:
+    """Return the finalizers without those of other policies than `wanted`."""
+    return [f for f in present if f not in (ORPHAN, FOREGROUND) or f == wanted]
 
 
 def ready_to_go(metadata: Object) -> bool:

@@ -56,6 +56,8 @@ class Strategy:
     """A sentence that every request for the resource is answered with (a deprecated API)."""
     orphans_dependents = False
     """True if an object's dependents stay where a deletion names no propagation policy (DefaultGarbageCollectionPolicy)."""
+    has_dependents = True
+    """False if the garbage collector ignores the kind, so that propagation policies have no effect (upstream: Unsupported)."""
     orphan_warning = ""
     """A sentence that such a deletion is answered with."""
     default_grace_period: int | None = None

@@ -19,6 +19,7 @@ from contextlib import aclosing
 from control.event_loop.pacing import ServerSlice
 from control.storage.entry import Fields
 from control.storage.evaluation import Evaluations
+from control.storage.history_reads import HistoryReads
 from control.storage.resource_cache import ResourceCache
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, StoreError, Unavailable, prefix_end
 from kube.clock import SYSTEM, Clock
@@ -41,9 +42,16 @@ FRESH_SECONDS = 3.0
 class WatchCache:
     """Register resources, then `run` it; `wait_ready` returns after the first listing."""
 
-    def __init__(self, store: Store, clock: Clock = SYSTEM, evaluations: Evaluations | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock = SYSTEM,
+        evaluations: Evaluations | None = None,
+        history: HistoryReads | None = None,
+    ) -> None:
         self.store, self.clock = store, clock
         self.evaluations = evaluations or Evaluations()
+        self.history = history or HistoryReads()
         self.revision = 0
         self._resources: dict[str, ResourceCache] = {}
         self._loading: dict[str, list[Event]] = {}
@@ -63,7 +71,9 @@ class WatchCache:
         def now() -> int:
             return self.revision
 
-        return ResourceCache(self.store, prefix, kind, api_version, fields, now, self.clock, self.evaluations)
+        return ResourceCache(
+            self.store, prefix, kind, api_version, fields, now, self.clock, self.evaluations, self.history
+        )
 
     async def add_resource(
         self, prefix: str, kind: str, api_version: str, fields: Fields = lambda obj: {}
@@ -125,6 +135,7 @@ class WatchCache:
                 task.cancel()
             for cache in self._resources.values():
                 cache.end_watches()
+            await self.history.close()
             await self.evaluations.close()
 
     async def wait_ready(self) -> None:

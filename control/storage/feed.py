@@ -1,8 +1,10 @@
 """Watches of the SQLite store: new changes are queued for subscriptions, older ones are read from the history.
 
-A subscription starts at a published revision P. Changes up to P are read from the file in chunks, those after P are
-queued as they are published, so there is neither gap nor overlap. If too many changes are queued, the queue is dropped
-and the subscription reads the file again from its last revision, until compaction overtakes it (Compacted).
+A subscription starts at a published revision P. Changes up to P are read from the file in chunks; those after the revision
+at which it has read them are queued as they are published, and those between are read from the file too, so there is neither
+gap nor overlap. Nothing is queued before, because each commit offers its changes to all subscriptions that have a queue, and
+one that only reads the past needs none. If too many changes are queued, the queue is dropped and the subscription reads the
+file again from its last revision, until compaction overtakes it (Compacted).
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ class Feed:
         self.reader = reader
         self.revision = revision
         self.subscriptions: set[Subscription] = set()
+        """Those whose changes are queued."""
+        self.closed = False
 
     def publish(self, events: Sequence[Event], revision: int) -> None:
         self.revision = max(self.revision, revision)
@@ -36,6 +40,7 @@ class Feed:
                 subscription.offer(events)
 
     async def close(self) -> None:
+        self.closed = True
         for subscription in list(self.subscriptions):
             await subscription.aclose()
 
@@ -53,7 +58,6 @@ class Subscription:
         self._progress = False
         self._closed = False
         self._waiter: asyncio.Future[None] | None = None
-        feed.subscriptions.add(self)
 
     def offer(self, events: Sequence[Event]) -> None:
         """Queue the changes that match this watch."""
@@ -72,10 +76,16 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Batch:
-        while not self._closed:
+        while not (self._closed or self._feed.closed):
             if self._seen < self._live_from:
                 if events := await self._catch_up():
                     return Batch(await self._with_previous(events), self._seen)
+                if self._progress:
+                    self._progress = False
+                    return Batch((), self._seen)
+            elif self not in self._feed.subscriptions:
+                self._live_from = self._feed.revision
+                self._feed.subscriptions.add(self)
             elif self._pending:
                 events, self._pending, self._bytes = self._pending, [], 0
                 self._seen = self._feed.revision

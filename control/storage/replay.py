@@ -6,10 +6,10 @@ Changes that the watch cache has dropped are read from the store's history, as a
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 
 from control.event_loop.pacing import TimeSlice
 from control.storage.entry import Entry, Predicate
+from control.storage.history_reads import HistoryReads
 from control.storage.selection import select_entries
 from control.storage.store import Store, Unreadable
 from control.storage.watcher import CHUNK, CHUNK_BYTES, Change, WatchEvent
@@ -18,36 +18,40 @@ EntryOf = Callable[[str, bytes, int], Entry | None]
 
 
 async def replay(
-    store: Store, entry_of: EntryOf, after: int, until: int, prefix: str, predicate: Predicate | None
+    store: Store,
+    reads: HistoryReads,
+    owner: str,
+    entry_of: EntryOf,
+    after: int,
+    until: int,
+    prefix: str,
+    predicate: Predicate | None,
 ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-    """Yield the changes with after < revision <= until; raises Compacted, Unreadable.
+    """Yield the changes with after < revision <= until; raises Compacted, Unreadable, Unavailable.
 
     `entry_of` creates an entry from key, value and revision, or returns None for a value that is not JSON.
     """
-    async with aclosing(store.watch(prefix, after, previous=True)) as history:
-        history.request_progress()
-        time_slice = TimeSlice()
-        async for batch in history:
-            watch_events = []
-            for event in batch.events:
-                if event.revision > until or not (prefix.endswith("/") or event.key == prefix):
-                    continue
-                if event.failure:
-                    raise Unreadable(event.key, event.failure)
-                before = event.previous
-                await time_slice.step(len(event.value) + (len(before.value) if before else 0))
-                now = None if event.type == "DELETED" else entry_of(event.key, event.value, event.revision)
-                old = entry_of(before.key, before.value, before.revision) if before else None
-                if now is None and old is None:
-                    continue  # an object that is not JSON, before and after
-                watch_event = Change(event.key, event.revision, now, old).event_for(predicate)
-                if watch_event is not None:
-                    watch_events.append(watch_event)
-            if watch_events:
-                yield watch_events
-            if batch.revision >= until:
-                return
-            history.request_progress()
+    time_slice = TimeSlice()
+    while after < until:
+        batch = await reads.read(store, owner, prefix, after, until)
+        watch_events = []
+        for event in batch.events:
+            if event.revision > until or not (prefix.endswith("/") or event.key == prefix):
+                continue
+            if event.failure:
+                raise Unreadable(event.key, event.failure)
+            before = event.previous
+            await time_slice.step(len(event.value) + (len(before.value) if before else 0))
+            now = None if event.type == "DELETED" else entry_of(event.key, event.value, event.revision)
+            old = entry_of(before.key, before.value, before.revision) if before else None
+            if now is None and old is None:
+                continue  # an object that is not JSON, before and after
+            watch_event = Change(event.key, event.revision, now, old).event_for(predicate)
+            if watch_event is not None:
+                watch_events.append(watch_event)
+        if watch_events:
+            yield watch_events
+        after = batch.revision
 
 
 async def replay_changes(changes: Sequence[Change], predicate: Predicate) -> AsyncGenerator[Sequence[WatchEvent], None]:

@@ -19,6 +19,7 @@ from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
 from control.storage.evaluation import Evaluations
 from control.storage.folder_list import FolderList
+from control.storage.history_reads import HistoryReads
 from control.storage.index import Index
 from control.storage.loading import Loading, readable
 from control.storage.recent_changes import RecentChanges
@@ -59,6 +60,7 @@ class ResourceCache:
         now: Callable[[], int],
         clock: Clock,
         evaluations: Evaluations | None = None,
+        history: HistoryReads | None = None,
     ) -> None:
         self.prefix, self.kind, self.api_version = prefix, kind, api_version
         self._store, self._fields, self._now, self._clock = store, fields, now, clock
@@ -69,6 +71,7 @@ class ResourceCache:
         self.recent = RecentChanges(clock)
         self._watched: dict[str, WatchedFolder] = {}
         self._evaluations = evaluations or Evaluations()
+        self._history = history or HistoryReads()
         self._index: Index | None = None
         self.changed = 0
         """The revision of the last change to this resource."""
@@ -284,7 +287,7 @@ class ResourceCache:
         initial_end: bool = False,
         limit: int = 0,
     ) -> Watcher:
-        """Watch a folder for changes after a revision; the evaluation of the selector is charged to `owner`.
+        """Watch a folder for changes after a revision; evaluations and reads of old changes are charged to `owner`.
 
         `initial` sends the present objects as ADDED first and then the changes, whatever the revision; `initial_end` ends that
         part with the bookmark of sendInitialEvents. Raises FutureRevision (call `wait_fresh` before), Unreadable.
@@ -304,11 +307,11 @@ class ResourceCache:
         elif after_revision >= self.recent.floor:
             recent = self.recent.after(after_revision, prefix)
             if sum(change.size for change in recent) > QUEUE_BYTES:  # too large for the queue of the watcher
-                past, recent = replay(self._store, self.readable, after_revision, now, prefix, predicate), []
+                past, recent = self._replay(owner, after_revision, now, prefix, predicate), []
             elif recent and predicate is not None:
                 past, recent = replay_changes(recent, predicate), []
         elif after_revision < now:
-            past = replay(self._store, self.readable, after_revision, now, prefix, predicate)
+            past = self._replay(owner, after_revision, now, prefix, predicate)
         watched = self._watched.setdefault(prefix, WatchedFolder())
         group = None
         if selector is not None:
@@ -324,6 +327,11 @@ class ResourceCache:
         for change in recent:
             watcher.push(change.plain)
         return watcher
+
+    def _replay(
+        self, owner: str, after: int, until: int, prefix: str, predicate: Predicate | None
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        return replay(self._store, self._history, owner, self.readable, after, until, prefix, predicate)
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> WatchEvent:
         """Return a bookmark: an object of the kind that contains only the resourceVersion."""

@@ -131,6 +131,10 @@ class Cluster:
         """Return the Ingresses of Wherry's classes."""
         return self._ingresses.served()
 
+    def serves_ingress(self, ingress: networking_v1.Ingress) -> bool:
+        """Return whether an Ingress is of one of Wherry's classes."""
+        return self._ingresses.serves(ingress)
+
     async def compute_ingresses(self) -> IngressResult:
         """Compute the gateway for Ingresses."""
         found = await self._ingresses.converted()

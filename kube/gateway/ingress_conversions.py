@@ -54,6 +54,10 @@ class IngressConversions:
             if each.metadata.deletion_timestamp is None and ingresses.is_ours(each, classes)
         ]
 
+    def serves(self, ingress: networking_v1.Ingress) -> bool:
+        """Return whether an Ingress is of one of Wherry's classes."""
+        return ingresses.is_ours(ingress, {each.metadata.name or "": each for each in self._classes.list()})
+
     async def converted(self) -> list[tuple[networking_v1.Ingress, IngressRules]]:
         """Return the Ingresses of Wherry's classes with their rules, the oldest first."""
         found = []

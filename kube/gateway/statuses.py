@@ -6,6 +6,7 @@ Each function returns the status to be written, None if the stored one is right 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from kube.api import meta_v1
@@ -55,22 +56,22 @@ def gateway_status(
     addresses: Sequence[str],
     problem: Verdict | None,
     now: str,
-    refused_ports: Collection[int] = (),
+    unserved: Mapping[int, Verdict] = MappingProxyType({}),
 ) -> GatewayStatus | None:
-    """Return the status of a Gateway; `problem` is why it is not served although it is valid, `refused_ports` are those
-    that its addresses do not have.
+    """Return the status of a Gateway; `problem` is why it is not served although it is valid, `unserved` why single ports
+    are not.
     """
     generation, current = gateway.metadata.generation, gateway.status
     if is_stale(current.conditions, generation):
         return None
-    if problem is None and refused_ports and all(each.listener.port in refused_ports for each in result.listeners):
-        problem = _refused(min(refused_ports))
+    if problem is None and unserved and all(each.listener.port in unserved for each in result.listeners):
+        problem = unserved[min(unserved)]
     programmed = programmed_verdict(result, problem)
     known = {each.name: each.conditions for each in current.listeners}
     listeners = []
     for state, attached in zip(result.listeners, result.attached, strict=True):
         name, port = state.listener.name, state.listener.port
-        reason = _refused(port) if port in refused_ports else problem
+        reason = unserved.get(port, problem)
         conditions = merged(known.get(name, []), _listener_conditions(state, result, reason, generation, now))
         kinds = [{"group": GROUP, "kind": kind} for kind in state.kinds]
         listeners.append(
@@ -88,8 +89,17 @@ def gateway_status(
     return status if status != current else None
 
 
+def unserved_ports(refused: Collection[int], awaited: Collection[int]) -> dict[int, Verdict]:
+    """Return why ports are not served: those that the addresses do not have, and on which not all nodes listen yet."""
+    return {port: _awaited(port) for port in awaited} | {port: _refused(port) for port in refused}
+
+
 def _refused(port: int) -> Verdict:
     return failed("AddressNotAssigned", f"The load balancer does not have port {port}: another Service may have it")
+
+
+def _awaited(port: int) -> Verdict:
+    return failed("AddressNotAssigned", f"A node whose address is listed does not listen on port {port} yet")
 
 
 def gateway_body(status: GatewayStatus) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from kube.serving.limits import ServingLimits
 from kube.serving.sending import SendingProtocol
 from kube.serving.table import Connection, ConnectionTable, Stage
 
+UPGRADE = "wherry.upgrade"
+"""Key of a scope: whether this request asks for another protocol, by what the parser has read of it."""
 REFUSED = 0.5
 """Seconds between a refusal and the close: closing at once with unread bytes would reset the connection before it is read."""
 _EARLY = 64 << 10
@@ -41,6 +43,8 @@ class BoundedProtocol(SendingProtocol):
 
     successor: Callable[[bytes], None] | None = None
     """Gets all bytes once it has taken the connection over."""
+    upgrading: RequestResponseCycle | None = None
+    """The request that asked for another protocol: the last one, which may wait for the responses to others."""
     received = 0
     """Calls that brought bytes (`kube/tls_records.py`)."""
     _lost: asyncio.Event | None = None
@@ -50,7 +54,6 @@ class BoundedProtocol(SendingProtocol):
         self.connection, self.table, self.limits = connection, table, limits
         self._looked_at = min(limits.large_head, limits.head_bytes)
         self.timeout_keep_alive = limits.idle_timeout  # type: ignore[assignment]
-        self.upgrading = False
         self.early = b""
         self._in_head = self._in_body = False
         self._fed = self._chunk = self._body = self._seen = self._charged = self._chunks = self._beside = 0
@@ -93,6 +96,10 @@ class BoundedProtocol(SendingProtocol):
         self._unset_keepalive_if_required()
         self.forget()
 
+    def forget(self) -> None:
+        super().forget()
+        self.upgrading = None
+
     def stop_timers(self) -> None:
         """End all time limits: the connection is refused, lost, or no longer HTTP's."""
         for timer in (self._progress, self.sending):
@@ -110,7 +117,7 @@ class BoundedProtocol(SendingProtocol):
             return
         if self.closing:
             return
-        if self.upgrading:
+        if self.upgrading is not None:
             self._keep_early(data)
             return
         self._idle_since = None
@@ -118,7 +125,7 @@ class BoundedProtocol(SendingProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self.upgrading = True
+            self.upgrading = self.cycle
             # Nothing on this connection can be a request again, whether the upgrade comes about or not.
             if self.cycle is not None:
                 self.cycle.keep_alive = False
@@ -211,7 +218,8 @@ class BoundedProtocol(SendingProtocol):
         app, large = self.app, self._fed + self._chunk > self._looked_at and self._large_head()
         if len(self.pipeline) >= self.limits.pipelined:
             raise _Refused(429)
-        if self.parser.should_upgrade() and any(map(_announces_body, self.headers)):
+        upgrade = self.parser.should_upgrade()
+        if upgrade and any(map(_announces_body, self.headers)):
             raise _Refused(400)  # the parser ends such a request behind its head, as if it had no body
         if self._fed:
             self.table.hold_head(self.connection, 0)
@@ -223,6 +231,8 @@ class BoundedProtocol(SendingProtocol):
         self.connection.stage = Stage.REQUEST
         if large:
             self.app = self._queue_large_head(app)
+        # Kept for each request: when one is served, the parser may have read others that follow it.
+        cast(dict[str, Any], self.scope)[UPGRADE] = upgrade
         super().on_headers_complete()
         self.app = app
 

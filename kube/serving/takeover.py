@@ -15,11 +15,14 @@ class TakeoverProtocol(BoundedProtocol):
     """Called once when the connection ends."""
 
     def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
-        """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""
+        """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to.
+
+        Only the request that asked for another protocol may call it.
+        """
         self.successor, self.on_lost, self.may_read_slowly = on_data, on_lost, True
         self._unset_keepalive_if_required()
-        if self.cycle is not None:  # the client may have gone
-            self.cycle.response_started = self.cycle.response_complete = True
+        if self.upgrading is not None:  # the client may have gone
+            self.upgrading.response_started = self.upgrading.response_complete = True
         early, self.early = self.early, b""
         self.flow.resume_reading()
         if early:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kube.api import discovery_v1
 from kube.clock import Clock
+from kube.daemon_roles import NETWORK_POLICY
 from kube.informer import Change, Informer
 from netproxy import local_addresses
 from netproxy.api import Api
@@ -59,7 +60,9 @@ class ClusterDNS:
 def build(config: ProxyConfig, api: Api, clock: Clock) -> ClusterDNS:
     """Build the components without starting them. The responder drops cached answers of each Service that changes."""
     settings = config.dns
-    pods = Informer(api.client, SlimPod, clock=clock) if settings.pods == "verified" else None
+    pods = None
+    if settings.pods == "verified":
+        pods = Informer(api.client, SlimPod, granted_by=NETWORK_POLICY, clock=clock)
     namespaces = Namespaces(api.client, clock)
     zone = Zone(
         InformerDirectory(api.services, api.slices, pods, namespaces),

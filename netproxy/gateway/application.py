@@ -9,6 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from kube.serving.fair_queue import FairQueue
+from kube.serving.protocol import UPGRADE
 from netproxy.gateway import path_changes, request_target
 from netproxy.gateway.client_response import ClientResponse
 from netproxy.gateway.errors import BackendError, BackendTimeout, ClientGone, Refused
@@ -90,7 +91,9 @@ class GatewayApplication:
         if backend is None:
             raise Refused(500, "the route has no backend that can be used")
         chain = (rule.filters, backend.filters)
-        upgrade = modern and protocol.upgrading and is_websocket(method, headers)
+        upgrade = modern and scope[UPGRADE] and is_websocket(method, headers)
+        if upgrade and (length != 0 or cycle.more_body or cycle.body):
+            raise Refused(400, "an upgrade with a body")
         host = next((each.hostname for each in reversed(chain) if each.hostname), target.authority)
         await self._forwarder.forward(
             Forwarded(
@@ -106,7 +109,7 @@ class GatewayApplication:
                 headers=_headers(chain, headers, protocol, scheme, target.authority, table),
                 length=length,
                 upgrade=upgrade,
-                streaming=cycle.more_body and not upgrade,
+                streaming=cycle.more_body,
             )
         )
 

@@ -44,7 +44,7 @@ class BackendConnection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pending = b""
-        self._paused = self._active = self._lost = self._reset = False
+        self._paused = self._active = self._lost = self._reset = self._upgrade = False
         self.successor: Callable[[bytes], None] | None = None
         """Gets all bytes once the connection has been upgraded."""
         self.on_pause: Callable[[], None] | None = None
@@ -123,6 +123,7 @@ class BackendConnection(asyncio.Protocol):
 
         If a body follows, set `request_sent` when all of it has been sent.
         """
+        self._upgrade = upgrade
         self.request_sent = not body_follows
         self._response = ResponseParser(self.limits, head_only=head_only, upgrade=upgrade)
         self.used = self._active = True
@@ -172,12 +173,15 @@ class BackendConnection(asyncio.Protocol):
         return response.take()
 
     def finish(self) -> bool:
-        """End the request; return whether the connection can be used for another one."""
+        """End the request; return whether the connection can be used for another one.
+
+        Not after an upgrade, also if the backend responds without switching: it may yet do so.
+        """
         self._active = False
         self._stop_timer()
         response = self._response
         over = self.request_sent and response.complete and not response.parts and not self._pending
-        if not over or not response.reusable or self.error is not None:
+        if not over or self._upgrade or not response.reusable or self.error is not None:
             return False
         self.resume_reading()
         return not self._paused

@@ -20,6 +20,7 @@ from typing import Protocol
 from kube.api import core_v1, discovery_v1
 from kube.gateway import service_ports
 from kube.gateway.steps import SHARES, completed
+from kube.ip_addresses import canonical
 from kube.step_limit import Limit, StepTooLong, limited
 from netproxy import endpoints
 from netproxy.gateway.errors import Refused
@@ -171,7 +172,8 @@ class Backends:
         found: list[tuple[str, int]] = []
         for family in (4, 6):
             collected = endpoints.collect(service.index, family, service.names[number], "TCP", self._node)
-            usable = endpoints.cluster_endpoints([each for each in collected if each.ip not in own], self._node)
+            others = [each for each in collected if canonical(each.ip) not in own]
+            usable = endpoints.cluster_endpoints(others, self._node)
             found += [(each.ip, each.port) for each in usable if (each.ip, each.port) not in found]
             if found:
                 break  # dual-stack pods have an endpoint in each family

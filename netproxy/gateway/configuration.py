@@ -33,7 +33,7 @@ LEAST, SHARE = 0.05, 3.0
 """Seconds between two publications, and between two computations of a namespace, at least; of publications in proportion to the
 duration of the last one, too."""
 RETRY = 2.0
-"""Seconds before another try to bind a port."""
+"""Seconds before another try to bind a port, or to find sockets without a use."""
 CERTIFICATES_SECONDS = 5.0
 """Seconds at least until certificates are checked for which their namespace had no time left."""
 
@@ -64,6 +64,8 @@ class Configuration:
         self._working: set[str] = set()
         self._computed: dict[str, _Computed] = {}
         self._contexts = TlsContexts(lambda name: api.certificates.get(f"{names.NAMESPACE}/{name}"))
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """Of Gateways whose certificates wait, by key."""
         self._hosts = RecordedHosts(api.hosts)
         self._ingress_tables = IngressTables(lambda: self._affect(names.INGRESS))
         self._cluster = Cluster(api.objects, self._certificate, self._hosts, self._affect)
@@ -131,7 +133,7 @@ class Configuration:
     async def _publish(self) -> None:
         """Have what was computed served, again and again."""
         while True:
-            if self._listening.failed and not self._changed.is_set():
+            if self._listening.unsettled and not self._changed.is_set():
                 await self._clock.sleep(RETRY)
             else:
                 await self._changed.wait()
@@ -150,7 +152,7 @@ class Configuration:
         gateway = self._cluster.gateway(key)
         if gateway is None:
             self._computed.pop(key, None)
-            self._contexts.release(key)
+            self._release(key)
             return
         served = (await self._cluster.compute(gateway)).served
         await self._store(key, gateway.metadata.namespace or "", gateway.metadata.uid or "", served)
@@ -159,7 +161,7 @@ class Configuration:
         """Compile the routes and certificates of a Gateway that has ports; another one is computed again once it has some."""
         if not self._api.ports(uid):
             self._computed[key] = _Computed(namespace, uid, compiled=False)
-            self._contexts.release(key)
+            self._release(key)
             return
         tables = await compile_listeners(listeners, self._ingress_tables)
         secure = [each for each in listeners if each.tls]
@@ -167,7 +169,7 @@ class Configuration:
         contexts, current = await self._contexts.of(key, wanted)
         if not current:
             delay = max((self._contexts.delay(each) for each, _ in wanted), default=0.0)
-            asyncio.get_running_loop().call_later(max(delay, CERTIFICATES_SECONDS), self._affect, key)
+            self._compute_later(key, max(delay, CERTIFICATES_SECONDS))
         served = {port: Served(table, {}) for port, table in tables.items()}
         for each in secure:
             context = contexts.get((each.namespace or namespace, each.certificates))
@@ -175,6 +177,18 @@ class Configuration:
                 served[each.port].contexts[each.hostname.lower()] = context
         ports = frozenset(each.port for each in secure)
         self._computed[key] = _Computed(namespace, uid, compiled=True, served=served, tls=ports)
+
+    def _compute_later(self, key: str, seconds: float) -> None:
+        """Have a Gateway computed again, and only once: each computation while certificates wait requests another one."""
+        if (earlier := self._timers.get(key)) is not None:
+            earlier.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._affect, key)
+
+    def _release(self, key: str) -> None:
+        """Drop the certificates of a Gateway that serves nothing."""
+        self._contexts.release(key)
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
 
     def _wanted(self) -> dict[Place, Served]:
         """Return what is to be served at which addresses and ports."""

@@ -65,3 +65,5 @@ STEPS = 1000
 of conditions that are compared. A request that needs more is answered 500."""
 HOPS = 8
 """Times that a request may pass gateways of this cluster."""
+LOOP_NAMES = 64
+"""Names of gateways, also of others, in all `CDN-Loop` headers of a request."""

@@ -7,8 +7,8 @@ process has too many in all, those of the namespace with most are closed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
-import socket
 import ssl
 import time
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from kube.clock import SYSTEM
 from kube.serving import protocol
 from kube.serving.acceptor import Acceptor
 from kube.serving.limits import ServingLimits
@@ -24,11 +25,12 @@ from kube.serving.table import Connection, ConnectionTable
 from kube.serving.table_group import TableGroup, of_process
 from netproxy.gateway.application import GatewayApplication
 from netproxy.gateway.certificates import ServerNames
+from netproxy.gateway.held_sockets import BACKLOG, HeldSockets
 from netproxy.gateway.protocol import GatewayProtocol
 from netproxy.gateway.routing import PortTable
+from netproxy.socket_channel import Address
 
 log = logging.getLogger(__name__)
-BACKLOG = 1024
 SHARE = 4
 """Divisor of the process's connections: the share of the Gateways of one namespace."""
 END_SECONDS = 2.0
@@ -58,8 +60,15 @@ class Served:
 class _Listener:
     """A listening socket with its connections."""
 
-    def __init__(self, place: Place, app: GatewayApplication, table: ConnectionTable, limits: ServingLimits) -> None:
-        """Bind the address; OSError if that fails."""
+    def __init__(
+        self,
+        place: Place,
+        app: GatewayApplication,
+        table: ConnectionTable,
+        limits: ServingLimits,
+        sockets: HeldSockets,
+    ) -> None:
+        """Listen on the address; OSError if that fails."""
         self._namespace, self._table, self._limits = place.namespace, table, limits
         self._served = Served(None, {})
         self._state = ServerState()
@@ -73,7 +82,8 @@ class _Listener:
         self._config.encoded_headers = []
         self._names = ServerNames() if place.tls else None
         current = None if self._names is None else self._names.current
-        self._acceptor = Acceptor(_bind(place), self._make, protocol.end, limits, table, current)
+        listening = sockets.open(place.address, place.port)
+        self._acceptor = Acceptor(listening, self._make, protocol.end, limits, table, current)
         self._acceptor.start(BACKLOG)
 
     def serve(self, served: Served) -> None:
@@ -117,16 +127,25 @@ class _Listener:
 class Listening:
     """All listeners."""
 
-    def __init__(self, app: GatewayApplication, limits: ServingLimits, group: TableGroup | None = None) -> None:
-        self._app = app
+    def __init__(
+        self,
+        app: GatewayApplication,
+        limits: ServingLimits,
+        group: TableGroup | None = None,
+        sockets: HeldSockets | None = None,
+    ) -> None:
+        self._app, self._sockets = app, sockets or HeldSockets(None, SYSTEM)
         self._group = group or of_process(limits.most_connections)
         self._limits = replace(limits, connections=max(64, limits.most_connections // SHARE))
         self._listeners: dict[Place, _Listener] = {}
         self._tables: dict[str, ConnectionTable] = {}
         self._failed: dict[Place, str] = {}
+        self._in_use: set[Address] = set()
+        """Failed places that another program has."""
 
     def set(self, wanted: dict[Place, Served]) -> None:
         """Listen on these places and no others. A place that cannot be bound is retried the next time."""
+        self._in_use.clear()
         for place in [place for place in self._listeners if place not in wanted]:
             self._listeners.pop(place).close()
         for place, served in wanted.items():
@@ -136,12 +155,15 @@ class Listening:
         used = {place.namespace for place in self._listeners}
         self._tables = {name: table for name, table in self._tables.items() if name in used or len(table)}
         self._failed = {place: problem for place, problem in self._failed.items() if place in wanted}
+        self._sockets.settle({(place.address, place.port) for place in self._listeners}, self._in_use)
 
     def _open(self, place: Place) -> _Listener | None:
         table = self._tables.setdefault(place.namespace, ConnectionTable(self._limits, self._group))
         try:
-            made = _Listener(place, self._app, table, self._limits)
+            made = _Listener(place, self._app, table, self._limits, self._sockets)
         except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                self._in_use.add((place.address, place.port))
             problem = error.strerror or str(error)
             if self._failed.get(place) != problem:
                 log.error("cannot listen on %s port %d: %s", place.address, place.port, problem)
@@ -157,6 +179,11 @@ class Listening:
         return bool(self._failed)
 
     @property
+    def unsettled(self) -> bool:
+        """True if `set` is to be called again soon: a place could not be bound, or a socket may not be needed any more."""
+        return self.failed or self._sockets.has_unused
+
+    @property
     def places(self) -> Iterable[Place]:
         """The places that are listened on."""
         return self._listeners.keys()
@@ -167,6 +194,7 @@ class Listening:
         self._listeners.clear()
         for listener in listeners:
             listener.close()
+        self._sockets.close()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and any(listener.busy for listener in listeners):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -174,17 +202,3 @@ class Listening:
             listener.abort()
         if tasks := {task for listener in listeners for task in listener.tasks}:
             await asyncio.wait(tasks, timeout=END_SECONDS)
-
-
-def _bind(place: Place) -> socket.socket:
-    family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        found.bind((place.address, place.port))
-    except OSError:
-        found.close()
-        raise
-    return found

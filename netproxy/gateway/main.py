@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import socket
 import sys
 from collections.abc import Callable, Iterable
 
@@ -23,6 +24,7 @@ from netproxy.gateway.application import GatewayApplication
 from netproxy.gateway.backends import Backends
 from netproxy.gateway.configuration import Configuration
 from netproxy.gateway.forwarding import Forwarder
+from netproxy.gateway.held_sockets import HeldSockets
 from netproxy.gateway.limits import BACKENDS, CLIENTS
 from netproxy.gateway.listening import Listening
 from netproxy.gateway.pool import Pool
@@ -70,25 +72,27 @@ async def run(kubeconfig: str, node_name: str, clock: Clock = SYSTEM) -> None:
     """Serve until cancelled, or until the network role has ended."""
     gc.set_threshold(*GC_THRESHOLDS)
     async with connected(kubeconfig, node_name, clock) as api, asyncio.TaskGroup() as group:
-        parent = group.create_task(_until_parent_ends(), name="network role")
-        serving = group.create_task(_serve(api, node_name, clock), name="gateway")
+        sockets = HeldSockets(socket.socket(fileno=sys.stdin.fileno()), clock)
+        parent = group.create_task(_until_ended(sockets), name="network role")
+        serving = group.create_task(_serve(api, node_name, sockets, clock), name="gateway")
         await asyncio.wait((parent, serving), return_when=asyncio.FIRST_COMPLETED)
         parent.cancel()
         serving.cancel()
 
 
-async def _serve(api: Api, node_name: str, clock: Clock) -> None:
+async def _serve(api: Api, node_name: str, sockets: HeldSockets, clock: Clock) -> None:
     own = OwnAddresses(clock)
     await own.read()
     pool = Pool(BACKENDS)
     backends = Backends(api, lambda: own.addresses, NodeView(node_name))
     own.changed = backends.forget_all
     _forget_changes(api, backends)
-    listening = Listening(GatewayApplication(Forwarder(pool, backends)), CLIENTS)
+    listening = Listening(GatewayApplication(Forwarder(pool, backends)), CLIENTS, sockets=sockets)
     configuration = Configuration(api, listening, clock)
     try:
         async with asyncio.TaskGroup() as group:
             start(group, _watches(api), clock)
+            await sockets.wait_taken()
             for each in await wait_listed(api.informers, clock, LIST_SECONDS):
                 log.warning("starting without %s: %s", each.kind.__name__, each.problem or "not listed yet")
             start(
@@ -128,10 +132,6 @@ async def _beat(clock: Clock) -> None:
         await clock.sleep(BEAT_SECONDS)
 
 
-async def _until_parent_ends() -> None:
-    """Wait until standard input, a pipe from the network role, is closed."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=1024)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1024):
-        pass
+async def _until_ended(sockets: HeldSockets) -> None:
+    """Wait until the network role has closed its end of the channel, which is standard input here."""
+    await sockets.parent_ended.wait()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netproxy.gateway.errors import Refused
 from netproxy.gateway.header_changes import HOP_BY_HOP, LOOP, Header, connection_names
-from netproxy.gateway.limits import HOPS
+from netproxy.gateway.limits import HOPS, LOOP_NAMES
 
 LOOP_NAME = b"wherry-gateway"
 _FORWARDED = frozenset(
@@ -52,15 +52,21 @@ def body_length(headers: list[Header], *, chunks_allowed: bool) -> int | None:
 
 
 def is_websocket(method: str, headers: list[Header]) -> bool:
-    """Return whether a request asks for a WebSocket: the only protocol that connections are upgraded to."""
+    """Return whether a request asks for a WebSocket: the only protocol that connections are upgraded to.
+
+    Without `upgrade` in a `Connection` header, `Upgrade` has no meaning (RFC 9110, 7.8).
+    """
     upgrades = [value.lower() for name, value in headers if name == b"upgrade"]
-    return method == "GET" and upgrades == [b"websocket"]
+    if method != "GET" or upgrades != [b"websocket"]:
+        return False
+    options = connection_names([value for name, value in headers if name == b"connection"])
+    return options is not None and b"upgrade" in options
 
 
 def forwarded_headers(headers: list[Header]) -> list[Header]:
     """Return the headers of a request that go to a backend.
 
-    Refused if it has passed too many gateways, or names too many headers in `Connection`.
+    Refused if it has passed too many gateways, or names too many of them, or too many headers in `Connection`.
     """
     connection: list[bytes] = []
     loops: list[bytes] = []
@@ -69,7 +75,7 @@ def forwarded_headers(headers: list[Header]) -> list[Header]:
         if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
             connection.append(value)
         elif name == LOOP:
-            loops += [token.strip(b" \t") for token in value.split(b",")]
+            loops.append(value)
         elif name not in _DROPPED and not (b"_" in name and name.replace(b"_", b"-") in _DROPPED):
             kept.append((name, value))
     if connection:
@@ -77,10 +83,18 @@ def forwarded_headers(headers: list[Header]) -> list[Header]:
         if named is None:
             raise Refused(431, "too many names in Connection")
         kept = [header for header in kept if header[0] not in named]
-    if loops.count(LOOP_NAME) >= HOPS:
-        raise Refused(508, "the request has passed too many gateways")
-    kept.append((LOOP, b", ".join([*loops, LOOP_NAME]) if loops else LOOP_NAME))
+    kept.append((LOOP, _loops(loops) if loops else LOOP_NAME))
     return kept
+
+
+def _loops(values: list[bytes]) -> bytes:
+    """Return the names of gateways in a request's `CDN-Loop` headers, and this one's; Refused if there are too many."""
+    if sum(value.count(b",") + 1 for value in values) > LOOP_NAMES:
+        raise Refused(431, "too many names in CDN-Loop")
+    names = [token.strip(b" \t") for value in values for token in value.split(b",")]
+    if sum(name.partition(b";")[0].rstrip(b" \t") == LOOP_NAME for name in names) >= HOPS:
+        raise Refused(508, "the request has passed too many gateways")
+    return b", ".join([*names, LOOP_NAME])
 
 
 def origin_headers(client: str, scheme: str, authority: str, port: int) -> list[Header]:
@@ -96,13 +110,16 @@ def origin_headers(client: str, scheme: str, authority: str, port: int) -> list[
 def request_head(
     method: str, target: str, host: str, headers: list[Header], *, length: int | None, upgrade: bool = False
 ) -> bytes:
-    """Return a request's head; `length` bytes of body follow, or chunks (None)."""
+    """Return a request's head; `length` bytes of body follow, or chunks (None).
+
+    The head of an upgrade announces its body as any other does: a backend may ignore the upgrade.
+    """
     parts = [f"{method} {target} HTTP/1.1\r\nhost: {host}\r\n".encode("latin-1")]
     for name, value in headers:
         parts += (name, b": ", value, b"\r\n")
     if upgrade:
         parts.append(b"connection: Upgrade\r\nupgrade: websocket\r\n")
-    elif length is None:
+    if length is None:
         parts.append(b"transfer-encoding: chunked\r\n")
     elif length or method in ("POST", "PUT", "PATCH"):
         parts.append(b"content-length: %d\r\n" % length)

@@ -130,7 +130,7 @@ def plan(
     if mode == "none":
         return NodeRoutes()
     home = underlay(own, links)
-    mine = {link.address for link in links} | set(own.addresses)
+    mine = _own_addresses(own, links)
     taken = RangeOwners(own)
     routes, neighbours, fdb_entries = set[Route](), set[Neighbour](), set[FdbEntry]()
     unreachable: dict[str, str] = {}
@@ -167,6 +167,20 @@ def plan(
         taken.uids,
         frozenset(refused),
     )
+
+
+def accepted_addresses(
+    own: Peer, peers: Iterable[Peer], links: Sequence[Link], cluster_cidrs: Sequence[Network]
+) -> frozenset[Address]:
+    """Return the addresses whose packets the tunnel's port accepts: this node's, and those of peers that are believed."""
+    mine, pods = _own_addresses(own, links), (*cluster_cidrs, *own.pods)
+    return frozenset(own.addresses).union(
+        *(peer.addresses for peer in peers if peer.name != own.name and not _address_problem(peer, mine, pods))
+    )
+
+
+def _own_addresses(own: Peer, links: Sequence[Link]) -> set[Address]:
+    return {link.address for link in links} | set(own.addresses)
 
 
 def _address_problem(peer: Peer, mine: Collection[Address], cluster_cidrs: Sequence[Network]) -> str:

@@ -115,8 +115,9 @@ class RouteController:
         if self._links_suspect:
             self._links_suspect = False
             self._links = await kernel_routes.read_links((settings.bridge, cluster_routes.DEVICE, node_routes.DEVICE))
+        own = self._peers.get(self._name, Peer(self._name))
         wanted = node_routes.plan(
-            self._peers.get(self._name, Peer(self._name)),
+            own,
             self._peers.values(),
             self._links,
             mode=settings.node_routes,
@@ -128,7 +129,9 @@ class RouteController:
         self._owners = wanted.owners
         # The guard comes before the tunnel, and nodes without one keep their pods from the tunnels of others.
         if settings.node_routes != "host-gw":
-            known = (address for peer in self._peers.values() for address in peer.addresses)
+            # With other software's routes nodes may have addresses of the cluster's range.
+            cidrs = self._cidrs if settings.node_routes != "none" else ()
+            known = node_routes.accepted_addresses(own, self._peers.values(), self._links, cidrs)
             behind = [route.cidr for route in wanted.routes] if settings.node_routes == "vxlan" else []
             if not await self._guard.set(known, settings.vxlan_port, settings.bridge, behind):
                 wanted = node_routes.without_tunnel(wanted)

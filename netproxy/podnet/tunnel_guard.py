@@ -90,8 +90,8 @@ def body(
 
 
 def _node_sets(nodes: Iterable[Address]) -> str:
-    """Return the sets of the nodes' addresses."""
-    known, sets = sorted(nodes, key=int), ""
+    """Return the sets of the nodes' addresses, each of them once, as the kernel lists them."""
+    known, sets = sorted(set(nodes), key=int), ""
     for family, _ in _FAMILIES:
         listed = ", ".join(str(each) for each in known if each.version == family)
         elements = f"elements = {{ {listed} }}; " if listed else ""

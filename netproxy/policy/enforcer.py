@@ -19,6 +19,7 @@ from kube import cancellation
 from kube.api import networking_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.daemon_roles import NETWORK_POLICY
 from kube.informer import Change, Informer
 from netproxy import metrics
 from netproxy.pod_addresses import GivenAddresses
@@ -73,7 +74,7 @@ class PolicyEnforcer:
         self._client, self._node_name, self._clock = client, node_name, clock
         self._on_repair = on_repair
         self._table = PolicyTable()
-        self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
+        self._policies = Informer(client, networking_v1.NetworkPolicy, granted_by=NETWORK_POLICY, clock=clock)
         self._failures = Failures(self._table, self._policies.get, on_failed)
         self._loader = PolicyLoader(self._table, self._policies.get, self._failures, clock)
         self._families = [
@@ -263,8 +264,8 @@ class PolicyEnforcer:
 
     @contextlib.asynccontextmanager
     async def _following_pods(self) -> AsyncIterator[None]:
-        pods = Informer(self._client, SlimPod, clock=self._clock)
-        namespaces = Informer(self._client, SlimNamespace, clock=self._clock)
+        pods = Informer(self._client, SlimPod, granted_by=NETWORK_POLICY, clock=self._clock)
+        namespaces = Informer(self._client, SlimNamespace, granted_by=NETWORK_POLICY, clock=self._clock)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 cancellation.start(group, namespaces.run, "follow namespaces"),

@@ -32,6 +32,12 @@ def test_check_finds_nothing_wrong_on_a_machine_that_runs(shared: Cluster) -> No
     assert re.search(r"ok +the CNI plugins are there", shown)
 
 
+def test_no_daemon_logs_lines_of_grpcs_about_forks(shared: Cluster) -> None:
+    logs = sorted((shared.prefix / "var/log/wherry").glob("*.log"))
+    assert "agent.log" in [each.name for each in logs]
+    assert [each.name for each in logs if "fork_posix" in each.read_text(errors="replace")] == []
+
+
 def test_check_names_what_is_in_the_way_with_its_fix(shared: Cluster) -> None:
     taken = shared.host.popen("busybox", "nc", "-l", "-p", "26443")
     try:
@@ -182,7 +188,9 @@ def test_an_upgrade_is_checked_before_anything_changes(shared: Cluster, ns: str)
     assert rows("--to", "v1.38.0", code=1)["version"][2] == "upgrade to v1.37 first: one minor version at a time"
     shared.wherry("snapshot", "delete", Path(saved).name)
     text = shared.wherry("upgrade", "--check", check=False).stdout
-    assert re.search(r"^error +snapshot +there is none +`wherry snapshot save --name before-upgrade`$", text, re.M)
+    assert re.search(
+        r"^error +snapshot +there is none\n +fix: `wherry snapshot save --name before-upgrade`$", text, re.M
+    )
 
 
 def test_up_fails_with_the_reason_if_the_agent_does_not_start(shared: Cluster) -> None:

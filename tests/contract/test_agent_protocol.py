@@ -89,6 +89,27 @@ async def test_the_connection_of_a_client_that_has_left_is_not_taken_over() -> N
         await refused.wait()
 
 
+@pytest.mark.parametrize("option", [b"xupgrade", b"upgrade;q=1", b"keep-alive"])
+async def test_only_the_request_that_asks_for_an_upgrade_may_take_over_the_connection(option: bytes) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/x":
+            await _echo(scope, receive, send)
+            return
+        may = b"%d" % ("take_over" in scope["extensions"])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+        await send({"type": "http.response.body", "body": may})
+
+    first = b"POST /first HTTP/1.1\r\nHost: n\r\nConnection: %b\r\nUpgrade: SPDY/3.1\r\nContent-Length: 4\r\n\r\nbody"
+    async with _serving(app) as port, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(first % option + _UPGRADE + b"early")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert await reader.readexactly(1) == b"0"
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        assert await reader.readexactly(5) == b"early"
+        writer.close()
+
+
 async def test_a_websocket_request_is_an_ordinary_request_until_it_is_taken_over() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"

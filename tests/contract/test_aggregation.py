@@ -4,90 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.support.addresses import own_address
-from tests.support.control import ApiUnderTest, api_server
-from tests.support.extension import GROUP, LISTED, ROOT, STATUS, VERSION, Extension, extension
+from tests.support.aggregated import (
+    AGGREGATED,
+    APISERVICES,
+    FLUNDERS,
+    MERGE,
+    NAME,
+    Started,
+    aggregated,
+    condition,
+    registration,
+    touch,
+    until,
+)
+from tests.support.extension import GROUP, LISTED, ROOT, STATUS, VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
-NAME = f"{VERSION}.{GROUP}"
-FLUNDERS = f"{ROOT}/namespaces/default/flunders"
-SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-AGGREGATED = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
-MERGE = {"Content-Type": "application/merge-patch+json"}
-Started = tuple[ApiUnderTest, Extension]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Started]:
     async with aggregated(tmp_path_factory.mktemp("aggregation")) as found:
         yield found
-
-
-@contextlib.asynccontextmanager
-async def aggregated(directory: Path, **changes: Any) -> AsyncIterator[Started]:
-    """Run a server, configured with `changes`, and an extension server that it knows."""
-    address = own_address()
-    async with (
-        api_server(directory, **changes) as server,
-        extension(
-            directory / "extension", address, "flunder.default.svc", directory / "pki" / "front-proxy-ca.crt"
-        ) as behind,
-    ):
-        ports = [{"port": 443, "targetPort": behind.port, "protocol": "TCP"}]
-        service = {"metadata": {"name": "flunder"}, "spec": {"ports": ports}}
-        await server.request("POST", "/api/v1/namespaces/default/services", service)
-        slice_ = {
-            "metadata": {"name": "flunder-1", "labels": {"kubernetes.io/service-name": "flunder"}},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-            "ports": [{"name": "", "port": behind.port, "protocol": "TCP"}],
-        }
-        await server.request("POST", SLICES, slice_)
-        made = await server.request("POST", APISERVICES, registration(behind))
-        assert made.status == 201, made.json
-        await condition(server, "True", "Passed")
-        yield server, behind
-
-
-def registration(behind: Extension) -> dict[str, Any]:
-    spec = {
-        "group": GROUP,
-        "version": VERSION,
-        "groupPriorityMinimum": 1000,
-        "versionPriority": 15,
-        "service": {"namespace": "default", "name": "flunder"},
-        "caBundle": base64.b64encode(behind.authority.cert_pem).decode(),
-    }
-    return {"metadata": {"name": NAME}, "spec": spec}
-
-
-async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await check():
-            await asyncio.sleep(0.05)
-
-
-async def condition(server: ApiUnderTest, status: str, reason: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-
-    async def is_reported() -> bool:
-        nonlocal found
-        service = (await server.request("GET", f"{APISERVICES}/{NAME}")).json
-        found = next(iter(service.get("status", {}).get("conditions", ())), {})
-        return (found.get("status"), found.get("reason")) == (status, reason)
-
-    await until(is_reported)
-    return found
 
 
 async def test_the_servers_own_groups_are_registered_and_available(started: Started) -> None:
@@ -389,12 +335,6 @@ async def test_an_extension_answers_while_its_registration_changes_but_not_its_p
         change = {"spec": {"versionPriority": priority}}
         assert (await server.request("PATCH", f"{APISERVICES}/{NAME}", change, headers=MERGE)).status == 200
         assert [(await server.request("GET", FLUNDERS)).status for _ in range(10)] == [200] * 10
-
-
-async def touch(server: ApiUnderTest) -> None:
-    """Have the extension looked at now and not in half a minute."""
-    label = {"metadata": {"labels": {"touched": str(asyncio.get_running_loop().time())}}}
-    await server.request("PATCH", f"{APISERVICES}/{NAME}", label, headers=MERGE)
 
 
 async def test_a_deleted_service_and_a_changed_authority_are_reported(started: Started) -> None:

@@ -263,6 +263,10 @@ async def test_exec_that_wants_no_stream_or_no_upgrade_is_refused(tmp_path: Path
         assert answer.status == 400 and answer.json["message"] == "Upgrade request required"
         answer = await server.request("POST", f"{PODS}/p/exec?command=id&stdout=1&container=z")
         assert answer.json["message"] == "container z is not valid for pod p"
+        for option in ("up grade", "xupgrade"):
+            headers = {"Connection": option, "Upgrade": "websocket"}
+            answer = await server.request("POST", f"{PODS}/p/exec?command=id&stdout=1", headers=headers)
+            assert answer.status == 400 and answer.json["message"] == "Upgrade request required"
         assert not node.heads
 
 

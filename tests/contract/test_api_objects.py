@@ -236,6 +236,19 @@ async def test_propagation_becomes_a_finalizer(server: ApiUnderTest, policy: str
     assert answer.json["metadata"]["generation"] == 2
 
 
+@pytest.mark.parametrize("policy", ["Foreground", "Orphan"])
+@pytest.mark.parametrize("group", ["/api/v1", "/apis/events.k8s.io/v1"])
+async def test_an_event_is_deleted_at_once_with_every_policy(server: ApiUnderTest, group: str, policy: str) -> None:
+    about = {"kind": "Pod", "namespace": "default", "name": "p"}
+    event = {"metadata": {"name": f"e-{policy.lower()}"}, "involvedObject": about, "reason": "R", "type": "Normal"}
+    made = await server.request("POST", "/api/v1/namespaces/default/events", event)
+    assert made.status == 201, made.json
+    path = f"{group}/namespaces/default/events/e-{policy.lower()}"
+    answer = await server.request("DELETE", f"{path}?propagationPolicy={policy}")
+    assert (answer.status, answer.json["kind"]) == (200, "Status")
+    assert (await server.request("GET", path)).status == 404
+
+
 async def test_jobs_and_replication_controllers_leave_their_pods_unless_a_policy_is_named(server: ApiUnderTest) -> None:
     template = {
         "metadata": {"labels": {"app": "web"}},

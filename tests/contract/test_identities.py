@@ -77,10 +77,6 @@ kind: PodDisruptionBudget
 metadata: {name: web}
 spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 ---
-kind: ResourceQuota
-metadata: {name: few}
-spec: {hard: {pods: "100", count/configmaps: "100"}}
----
 kind: PersistentVolume
 metadata: {name: disk}
 spec:
@@ -197,6 +193,10 @@ metadata: {name: odd}
 spec:
   matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
   validations: [{expression: object.spec.replicas < 100}]
+---
+kind: ResourceQuota  # the last one: pods are refused until it has a status
+metadata: {name: few}
+spec: {hard: {pods: "100", count/configmaps: "100"}}
 """
 WORK = {
     "addon-controller": ("patch", "configmaps"),

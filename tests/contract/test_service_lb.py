@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from control.controllers import manager
+from control.controllers.service_lb.port_records import TYPE
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from tests.support.control import ApiUnderTest, api_server
@@ -48,6 +49,12 @@ class Cluster:
             ),
             "",
         )
+
+    async def pod_runs(self, name: str) -> None:
+        async def look() -> bool:
+            return (await self.client.get(core_v1.Pod, name, "default")).status.phase == "Running"
+
+        await eventually(look)
 
     async def serves(self, name: str, *addresses: str) -> None:
         async def look() -> bool:
@@ -141,6 +148,7 @@ async def test_a_host_port_belongs_to_its_pod_and_a_service_in_front_of_it(clust
         spec=core_v1.PodSpec(node_name="n2", containers=[core_v1.Container(name="c", image="web", ports=[port])]),
     )
     await cluster.client.create(pod)
+    await cluster.pod_runs("cache")
     await cluster.create("web", 8080)
     await cluster.event("web", "SyncLoadBalancerFailed", "port 8080/TCP is a host port of Pod default/cache")
     assert await cluster.addresses("web") == []
@@ -235,3 +243,19 @@ async def test_the_cleanup_finalizer_is_added_again(cluster: Cluster) -> None:
         return FINALIZER in (await cluster.get("web")).metadata.finalizers
 
     await eventually(added)
+
+
+async def test_the_ports_of_a_service_without_an_address_are_recorded_where_its_owner_does_not_write(
+    cluster: Cluster,
+) -> None:
+    await cluster.create("web", 80)
+    await cluster.serves("web", "10.0.0.1", "10.0.0.2")
+    excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
+    for value in ("true", None):
+        forged = {"type": TYPE, "status": "True", "reason": "Reserved", "message": "TCP 80-443"}
+        await cluster.client.patch(core_v1.Service, "web", "default", {"status": {"conditions": [forged]}})
+        for node in ("n1", "n2"):
+            await cluster.client.patch(core_v1.Node, node, "", {"metadata": {"labels": {excluded: value}}})
+        await cluster.serves("web", *() if value else ("10.0.0.1", "10.0.0.2"))
+        messages = [each.message for each in (await cluster.get("web")).status.conditions]
+        assert messages == (["TCP 80"] if value else [])

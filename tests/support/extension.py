@@ -60,6 +60,8 @@ class Extension:
         """Responses by path that replace the true documents."""
         self.silent = False
         """True if documents are asked for in vain: `asked` collects the request, and no answer comes."""
+        self.unanswered: tuple[str, ...] = ()
+        """Paths of which that is true while `silent` is not set."""
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._note])
@@ -84,7 +86,7 @@ class Extension:
         for name in dict.fromkeys(request.headers):
             headers[name] = ",".join(request.headers.getall(name))
         self.received.append((request.method, request.path_qs, headers))
-        if self.silent:
+        if self.silent or request.path in self.unanswered:
             await asyncio.Event().wait()
         if request.path in self.answers:
             return web.Response(body=self.answers[request.path], content_type="application/json")

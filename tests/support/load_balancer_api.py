@@ -143,6 +143,18 @@ class LoadBalancerAPI(LaggingAPI):
             for each in (balancer.ingress if balancer is not None else ())
         ]
 
+    def record(self, key: str) -> list[str]:
+        """Return the messages of all conditions of a Service."""
+        found = self._service(key)
+        return [each.message for each in found.status.conditions] if found is not None else []
+
+    def ask(self, key: str, *ports: int) -> None:
+        """Change the ports of a Service as its owner does: its status stays."""
+        found = self._service(key)
+        assert found is not None
+        found.spec.ports = [core_v1.ServicePort(name=f"p{each}", port=each, protocol="TCP") for each in ports]
+        self.put(found)
+
     def finalizers(self, key: str) -> list[str]:
         found = self._service(key)
         return list(found.metadata.finalizers) if found is not None else []

@@ -84,7 +84,8 @@ class NodeUnderTest:
         done, _ = await asyncio.wait({self._task, waiting}, timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if self._task in done:
-            self._task.result()
+            ended, self._task = self._task, None
+            ended.result()
         assert ready.is_set(), "the node did not become Ready"
 
     async def stop(self) -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from wherry.security.rows import Check, CheckResult
+from wherry.wrapping import wrapped
 
-WIDTH = 80
-_INDENT = " " * 13
-_KEPT = "\u00a0"
-"""Stands for a space that no line ends at, while text is wrapped."""
+_INDENT = 13
 Results = Sequence[tuple[Check, CheckResult]]
 
 
@@ -24,30 +20,10 @@ def lines(results: Results) -> Iterator[tuple[str, str]]:
         if found.verdict == "PASS":
             continue
         for text in (found.reason, found.fix and f"fix: {found.fix}"):
-            for line in wrapped(text):
+            for line in wrapped(text, _INDENT):
                 yield "", line
     yield "", ""
     yield "", summary(results)
-
-
-def wrapped(text: str) -> list[str]:
-    """Break a text at spaces, but for those within backquotes: what one copies stays in one piece."""
-    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", _KEPT), text)
-    broken = textwrap.wrap(
-        whole,
-        WIDTH,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    # A piece that is too long for its column begins further left.
-    return [line.replace(_KEPT, " ") if len(line) <= WIDTH else _left(line) for line in broken]
-
-
-def _left(line: str) -> str:
-    text = line.replace(_KEPT, " ").strip()
-    return " " * max(0, WIDTH - len(text)) + text
 
 
 def summary(results: Results) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
+from agent.files.decoding import DamagedFileError, decode_yaml, text_of
 from agent.kubelet_configuration import ConfigError
 from kube import duration
 
@@ -66,7 +66,7 @@ def load(path: Path) -> tuple[Provider, ...]:
     """Read a file, or all files of a folder. Raise ConfigError naming the file and the field."""
     try:
         files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES) if path.is_dir() else [path]
-        found = [provider for file in files for provider in parse(file.read_text(), str(file))]
+        found = [provider for file in files for provider in _load(file)]
     except OSError as error:
         raise ConfigError(f"credential provider config {path}: {error.strerror}") from error
     if not found:
@@ -78,11 +78,18 @@ def load(path: Path) -> tuple[Provider, ...]:
     return tuple(found)
 
 
+def _load(file: Path) -> tuple[Provider, ...]:
+    try:
+        return parse(text_of(file), str(file))
+    except DamagedFileError as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
 def parse(text: str, source: str) -> tuple[Provider, ...]:
     """Decode YAML or JSON; `source` names it in errors. Raise ConfigError."""
     try:
-        file = msgspec.convert(yaml.safe_load(text), _File)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        file = msgspec.convert(decode_yaml(text), _File)
+    except (DamagedFileError, msgspec.ValidationError) as error:
         raise ConfigError(f"{source}: {error}") from error
     if file.kind != "CredentialProviderConfig" or file.api_version not in [f"{_GROUP}/{v}" for v in _VERSIONS]:
         raise ConfigError(f"{source}: expected {_GROUP}/v1 CredentialProviderConfig")

@@ -23,6 +23,7 @@ from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
+from kube.json_object import UNREADABLE
 from kube.locks import Locks
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class Plugin:
         result = await process.run(argv, input=msgspec.json.encode(request), timeout=EXEC_SECONDS, env=env)
         try:
             answer = msgspec.json.decode(result.stdout, type=_Answer)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             # Its output may contain a password, so it is not logged.
             raise PluginError(f"error decoding the answer: {error}") from error
         if answer.kind != "CredentialProviderResponse" or answer.api_version != version:

@@ -15,7 +15,7 @@ from agent.pods import setup as pod_setup
 from agent.pods.context import PodContext
 from agent.pods.steps.probes import probe_containers
 from agent.pods.steps.record_updates import reload_container, remove_container
-from agent.pods.steps.resize import record_actuated
+from agent.pods.steps.resize import record_size, set_actuated
 from agent.pods.steps.sandbox import sandbox_died
 from agent.pods.steps.termination import stop_container
 from agent.podspec.environment import ContainerConfigError
@@ -55,6 +55,7 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
         return False
     except (ContainerConfigError, UserNamespaceError, OSError) as error:
         return _failed(ctx, start.name, "CreateContainerConfigError", str(error))
+    await record_size(ctx, container)
     try:
         container_id = await deps.runtime.create(sandbox.id, made, config)
     except CRIError as error:
@@ -76,7 +77,7 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
     pod_setup.link_log(deps, pod, made, container_id)
     await reload_container(ctx, container_id)
     state.waiting.pop(start.name, None)
-    await record_actuated(ctx, container, container_id)
+    set_actuated(ctx, container, container_id)
     state.step_back_off.succeeded(start.name)
     if container.lifecycle is not None and container.lifecycle.post_start is not None:
         # The container is not reported as running, nor probed, before its hook has ended.

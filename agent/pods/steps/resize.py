@@ -2,7 +2,8 @@
 
 A parent cgroup must not be smaller than its children: the pod's cgroup first gets the larger of its current and its new limits,
 then come the containers, then the pod gets its new limits. The sizes are recorded in a file (resource_state.py) after the last
-step: an agent that ends in between finds a difference and repeats all steps. Older runtimes do not report sizes.
+step: an agent that ends in between finds a difference and repeats all steps. That of a new container is recorded before it
+is created, as with upstream. Older runtimes do not report sizes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
+from agent.files.decoding import DamagedFileError, decode_json
 from agent.lifecycle import Resize, find_container, resize
 from agent.lifecycle.resize import Actuated, inherited
 from agent.pods import setup as pod_setup
@@ -124,7 +124,7 @@ async def _resize_container(ctx: PodContext, change: Resize) -> None:
     if found is not None:
         resources = pod_setup.make_resources(deps, pod, found[0], static=state.static)
         await deps.runtime.client.runtime.update_container_resources(change.id, resources)
-        _set_actuated(ctx, found[0], change.id)
+        set_actuated(ctx, found[0], change.id)
 
 
 async def _settle_pod(ctx: PodContext) -> None:
@@ -150,7 +150,22 @@ async def record_pod_actuated(ctx: PodContext) -> None:
         await _save(ctx)
 
 
-def _set_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
+async def record_size(ctx: PodContext, container: AnyContainer) -> None:
+    """Record the size of a container that is about to be created; in a resize the others' are recorded when it is complete.
+
+    Recorded afterwards, it would be unknown to an agent that is started in between, which could not resize the container.
+    """
+    size = ctx.state.resize
+    if size.actuated is None or not isinstance(container, core_v1.Container):
+        return
+    given = inherited(container.resources, size.allocated.spec.resources)
+    known = _known(ctx)
+    together = known.together if size.pod_unsettled else size.actuated.together
+    await _put(ctx, Size({**known.containers, container.name: given}, together))
+
+
+def set_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
+    """Take a container's allocated size for the one that it has."""
     state = ctx.state
     if state.resize.actuated is None or not isinstance(container, core_v1.Container):
         return
@@ -160,23 +175,24 @@ def _set_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -
     state.resize.actuated = replace(state.resize.actuated, containers={**kept, container_id: given})
 
 
-async def record_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
-    """Record the size of a container that was started; in a resize the others' are recorded when it is complete."""
-    _set_actuated(ctx, container, container_id)
-    await _save(ctx, container_id if ctx.state.resize.pod_unsettled else "")
-
-
-async def _save(ctx: PodContext, only: str = "") -> None:
-    """Record the actuated sizes, or only one container's, for the next agent; most pods have none and need no record."""
+async def _save(ctx: PodContext) -> None:
+    """Record the actuated sizes for the next agent; most pods have none and need no record."""
     state, actuated = ctx.state, ctx.state.resize.actuated
     if actuated is None:
         return
-    states = ctx.deps.resources.actuated
-    before = states.of(state.uid) or Size({})
     names = {record.id: record.name for record in state.runtime.containers}
-    sizes = {names[c]: given for c, given in actuated.containers.items() if c in names and only in ("", c)}
-    states.put(state.uid, Size({**before.containers, **sizes}, before.together if only else actuated.together))
-    await states.save()
+    sizes = {names[c]: given for c, given in actuated.containers.items() if c in names}
+    await _put(ctx, Size({**_known(ctx).containers, **sizes}, actuated.together))
+
+
+def _known(ctx: PodContext) -> Size:
+    return ctx.deps.resources.actuated.of(ctx.state.uid) or Size({})
+
+
+async def _put(ctx: PodContext, size: Size) -> None:
+    states = ctx.deps.resources.actuated
+    states.put(ctx.state.uid, size)
+    await states.try_save(ctx.state.uid)
 
 
 async def read_actuated(ctx: PodContext) -> Actuated:
@@ -196,6 +212,6 @@ async def read_actuated(ctx: PodContext) -> Actuated:
 
 def _load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:
     try:
-        return msgspec.json.decode((folder / CHECKPOINT).read_bytes(), type=dict[str, core_v1.ResourceRequirements])
-    except (OSError, msgspec.DecodeError):
+        return decode_json(folder / CHECKPOINT, dict[str, core_v1.ResourceRequirements])
+    except (OSError, DamagedFileError):
         return {}

@@ -14,8 +14,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order
-from agent.pods import allocation, crash_loop
+from agent.pods import crash_loop
 from agent.pods.context import PodContext, reject
+from agent.pods.steps.allocate import allocate
 from agent.pods.steps.containers import start_container
 from agent.pods.steps.probes import probe_containers
 from agent.pods.steps.record_updates import find_leftovers, remove_container
@@ -44,9 +45,9 @@ async def sync(ctx: PodContext) -> None:
     rounds = 0
     while True:
         ctx.wakeup.sync_requested = False
-        now, monotonic = deps.now(), deps.monotonic()
         probe_containers(ctx)
-        _check_resize(ctx)
+        await allocate(ctx)
+        now, monotonic = deps.now(), deps.monotonic()
         decided = plan(_situation(ctx, now, monotonic))
         _report_back_off(ctx, decided.backing_off)
         if decided.end is not None:
@@ -83,7 +84,6 @@ async def sync(ctx: PodContext) -> None:
                 min((at for at in state.step_back_off.retry_at.values() if at > monotonic), default=None)
             )
             ctx.wakeup.request_sync_at(state.volumes.refresh_at)
-            await deps.resources.allocated.save()
             return
 
 
@@ -96,9 +96,9 @@ def _has_ended(ctx: PodContext) -> bool:
 
 
 def _situation(ctx: PodContext, now: float, monotonic: float) -> Situation:
-    state, pod = ctx.state, ctx.reporter.basis()
-    if state.resize.pending is not None:
-        pod = replace(pod, spec=state.resize.allocated.spec)
+    state = ctx.state
+    # Not the spec as it is now: it may have changed while the allocated size was saved.
+    pod = replace(ctx.reporter.basis(), spec=state.resize.allocated.spec)
     return Situation(
         pod=pod,
         runtime=state.runtime,
@@ -120,22 +120,6 @@ async def _assign_resources(ctx: PodContext) -> bool:
         return True
     reject(ctx, refused)
     return False
-
-
-def _check_resize(ctx: PodContext) -> None:
-    """Allocate the size of the spec unless the node cannot resize the pod now; record events of the resize."""
-    pod, runtime, size = ctx.state.pod, ctx.state.runtime, ctx.state.resize
-    before = allocation.size_of(size.allocated)
-    waits = allocation.differs(pod, size.allocated)
-    size.pending = ctx.pending_resize(pod) if waits else None
-    size.allocated = allocation.with_size(pod, before) if size.pending is not None else pod
-    allocated = allocation.size_of(size.allocated)
-    if allocated != before:
-        ctx.size_changed()
-    ctx.deps.resources.allocated.put(ctx.state.uid, allocated)
-    differs = waits or ctx.state.resizing
-    settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
-    ctx.reporter.resize_events.record(pod, differs=differs, pending=size.pending, settled=settled)
 
 
 def _report_back_off(ctx: PodContext, backing_off: Collection[str]) -> None:

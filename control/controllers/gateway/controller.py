@@ -6,6 +6,7 @@ once: copies of certificates are deleted, and ports are given, only when all tha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from control.controllers.batch_delay import BatchDelay
@@ -17,8 +18,11 @@ from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.host_records import HostRecords
 from control.controllers.gateway.ingresses import Ingresses
 from control.controllers.gateway.installation import Installation
+from control.controllers.gateway.listening_nodes import ListeningNodes, refuses
+from control.controllers.gateway.port_users import PortUsers
 from control.controllers.gateway.private_ports import NoPort
 from control.controllers.gateway.routes import Routes
+from kube import cancellation
 from kube.api import apiextensions_v1, core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
 from kube.gateway.cluster import Cluster
@@ -85,18 +89,32 @@ class _Work:
             informers.of(core_v1.Node),
             self._affected,
         )
+        self._listening = ListeningNodes(clock, self._affected, refuses)
+        users = PortUsers(self._informers.services, informers.of(core_v1.Pod))
+        recorder = context.recorder("gateway-controller")
         self._gateways = Gateways(
-            client, clock, self._cluster, self._generated, self._certificates, self._affected, self._route_affected
+            client,
+            clock,
+            self._cluster,
+            self._generated,
+            self._certificates,
+            self._listening,
+            users,
+            recorder,
+            self._affected,
+            self._route_affected,
         )
         self._routes = Routes(client, clock, self._cluster, self._gateways, self._informers.routes)
         self._ingresses = Ingresses(
             client,
             clock,
-            context.recorder("gateway-controller"),
+            recorder,
             self._cluster,
             self._generated,
             self._certificates,
             self._hosts,
+            self._listening,
+            users,
             self._informers.ingresses,
             lambda key: self.controller.enqueue(f"{STATUS} {key}"),
         )
@@ -118,6 +136,7 @@ class _Work:
         """Work until cancelled."""
         await self._installation.ensure_classes(self._informers.classes, self._informers.ingress_classes)
         self._generated.restore()
+        self._ingresses.restore()
         await self._hosts.restore()
         known = sorted(self._informers.gateways.list(), key=self._rank)
         for gateway in known:
@@ -126,7 +145,9 @@ class _Work:
         for copy in self._certificates.copies():
             self._copy_changed(copy)
         self._affected(INGRESS)
-        await self.controller.run()
+        async with asyncio.TaskGroup() as group:
+            cancellation.start(group, self._listening.run, "connections to gateways")
+            await self.controller.run()
 
     def _rank(self, gateway: Gateway) -> tuple[bool, str, str]:
         """Gateways that were served before come first, then the older ones."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 
 from control.controllers.gateway import plan
 from control.controllers.gateway.certificates import Certificates
 from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.limits import NamespaceLimits
+from control.controllers.gateway.listening_nodes import Known, ListeningNodes
 from control.controllers.gateway.plan import Owner
+from control.controllers.gateway.port_users import PortUsers
 from control.controllers.gateway.private_ports import NoPort
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock, format_time
+from kube.events import EventRecorder
 from kube.gateway import statuses
 from kube.gateway.cluster import Cluster
 from kube.gateway.computation import Result, RouteResult
 from kube.gateway.objects import Gateway
-from kube.gateway.verdict import Verdict, failed
+from kube.gateway.verdict import MOST_MESSAGE, Verdict, failed
 from kube.object_names import key_of, name_of, namespace_of
 
 NO_PORT_SECONDS = 60.0
@@ -34,12 +38,18 @@ class Gateways:
         cluster: Cluster,
         generated: GeneratedObjects,
         certificates: Certificates,
+        listening: ListeningNodes,
+        users: PortUsers,
+        recorder: EventRecorder,
         affected: Callable[[str], None],
         route_changed: Callable[[str], None],
     ) -> None:
         self._client, self._clock, self._cluster = client, clock, cluster
         self._generated, self._certificates = generated, certificates
-        self._affected, self._route_changed = affected, route_changed
+        self._listening, self._affected, self._route_changed = listening, affected, route_changed
+        self._users, self._recorder = users, recorder
+        self._reported: dict[str, str] = {}
+        """Messages of events by Gateways that lack ports."""
         self._limits = NamespaceLimits()
         self._routes: dict[str, Mapping[str, RouteResult]] = {}
 
@@ -66,13 +76,17 @@ class Gateways:
             return None
         gateway, result, refused = prepared
         self._record(key, result.routes)
-        service, problem = await self._generate(gateway, result, refused)
+        service, problem, unassigned = await self._generate(gateway, result, refused)
         now = self._clock.now()
-        addresses = plan.addresses(service, now) if service is not None else []
+        given = plan.addresses(service, now) if service is not None else []
+        addresses, awaited = self._listed(gateway, result, service, given)
         if problem is None and _ports(result):
-            problem = self._problem(addresses)
+            problem = self._problem(given, addresses)
+        if service is not None:
+            self._report(gateway, service, _ports(result), now)
         without = plan.refused_ports(service) if service is not None else frozenset[int]()
-        status = statuses.gateway_status(gateway, result, addresses, problem, format_time(now), without)
+        unserved = {**statuses.unserved_ports(without, awaited), **unassigned}
+        status = statuses.gateway_status(gateway, result, addresses, problem, format_time(now), unserved)
         if status is not None:
             await self._client.patch(
                 Gateway,
@@ -82,34 +96,64 @@ class Gateways:
                 subresource="status",
             )
         if problem is None or refused:
-            return None
+            return NO_PORT_SECONDS if unassigned else None
         return {"NoResources": NO_PORT_SECONDS, "AddressNotAssigned": plan.BALANCER_SECONDS}.get(problem.reason)
 
     async def _generate(
         self, gateway: Gateway, result: Result, refused: str
-    ) -> tuple[core_v1.Service | None, Verdict | None]:
-        """Generate the objects of a Gateway; return its Service, and why it has none."""
+    ) -> tuple[core_v1.Service | None, Verdict | None, Mapping[int, Verdict]]:
+        """Generate the objects of a Gateway; return its Service, why it has none, and why it lacks some of its ports."""
         owner = Owner(key_of(gateway), gateway.metadata.uid or "")
         ports = _ports(result)
         if refused or not ports:
             await self._generated.remove(owner.key)
-            return None, failed("NoResources", refused) if refused else None
+            return None, failed("NoResources", refused) if refused else None, {}
         await self._generated.remove(owner.key, keep=owner.uid)
         try:
-            return await self._generated.ensure(owner, ports), None
+            return await self._generated.ensure(owner, ports), None, {}
         except NoPort as error:
+            problem = failed("NoResources", str(error))
+        # It keeps what it has: a Service that waits for one of its ports would get it.
+        kept = [port for port in ports if port in self._generated.ports_of(owner)]
+        if not kept:
             await self._generated.remove(owner.key)
-            return None, failed("NoResources", str(error))
+            return None, problem, {}
+        return await self._generated.ensure(owner, kept), None, {port: problem for port in ports if port not in kept}
 
-    def _problem(self, addresses: list[str]) -> Verdict | None:
+    def _listed(
+        self, gateway: Gateway, result: Result, service: core_v1.Service | None, given: list[str]
+    ) -> tuple[list[str], frozenset[int]]:
+        """Return those of the addresses of a Gateway at which it is served, and ports that are not served at all of them."""
+        key = key_of(gateway)
+        if service is None:
+            self._listening.forget(key)
+            return given, frozenset()
+        wanted = plan.places(service, self._generated.nodes, {each.port for each in result.served})
+        return self._listening.listed(Owner(key, gateway.metadata.uid or ""), given, wanted, _known(gateway))
+
+    def _report(self, gateway: Gateway, service: core_v1.Service, ports: Collection[int], now: datetime) -> None:
+        """Report ports of the nodes that others have, once for each of these."""
+        key, named = key_of(gateway), {port: f"Port {port}" for port in ports}
+        message = "; ".join(self._users.missing(service, now).problems(named, key))[:MOST_MESSAGE]
+        if message and message != self._reported.get(key):
+            self._recorder.event(gateway, "Warning", "NotServed", message)
+        self._reported.pop(key, None)
+        if message:
+            self._reported[key] = message
+
+    def _problem(self, given: list[str], addresses: list[str]) -> Verdict | None:
         """Return why a Gateway with a Service is not served."""
-        if not addresses:
+        if not given:
             return failed("AddressNotAssigned", "The Service of the Gateway has no address yet")
+        if not addresses:
+            return failed("AddressNotAssigned", "The nodes do not listen on the ports of the Gateway yet")
         return None if self._generated.nodes else failed("NoResources", "No node is ready")
 
     async def _remove(self, key: str) -> None:
         self._record(key, None)
         self._certificates.use(key, ())
+        self._listening.forget(key)
+        self._reported.pop(key, None)
         await self._generated.remove(key)
         if (other := self._limits.release(key)) is not None:
             self._affected(other)
@@ -127,6 +171,19 @@ class Gateways:
 def _version(found: Gateway) -> dict[str, str | None]:
     """Return what a patch must name, so that it is not applied to another object or state."""
     return {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
+
+
+def _known(gateway: Gateway) -> Known:
+    """Return what the status of a Gateway reports as served."""
+    status, generation = gateway.status, gateway.metadata.generation
+    programmed = {
+        each.name
+        for each in status.listeners
+        for one in each.conditions
+        if one.type == "Programmed" and one.status == "True" and one.observed_generation == generation
+    }
+    ports = {each.port for each in gateway.spec.listeners if each.name in programmed}
+    return Known([each.get("value", "") for each in status.addresses], ports)
 
 
 def _ports(result: Result) -> list[int]:

@@ -48,7 +48,7 @@ class GeneratedObjects:
         """Record the ports that the stored slices have, before any is given."""
         found = [each for each in self._slices.list() if owner_of(each)]
         for each in sorted(found, key=name_of):
-            self._ports.restore(each.metadata.labels[UID], plan.ports_of(each))
+            self._ports.restore(each.metadata.labels[UID], plan.ports_of(each), _namespace(owner_of(each)[0]))
 
     def has_service(self, key: str) -> bool:
         """Return whether a Gateway has a Service."""
@@ -61,13 +61,18 @@ class GeneratedObjects:
             self._serving = plan.serving(self._nodes.list())
         return self._serving
 
+    def ports_of(self, owner: Owner) -> Collection[int]:
+        """Return the ports of a Gateway that have a port of the nodes' gateways."""
+        return self._ports.of(owner.uid).keys()
+
     async def ensure(self, owner: Owner, ports: Collection[int]) -> core_v1.Service | None:
         """Create or correct the objects of a Gateway; return its Service, None while it is being created or deleted.
 
         Raises NoPort, StatusError.
         """
         self._owners[owner.uid] = owner.key
-        numbers = {port: self._ports.assign(owner.uid, ports)[port] for port in ports}
+        given = self._ports.assign(owner.uid, ports, _namespace(owner.key))
+        numbers = {port: given[port] for port in ports}
         wanted = plan.service(owner, numbers)
         found = self._services.get(f"{NAMESPACE}/{owner.name}")
         if found is None:
@@ -138,3 +143,8 @@ class GeneratedObjects:
 
 def _facts(node: core_v1.Node | None) -> Iterable[object]:
     return plan.serving([node]) if node is not None else ()
+
+
+def _namespace(key: str) -> str:
+    """Return the namespace of a Gateway, "" for the gateway of all Ingresses, which is in none."""
+    return key.rpartition("/")[0]

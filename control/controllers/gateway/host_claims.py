@@ -26,6 +26,8 @@ class Claims:
     until: Mapping[str, float] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     """A namespace's hosts, one a line."""
+    incomplete: bool = False
+    """True if hosts were given up for others of their namespaces: who waits for them gets them with the next computation."""
 
 
 def claimed(before: Claims, named: Named, now: float, *, wildcards_exclusive: bool) -> Generator[int, None, Claims]:
@@ -43,7 +45,7 @@ def claimed(before: Claims, named: Named, now: float, *, wildcards_exclusive: bo
         for host in hosts:
             # A wildcard stands for one label and is its own `parent`: no wildcard includes another one.
             refused = wildcards_exclusive and claiming.owners.get(parent(host), namespace) != namespace
-            if host not in claiming.owners and not refused:
+            if not refused and claiming.is_free(host):
                 claiming.add(host, namespace)
         yield 1 + len(hosts) // 8
     return (yield from claiming.result())
@@ -60,6 +62,8 @@ class _Claiming:
         self._unnamed: dict[str, deque[str]] = {}
         """Hosts that are kept although no Ingress names them, by namespace, in the order in which they are given up."""
         self._changed: set[str] = set()
+        self._given_up: set[str] = set()
+        """Hosts that made room: who named them before in the order of age has been refused already."""
 
     def keep(self, wanted: Mapping[str, set[str]]) -> Generator[int, None, None]:
         """Keep the former claims to hosts that are still named, or were until recently."""
@@ -80,8 +84,12 @@ class _Claiming:
                 self._changed.add(namespace)
         yield 1 + len(unnamed) // 16
 
+    def is_free(self, host: str) -> bool:
+        """Return whether a host can be claimed: nobody owns it, or did until this computation."""
+        return host not in self.owners and host not in self._given_up and parent(host) not in self._given_up
+
     def add(self, host: str, namespace: str) -> None:
-        """Claim a host that nobody owns, if its namespace does not own too many."""
+        """Claim a host that is free, if its namespace does not own too many."""
         unnamed = self._unnamed.get(namespace)
         while not self._room(host, namespace) and unnamed:
             self._drop(unnamed.popleft(), namespace)
@@ -102,6 +110,7 @@ class _Claiming:
         self._count[namespace] -= 1
         self._bytes[namespace] -= len(host) + 1
         self._changed.add(namespace)
+        self._given_up.add(host)
 
     def result(self) -> Generator[int, None, Claims]:
         """Return the claims, with new records for the namespaces whose claims have changed."""
@@ -113,4 +122,4 @@ class _Claiming:
                 yield 1
         texts = {each: text for each, text in self._before.texts.items() if self._count[each]}
         texts |= {each: "\n".join(hosts) for each, hosts in lines.items()}
-        return Claims(self.owners, self._until, texts)
+        return Claims(self.owners, self._until, texts, bool(self._given_up))

@@ -23,7 +23,7 @@ _MARK = f"{NAMESPACE}/{HOSTS}"
 
 
 class HostRecords:
-    """Claims, and the ConfigMaps with them. `affected` gets INGRESS if they have to be written again."""
+    """Claims, and the ConfigMaps with them. `affected` gets INGRESS if they have to be computed or written again."""
 
     def __init__(
         self, client: Client, clock: Clock, records: Informer[core_v1.ConfigMap], affected: Callable[[str], None]
@@ -43,6 +43,8 @@ class HostRecords:
         """Claim hosts for the Ingresses that name them, and return the owners of all."""
         now = self._clock.monotonic()
         self._claims = yield from claimed(self._claims, named, now, wildcards_exclusive=self._complete)
+        if self._claims.incomplete:
+            self._affected(INGRESS)
         return self._claims.owners
 
     @property

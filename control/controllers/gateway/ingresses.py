@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from control.controllers.gateway import host_claims, plan
 from control.controllers.gateway.certificates import Certificates
 from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.host_records import HostRecords
+from control.controllers.gateway.listening_nodes import Known, ListeningNodes
 from control.controllers.gateway.plan import Owner
-from kube.api import networking_v1
+from control.controllers.gateway.port_users import MissingPorts, PortUsers
+from kube.api import core_v1, networking_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import EventRecorder
@@ -34,22 +36,34 @@ class Ingresses:
         generated: GeneratedObjects,
         certificates: Certificates,
         hosts: HostRecords,
+        listening: ListeningNodes,
+        users: PortUsers,
         ingresses: Informer[networking_v1.Ingress],
         changed: Callable[[str], None],
     ) -> None:
         self._client, self._clock, self._recorder, self._cluster = client, clock, recorder, cluster
         self._generated, self._certificates, self._hosts = generated, certificates, hosts
+        self._listening, self._users = listening, users
         self._ingresses, self._changed = ingresses, changed
         self._served: dict[str, tuple[str, ...]] = {}
         """Keys of Ingresses, with the problems that were reported."""
         self._refused: frozenset[str] = frozenset()
-        """Those of them that have no addresses, since other namespaces own all their hosts."""
+        """Those of them that have no addresses, since other namespaces own all their hosts, or others have all their ports."""
         self._addresses: list[str] = []
+        self._written: dict[str, Sequence[str | None]] = {}
+        """The addresses in the statuses of Ingresses, by keys, as this controller left them."""
         self._kept_until: float | None = None
         """Time until which the ports are kept, if there are no Ingresses."""
-        self._refused_ports: frozenset[int] = frozenset()
+        self._missing = MissingPorts()
+        """The ports that the Service lacked last."""
         self.retry_seconds: float | None = None
         """Time until `reconcile` is to be called again."""
+
+    def restore(self) -> None:
+        """Record the addresses that stored statuses list."""
+        self._written = {key_of(each): addresses_in(each) for each in self._cluster.served_ingresses()}
+        listed = (address for addresses in self._written.values() for address in addresses)
+        self._addresses = list(dict.fromkeys(address for address in listed if address))
 
     async def prepare(self) -> IngressResult | None:
         """Compute the gateway, and record the certificates that it uses; None if there are no Ingresses."""
@@ -75,19 +89,27 @@ class Ingresses:
         # Both from the first Ingress on: another Service could get a port that is released while a certificate is replaced.
         service = await self._generated.ensure(Owner(INGRESS, INGRESS), (HTTP, HTTPS))
         addresses, now = self._addresses, self._clock.now()
-        refused = self._refused_ports
         if service is not None:
-            refused = plan.refused_ports(service)
-            addresses = plan.addresses(service, now)
-            if not addresses:
+            given = plan.addresses(service, now)
+            if not given:
                 self._retry_after(plan.BALANCER_SECONDS)
-        self._refused_ports = refused
-        served = {
-            key_of(each): (*result.problems.get(key_of(each), ()), *_without_ports(each, refused))
-            for each in self._cluster.served_ingresses()
-        }
-        self._update(served, result.refused, addresses)
+            addresses = self._listed(result, service, given)
+            self._missing = self._users.missing(service, now)
+        served, without_ports = {}, set[str]()
+        for each in self._cluster.served_ingresses():
+            key, ports = key_of(each), _ports(each)
+            problems = self._missing.problems(ports, key)
+            served[key] = (*result.problems.get(key, ()), *problems)
+            if self._missing.has_others and self._missing.ports >= ports.keys():
+                without_ports.add(key)
+        self._update(served, result.refused | without_ports, addresses)
         return len(result.served[0].routes) + len(result.served)
+
+    def _listed(self, result: IngressResult, service: core_v1.Service, addresses: list[str]) -> list[str]:
+        """Return those of the gateway's addresses at which it is served."""
+        wanted = plan.places(service, self._generated.nodes, {each.port for each in result.served})
+        known = Known(self._addresses, (HTTP, HTTPS))
+        return self._listening.listed(Owner(INGRESS, INGRESS), addresses, wanted, known)[0]
 
     async def _leave(self) -> None:
         """Remove the gateway's objects some time after the last Ingress. Raises StatusError.
@@ -103,6 +125,8 @@ class Ingresses:
         if left > 0 and self._generated.has_service(INGRESS):
             self._retry_after(left)
         else:
+            self._listening.forget(INGRESS)
+            self._missing = MissingPorts()
             await self._generated.remove(INGRESS)
 
     def _retry_after(self, seconds: float) -> None:
@@ -121,20 +145,27 @@ class Ingresses:
                 self._recorder.event(ingress, "Warning", "NotServed", message)
 
     async def reconcile_status(self, key: str) -> None:
-        """Write the addresses of an Ingress, none if it is not served any more. Raises StatusError."""
+        """Write the addresses of an Ingress, and remove them if it is not served any more. Raises StatusError.
+
+        The controller of another class may have written its own since the class changed: those are not removed.
+        """
         ingress = self._ingresses.get(key)
         if ingress is None or ingress.metadata.deletion_timestamp is not None:
+            self._written.pop(key, None)
             return
-        wanted = self._addresses if key in self._served and key not in self._refused else []
-        balancer = ingress.status.load_balancer
-        current = [each.ip for each in balancer.ingress] if balancer is not None else []
-        if current == wanted:
-            return
-        listed = [{"ip": each} for each in wanted]
-        body = {
-            "metadata": {"uid": ingress.metadata.uid},
-            "status": {"loadBalancer": {"ingress": listed or None}},
-        }
+        listed, served = addresses_in(ingress), key in self._served and self._cluster.serves_ingress(ingress)
+        wanted = self._addresses if served and key not in self._refused else []
+        if listed != wanted and (served or listed == self._written.get(key)):
+            await self._write(ingress, wanted)
+        if served:
+            self._written[key] = wanted
+        else:
+            self._written.pop(key, None)
+
+    async def _write(self, ingress: networking_v1.Ingress, addresses: list[str]) -> None:
+        metadata = {"uid": ingress.metadata.uid, "resourceVersion": ingress.metadata.resource_version}
+        balancer = {"ingress": [{"ip": each} for each in addresses] or None}
+        body = {"metadata": metadata, "status": {"loadBalancer": balancer}}
         await self._client.patch(
             networking_v1.Ingress, name_of(ingress), namespace_of(ingress), body, subresource="status"
         )
@@ -144,11 +175,12 @@ class Ingresses:
         return key in self._served
 
 
-def _without_ports(ingress: networking_v1.Ingress, refused: frozenset[int]) -> list[str]:
-    """Return what of an Ingress is not served since others have ports of the nodes."""
-    wanted = {HTTP: "HTTP", **({HTTPS: "HTTPS"} if ingress.spec.tls else {})}
-    return [
-        f"{name} is not served: the load balancer does not have port {port}"
-        for port, name in wanted.items()
-        if port in refused
-    ]
+def addresses_in(ingress: networking_v1.Ingress) -> list[str | None]:
+    """Return the addresses in the status of an Ingress."""
+    balancer = ingress.status.load_balancer
+    return [each.ip for each in balancer.ingress] if balancer is not None else []
+
+
+def _ports(ingress: networking_v1.Ingress) -> dict[int, str]:
+    """Return the ports that an Ingress needs, with what it needs them for."""
+    return {HTTP: "HTTP", **({HTTPS: "HTTPS"} if ingress.spec.tls else {})}

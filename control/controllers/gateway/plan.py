@@ -5,7 +5,7 @@ Both traffic policies are Local: the gateway of the node that a connection reach
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -185,6 +185,30 @@ def refused_ports(service: core_v1.Service) -> frozenset[int]:
     if not given(service):
         return frozenset()
     return frozenset(each.port for each in service.spec.ports) - {number for _, number in served_ports(service)}
+
+
+def missing_ports(service: core_v1.Service, now: datetime) -> frozenset[int]:
+    """Return the ports that a Service does not have at addresses of nodes, none while a load balancer is awaited."""
+    if given(service):
+        return refused_ports(service)
+    return frozenset() if awaits_balancer(service, now) else frozenset(each.port for each in service.spec.ports)
+
+
+def places(
+    service: core_v1.Service, nodes: Iterable[tuple[str, tuple[str, ...]]], ports: Collection[int]
+) -> dict[tuple[str, int], int]:
+    """Return the addresses of nodes in a Service's status with those of some ports that it has there, and the nodes' ports."""
+    own = {address for _, addresses in nodes for address in addresses}
+    targets = {each.port: each.target_port for each in service.spec.ports if each.port in ports}
+    known = {port: target for port, target in targets.items() if isinstance(target, int)}
+    refused = refused_ports(service)
+    return {
+        (address, port): target
+        for address in given(service)
+        if address in own
+        for port, target in known.items()
+        if port not in refused
+    }
 
 
 def awaits_balancer(service: core_v1.Service, now: datetime) -> bool:

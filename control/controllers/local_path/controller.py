@@ -1,16 +1,21 @@
 """Makes volumes for claims of the class `local-path`, and has their folders removed when the claims are gone.
 
 The class waits for a pod (WaitForFirstConsumer): the scheduler names the node, the volume's folder is made by that node's agent
-when the pod mounts it, and removed by it when asked to through the API server's node proxy. A finalizer keeps the volume's
-object until then; where the node itself is gone from the cluster, so is the folder.
+when the pod mounts it, and removed by it when requested through the API server's node proxy (removals.py). A finalizer keeps
+the volume's object until then; if the node itself is gone from the cluster, so is the folder. Claims and volumes have queues of
+their own, and no worker waits for a node.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 import msgspec
 
 from control.controllers.context import Context
 from control.controllers.local_path import plan
+from control.controllers.local_path.removals import FolderRemovals
+from kube import cancellation
 from kube.api import core_v1, storage_v1
 from kube.controller import Controller
 from kube.errors import StatusError
@@ -29,7 +34,9 @@ class LocalPathProvisioner:
         self._volumes = context.informers.of(core_v1.PersistentVolume)
         self._classes = context.informers.of(storage_v1.StorageClass)
         self._nodes = context.informers.of(core_v1.Node)
-        self.controller = Controller("local-path provisioner", self.reconcile, workers=2, clock=context.clock)
+        self.claims = Controller("local-path provisioner", self._reconcile_claim, workers=2, clock=context.clock)
+        self.volumes = Controller("local-path volumes", self._reconcile_volume, workers=2, clock=context.clock)
+        self._removals = FolderRemovals(self._client, context.clock, self._recorder, self._nodes, self.volumes.enqueue)
         self._claims.subscribe(self._claim_changed)
         self._volumes.subscribe(self._volume_changed)
         self._nodes.subscribe(self._node_changed)
@@ -37,7 +44,12 @@ class LocalPathProvisioner:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._ensure_class()
-        await self.controller.run()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for controller in (self.claims, self.volumes):
+                    cancellation.start(group, controller.run, controller.name)
+        finally:
+            await self._removals.close()
 
     async def _ensure_class(self) -> None:
         """Create a StorageClass if the cluster has none."""
@@ -53,28 +65,28 @@ class LocalPathProvisioner:
     def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
         claim = change.new
         if change.type != "DELETED" and claim.metadata.annotations.get(PROVISIONER) == plan.PROVISIONER:
-            self.controller.enqueue(change.key)
+            self.claims.enqueue(change.key)
 
     def _volume_changed(self, change: Change[core_v1.PersistentVolume]) -> None:
         if plan.is_ours(change.new):
-            self.controller.enqueue(change.key)
+            self.volumes.enqueue(change.key)
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         if change.type == "DELETED":
             for volume in self._volumes.list():
                 if plan.is_ours(volume) and plan.is_done_with(volume):
-                    self.controller.enqueue(name_of(volume))
+                    self._removals.restart(name_of(volume))
+                    self.volumes.enqueue(name_of(volume))
 
-    async def reconcile(self, key: str) -> None:
-        """Bring a claim ("namespace/name") to its volume, or a volume ("name") to its end."""
-        if "/" in key:
-            claim = self._claims.get(key)
-            if claim is not None:
-                await self._provision(claim)
+    async def _reconcile_claim(self, key: str) -> None:
+        if (claim := self._claims.get(key)) is not None:
+            await self._provision(claim)
+
+    async def _reconcile_volume(self, key: str) -> None:
+        if (volume := self._volumes.get(key)) is not None:
+            await self._end(volume)
         else:
-            volume = self._volumes.get(key)
-            if volume is not None:
-                await self._end(volume)
+            self._removals.forget(key)
 
     # -- claims -----------------------------------------------------------------------------------------------------
     async def _provision(self, claim: core_v1.PersistentVolumeClaim) -> None:
@@ -114,21 +126,8 @@ class LocalPathProvisioner:
             return  # its change brings us back
         if not leaving or plan.FINALIZER not in volume.metadata.finalizers:
             return
-        if volume.spec.persistent_volume_reclaim_policy == "Delete":
-            await self._remove_folder(volume)
+        if volume.spec.persistent_volume_reclaim_policy == "Delete" and not self._removals.removed(volume):
+            return  # the end of the removal brings us back
         finalizers = [name for name in volume.metadata.finalizers if name != plan.FINALIZER]
         metadata = msgspec.structs.replace(volume.metadata, finalizers=finalizers)
         await self._client.update(msgspec.structs.replace(volume, metadata=metadata))
-
-    async def _remove_folder(self, volume: core_v1.PersistentVolume) -> None:
-        failed: StatusError | None = None
-        # Without a node, its machine left the cluster, and took the folder along.
-        for node in map(name_of, plan.nodes_of(volume, self._nodes.list())):
-            try:
-                await self._client.call("DELETE", f"/api/v1/nodes/{node}/proxy/localVolumes/{name_of(volume)}")
-            except StatusError as error:
-                text = f"failed to remove its folder on node {node}: {error}"
-                self._recorder.event(volume, "Warning", "VolumeFailedDelete", text)
-                failed = error
-        if failed is not None:
-            raise failed

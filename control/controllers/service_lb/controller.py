@@ -1,8 +1,8 @@
 """Writes addresses of nodes into the statuses of Services of type LoadBalancer, and removes them. Events and finalizer are
 those of upstream's service controller (cloud-provider/controllers/service), which this replaces in clusters without a cloud.
 
-Disabled, it only removes the addresses and finalizers that it set: a Service with a finalizer that nothing removes is never
-deleted.
+Disabled, it only removes the addresses, finalizers and records that it wrote: a Service with a finalizer that nothing
+removes is never deleted.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from collections.abc import Collection, Mapping
 
 from control.controllers.context import Context
 from control.controllers.service_lb import plan
+from control.controllers.service_lb.host_ports import HostPorts, host_ports_of
 from control.controllers.service_lb.node_addresses import NodeAddresses, facts
-from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
+from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.port_claims import PortClaims
+from control.controllers.service_lb.port_records import granted_ports, had_ports, recorded
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
     LoadBalancerPorts,
     Port,
-    host_ports_of,
     node_ports_of,
     ports_of,
     served_ports,
 )
+from control.controllers.service_lb.reports import Reports
 from control.controllers.service_lb.service_addresses import ServiceAddresses, foreign_ips
 from control.controllers.service_lb.service_writer import ServiceWriter
 from control.controllers.service_lb.waiting import WaitingServices
@@ -62,7 +64,7 @@ class ServiceLoadBalancerController:
         pod_ranges: Collection[str] = (),
     ) -> None:
         self._enabled = enabled
-        self._writer = ServiceWriter(context.client)
+        self._writer = ServiceWriter(context.client, context.clock)
         self._recorder = context.recorder("service-controller")
         self._services = context.informers.of(core_v1.Service)
         self._nodes = context.informers.of(core_v1.Node)
@@ -74,13 +76,15 @@ class ServiceLoadBalancerController:
         # Disabled, this may run with an API server that has no ServiceCIDRs.
         service_ranges = context.informers.of(networking_v1.ServiceCIDR) if enabled else None
         self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges, context.clock)
-        self._service_addresses = ServiceAddresses(self._services)
+        host_ports = HostPorts(self._pods)
+        self._service_addresses = ServiceAddresses(self._services, host_ports)
         # One worker: Services get ports in the order of the queue.
         self.controller = Controller(
             "service load balancer", self.reconcile, workers=1, queue="service", clock=context.clock
         )
         self._waiting = WaitingServices(self._services, self.controller.enqueue)
-        self._claims = PortClaims(self._services, self._pods, self._ports, self._waiting.wake)
+        self._reports = Reports(self._recorder, self._waiting)
+        self._claims = PortClaims(self._services, host_ports, self._ports, self._waiting.wake)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
         if service_ranges is not None:
@@ -89,14 +93,14 @@ class ServiceLoadBalancerController:
         self._pods.subscribe(self._pod_changed)
 
     async def run(self) -> None:
-        """Work until cancelled. Services that had addresses before this process began come first, of these the ones that are
+        """Work until cancelled. Services that had ports before this process began come first, of these the ones that are
         being deleted last, then all by age.
         """
         known = [each for each in self._services.by_index(BALANCED, "yes") if plan.wanted(each)]
         for service in sorted(known, key=_rank) if self._enabled else ():
             key = key_of(service)
-            if plan.given(service):
-                self._ports.restore(key, served_ports(service))
+            if had_ports(service):
+                self._ports.restore(key, granted_ports(service))
             elif service.metadata.deletion_timestamp is None:
                 try:
                     await self._claims.claim_all(key, service)
@@ -152,6 +156,8 @@ class ServiceLoadBalancerController:
         elif not self._enabled:
             if plan.ours(service, self._nodes.list()):
                 await self._take_back(service)
+            elif recorded(service):
+                await self._writer.remove_record(service)
         elif plan.wanted(service) and service.metadata.deletion_timestamp is None:
             return await self._ensure(key, service)
         elif self._may_have_given(key, service):
@@ -174,29 +180,39 @@ class ServiceLoadBalancerController:
         self._waiting.wake(self._ports.release(key))
 
     async def _ensure(self, key: str, service: core_v1.Service) -> float | None:
-        given, later = plan.given(service), None
         try:
             problem = await self._claims.claim_all(key, service)
-            slices = self._slices.by_index(OF_SERVICE, key)
-            serving = self._addresses.serving()
-            later = self._addresses.valid_seconds()
-            known = [each for each in serving if not self._service_addresses.is_cluster_ip(each.text)]
-            wanted = plan.balancer_addresses(service, known, slices)
         except NoLoadBalancer as error:
-            self._fail(service, str(error))
+            self._reports.failed(service, str(error))
             await self._withdraw(key, service)
-            return later
+            return None
+        serving = self._addresses.serving()
+        later = self._addresses.valid_seconds()
+        known = [each for each in serving if not self._service_addresses.is_cluster_ip(each.text)]
+        wanted, unavailable = list[NodeAddress](), ""
+        try:
+            wanted = plan.balancer_addresses(service, known, self._slices.by_index(OF_SERVICE, key))
+        except NoLoadBalancer as error:  # it keeps its ports: a Service that waits for one would not give it back
+            unavailable = str(error)
         granted = self._ports.granted(key).intersection(ports_of(service))
         withheld = await self._service_addresses.withheld(service, granted, wanted)
         addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(granted))
-        self._report_result(service, problem, addresses, withheld)
+        self._reports.result(service, unavailable or problem, addresses, withheld)
+        await self._write(key, service, addresses, granted, partly=bool(problem))
+        return later
+
+    async def _write(
+        self, key: str, service: core_v1.Service, addresses: list[str], granted: frozenset[Port], *, partly: bool
+    ) -> None:
+        """Write the addresses of a Service with the ports that it was granted, `partly` if it wants more."""
+        given = plan.given(service)
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
             await self._writer.finalizer(service, wanted=True)
-        if problem:  # the nodes may serve more of its ports than it keeps, until its status is written
+        if partly:  # the nodes may serve more of its ports than it keeps, until its status is written
             self._ports.keep(key, served_ports(service))
         service = await self._writer.addresses(service, addresses, granted)
-        if problem:
+        if partly:
             self._waiting.wake(self._ports.restrict(key, granted))
         if addresses and given:  # its owner may have removed it; a conflict does not delay the addresses
             await self._writer.finalizer(service, wanted=True)
@@ -204,37 +220,14 @@ class ServiceLoadBalancerController:
             self._recorder.event(service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer")
         elif addresses and set(addresses) != set(given):
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
-        return later
 
     async def _withdraw(self, key: str, service: core_v1.Service) -> None:
         """Remove the addresses of a Service that cannot have its ports, and release these."""
-        if plan.given(service) or self._ports.held(key):
+        if had_ports(service) or self._ports.held(key):
             # The nodes serve the ports until the addresses are removed, which may fail.
             self._ports.keep(key, ports_of(service))
             await self._writer.clear(service, always=True)
         self._release(key)
-
-    def _report_result(
-        self, service: core_v1.Service, problem: str, addresses: Collection[str], withheld: Mapping[str, str]
-    ) -> None:
-        """Report why a Service lacks ports or has no address."""
-        if problem:
-            self._fail(service, problem)
-        elif addresses:
-            self._waiting.served(key_of(service), partial=bool(withheld))
-        elif withheld:
-            self._fail(service, next(iter(withheld.values())))
-        else:
-            self._report(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
-
-    def _fail(self, service: core_v1.Service, why: str) -> None:
-        message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
-        self._report(service, "SyncLoadBalancerFailed", message)
-
-    def _report(self, service: core_v1.Service, reason: str, message: str) -> None:
-        """Report why a Service waits, once for each reason."""
-        if self._waiting.report(key_of(service), message):
-            self._recorder.event(service, "Warning", reason, message)
 
     async def _take_back(self, service: core_v1.Service) -> None:
         """Take addresses and finalizer from a Service: other finalizers may keep it, and for as long the nodes serve it."""
@@ -251,4 +244,4 @@ class ServiceLoadBalancerController:
 def _rank(service: core_v1.Service) -> tuple[bool, bool, str, str]:
     metadata = service.metadata
     deleted = metadata.deletion_timestamp is not None
-    return not plan.given(service), deleted, metadata.creation_timestamp or "", key_of(service)
+    return not had_ports(service), deleted, metadata.creation_timestamp or "", key_of(service)

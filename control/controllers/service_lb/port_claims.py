@@ -10,24 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
-from control.controllers.service_lb import plan
+from control.controllers.service_lb import host_ports, plan
+from control.controllers.service_lb.host_ports import HostPorts, is_behind
 from control.controllers.service_lb.plan import NoLoadBalancer
-from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of, ports_of
+from control.controllers.service_lb.ports import LoadBalancerPorts, Port, node_ports_of, ports_of
 from control.controllers.step_counter import StepCounter
 from kube.api import core_v1
 from kube.informer import Informer
 from kube.object_names import key_of
 
-NODE_PORT, HOST_PORT = "node-port", "host-port"
-"""Names of indexes: Services by node port, pods by host port."""
+NODE_PORT = "node-port"
+"""Name of an index: Services by node port."""
 
 
 def _node_ports(service: core_v1.Service) -> list[str]:
     return [f"{protocol}/{number}" for protocol, number in node_ports_of(service)]
 
 
-def _host_ports(pod: core_v1.Pod) -> list[str]:
-    return [f"{protocol}/{number}" for protocol, number in host_ports_of(pod)]
+def add_indexes(services: Informer[core_v1.Service], pods: Informer[core_v1.Pod]) -> None:
+    """Add the indexes of Services by node port and of pods by host port."""
+    services.add_index(NODE_PORT, _node_ports)
+    host_ports.add_indexes(pods)
 
 
 class PortClaims:
@@ -36,12 +39,11 @@ class PortClaims:
     def __init__(
         self,
         services: Informer[core_v1.Service],
-        pods: Informer[core_v1.Pod],
+        pods: HostPorts,
         ports: LoadBalancerPorts,
         freed: Callable[[Iterable[Port]], None] = lambda ports: None,
     ) -> None:
         services.add_index(NODE_PORT, _node_ports)
-        pods.add_index(HOST_PORT, _host_ports)
         self._services, self._pods, self._ports, self._freed = services, pods, ports, freed
 
     async def claim_all(self, key: str, service: core_v1.Service) -> str:
@@ -76,18 +78,11 @@ class PortClaims:
                 break
             others[port] = [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
             pods[port] = []
-            for pod in self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}"):
+            for pod in self._pods.users(port):
                 user = key_of(pod)
                 if user not in behind:
                     await counter.count(1 + (len(service.spec.selector) >> 2))
-                    behind[user] = _selects(service, pod)
+                    behind[user] = is_behind(pod, service)
                 if not behind[user]:
                     pods[port].append(user)
         return self._ports.claim(key, ports, others, pods)
-
-
-def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
-    """Return whether a pod is behind a Service: its host port may then be the Service's too."""
-    wanted, labels = service.spec.selector, pod.metadata.labels
-    same = service.metadata.namespace == pod.metadata.namespace
-    return same and bool(wanted) and wanted.items() <= labels.items()

@@ -57,14 +57,6 @@ def node_ports_of(service: core_v1.Service) -> list[Port]:
     return found
 
 
-def host_ports_of(pod: core_v1.Pod) -> list[Port]:
-    """Return the ports of its node that a pod has taken; none before it is on one, or once it has ended."""
-    if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
-        return []
-    every = [*pod.spec.init_containers, *pod.spec.containers]
-    return [(port.protocol or "TCP", port.host_port) for each in every for port in each.ports if port.host_port]
-
-
 def shown(kind: str, key: str, to: str) -> str:
     """Name an object in an event of another one: names in other namespaces are not for everybody who reads it."""
     return f"{kind} {key}" if key.partition("/")[0] == to.partition("/")[0] else f"a {kind} in another namespace"

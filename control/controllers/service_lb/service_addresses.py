@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from control.controllers.service_lb import plan
+from control.controllers.service_lb.host_ports import HostPorts
 from control.controllers.service_lb.plan import NodeAddress
 from control.controllers.service_lb.ports import Port, ports_of, shown
 from control.controllers.step_counter import StepCounter
@@ -34,10 +35,10 @@ def foreign_ips(service: core_v1.Service) -> set[str]:
 class ServiceAddresses:
     """Finds Services by their addresses."""
 
-    def __init__(self, services: Informer[core_v1.Service]) -> None:
+    def __init__(self, services: Informer[core_v1.Service], pods: HostPorts) -> None:
         services.add_index(CLUSTER_IP, _cluster_ips)
         services.add_index(FOREIGN_IP, foreign_ips)
-        self._services = services
+        self._services, self._pods = services, pods
 
     def is_cluster_ip(self, address: str) -> bool:
         return self._services.has_index(CLUSTER_IP, address)
@@ -45,7 +46,10 @@ class ServiceAddresses:
     async def withheld(
         self, service: core_v1.Service, ports: Set[Port], addresses: Iterable[NodeAddress]
     ) -> dict[str, str]:
-        """Return the addresses at which a Service cannot have some ports, and why; it keeps those that it has."""
+        """Return the addresses at which a Service cannot have some ports, and why; it keeps those that it has.
+
+        What a node says of itself, its kubelet's port and its mirror pods, counts at its own address.
+        """
         given, counter = set(plan.given(service)), StepCounter()
         found: dict[str, str] = {}
         for each in addresses:
@@ -53,6 +57,10 @@ class ServiceAddresses:
                 continue
             if (port := ("TCP", each.kubelet_port)) in ports:
                 found[each.text] = f"port {port[1]}/TCP is that of the kubelet on the nodes"
+            elif (user := await self._pods.user_on(each.node, ports, service, counter)) is not None:
+                (protocol, number), pod = user
+                where = f"port {number}/{protocol} at {each.text}"
+                found[each.text] = f"{where} is a host port of {shown('Pod', pod, key_of(service))}"
             elif why := await self._user(key_of(service), ports, each.text, counter):
                 found[each.text] = why
         return found

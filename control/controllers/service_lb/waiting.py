@@ -19,11 +19,16 @@ def _ports(service: core_v1.Service) -> list[str]:
     return [f"{protocol}/{number}" for protocol, number in ports_of(service)] if plan.wanted(service) else []
 
 
+def add_index(services: Informer[core_v1.Service]) -> None:
+    """Add the index PORT: Services of type LoadBalancer by their ports."""
+    services.add_index(PORT, _ports)
+
+
 class WaitingServices:
     """Keys of Services that wait for ports."""
 
     def __init__(self, services: Informer[core_v1.Service], enqueue: Callable[[str], None]) -> None:
-        services.add_index(PORT, _ports)
+        add_index(services)
         self._services, self._enqueue = services, enqueue
         self._reported: dict[str, str] = {}
         self._partial: set[str] = set()

@@ -32,6 +32,7 @@ class EventStrategy(Strategy):
     )
     allow_create_on_update = True
     has_generation = False
+    has_dependents = False
 
     @property
     def ttl(self) -> int:

@@ -9,19 +9,15 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import grpc
 import pytest
 
-from agent.config import AccessSettings
 from agent.kubelet_configuration import KubeletConfiguration
 from cri.fake import FakeRuntime
 from tests.support.control import ApiUnderTest
-from tests.support.fake_node import container, create
+from tests.support.fake_node import OPEN, ask, container, create
 from tests.support.node import FastClock, NodeUnderTest, agent_node
 from tests.support.ports import reserve
-
-OPEN = AccessSettings(authorization_mode="AlwaysAllow", anonymous=True)
 
 
 @pytest.fixture
@@ -33,12 +29,6 @@ async def node(
     file = KubeletConfiguration(max_pods=77, cluster_dns=["10.96.0.10"])
     async with agent_node(tmp_path, runtime, api, clock=clock, file=file, **changes) as node:
         yield node
-
-
-async def ask(node: NodeUnderTest, path: str, method: str = "GET") -> tuple[int, str]:
-    url = f"https://127.0.0.1:{node.config.port}{path}"
-    async with aiohttp.ClientSession() as http, http.request(method, url, ssl=False) as answer:
-        return answer.status, await answer.text()
 
 
 async def test_the_configuration_is_shown_in_upstreams_names(node: NodeUnderTest) -> None:

@@ -27,6 +27,12 @@ class GatewayCluster:
         self.server = server
         self.client: Client = server.client()
         self.nodes = HollowNodes(self.client)
+        self.refusing: set[tuple[str, int]] = set()
+        """Addresses and ports of nodes that refuse connections."""
+
+    async def refuses(self, address: str, port: int, private: int = 0) -> bool:
+        """Answer as a node would: hollow ones have no addresses to connect to."""
+        return (address, port) in self.refusing
 
     async def node(self, name: str, ip: str) -> None:
         await self.nodes.register(name)
@@ -101,18 +107,24 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
 
 
 @pytest.fixture
-async def cluster(server: ApiUnderTest) -> AsyncIterator[GatewayCluster]:
+async def cluster(server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatewayCluster]:
     found = GatewayCluster(server)
+    monkeypatch.setattr("control.controllers.gateway.controller.refuses", found.refuses)
     async with running(server.controllers(manager.ControllerConfig(gateway=True)), found.nodes.run()):
-        await found.node("n1", "10.0.0.1")
-        await found.node("n2", "10.0.0.2")
-        for name in ("infra", "apps"):
-            await found.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-
-        async def installed() -> bool:
-            path = f"{GROUP}/gatewayclasses/wherry"
-            return _has(((await found.get(path)).get("status") or {}).get("conditions"), "Accepted", "True", "")
-
-        await eventually(installed)
+        await prepare(found)
         yield found
         await asyncio.sleep(0)
+
+
+async def prepare(found: GatewayCluster) -> None:
+    """Create nodes and namespaces, and wait until the definitions are installed."""
+    await found.node("n1", "10.0.0.1")
+    await found.node("n2", "10.0.0.2")
+    for name in ("infra", "apps"):
+        await found.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def installed() -> bool:
+        path = f"{GROUP}/gatewayclasses/wherry"
+        return _has(((await found.get(path)).get("status") or {}).get("conditions"), "Accepted", "True", "")
+
+    await eventually(installed)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from control.controllers.gateway import host_claims
+from control.controllers.gateway import controller, host_claims
 from kube.api import core_v1, discovery_v1, networking_v1
 from kube.gateway.names import NAMESPACE
 from tests.contract.gateway.conftest import GROUP, GatewayCluster
@@ -27,6 +29,12 @@ SERVICE = {
     "kind": "Service",
     "metadata": {"name": "app", "namespace": "infra"},
     "spec": {"ports": [{"port": 8080}]},
+}
+INGRESS = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "Ingress",
+    "metadata": {"name": "web", "namespace": "infra"},
+    "spec": {"defaultBackend": {"service": {"name": "app", "port": {"number": 8080}}}},
 }
 
 
@@ -111,17 +119,35 @@ async def test_a_route_loses_its_status_with_its_gateway_and_keeps_that_of_other
     await eventually(left)
 
 
+async def test_an_ingress_of_another_class_keeps_the_address_of_that_classs_controller(
+    cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = ["10.0.0.1", "10.0.0.2"]
+    await cluster.apply(SERVICE, INGRESS)
+
+    async def addresses(name: str) -> list[str]:
+        found = (await cluster.client.get(networking_v1.Ingress, name, "infra")).status.load_balancer
+        return [each.ip or "" for each in (found.ingress if found is not None else ())]
+
+    async def is_served(name: str) -> bool:
+        return await addresses(name) == served
+
+    await eventually(partial(is_served, "web"))
+    monkeypatch.setattr(controller, "DELAY_SECONDS", 0.5)  # the other one comes first
+    await cluster.client.patch(networking_v1.Ingress, "web", "infra", {"spec": {"ingressClassName": "other"}})
+    theirs = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.77"}]}}}
+    await cluster.client.patch(networking_v1.Ingress, "web", "infra", theirs, subresource="status")
+    for name in ("more", "last"):  # the status of the first one is reconciled before that of the last one
+        await cluster.apply(INGRESS | {"metadata": {"name": name, "namespace": "infra"}})
+        await eventually(partial(is_served, name))
+    assert await addresses("web") == ["192.0.2.77"]
+
+
 async def test_an_ingress_gets_an_address_and_loses_it_with_its_class(
     cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_claims, "KEPT_SECONDS", 0.5)
-    body = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"name": "web", "namespace": "infra"},
-        "spec": {"defaultBackend": {"service": {"name": "app", "port": {"number": 8080}}}},
-    }
-    await cluster.apply(SERVICE, body)
+    await cluster.apply(SERVICE, INGRESS)
 
     async def addresses() -> list[str]:
         found = await cluster.client.get(networking_v1.Ingress, "web", "infra")

@@ -107,6 +107,21 @@ async def test_a_host_is_given_up_some_time_after_its_namespace_names_it_no_more
     await has_addresses(cluster.client, "apps", True)
 
 
+async def test_a_host_that_makes_room_for_another_one_goes_to_the_namespace_that_waits_for_it(
+    cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_claims, "MOST_HOSTS", 1)
+    await cluster.apply(web("apps", "own.example"))
+    await recorded(cluster.client, {"apps": "own.example"})
+    await cluster.apply(web("infra", "shop.example"))
+    await recorded(cluster.client, {"apps": "own.example", "infra": "shop.example"})
+    await edit(cluster.client, "apps", "shop.example")
+    await refused(cluster.client, "apps", "shop.example")
+    await edit(cluster.client, "infra", "more.example")
+    await recorded(cluster.client, {"infra": "more.example", "apps": "shop.example"})
+    await has_addresses(cluster.client, "apps", True)
+
+
 async def test_records_that_somebody_changes_or_deletes_are_restored(cluster: GatewayCluster) -> None:
     await cluster.apply(web("infra", "shop.example"))
     await recorded(cluster.client, {"infra": "shop.example"})

@@ -122,6 +122,16 @@ async def test_a_request_that_passes_gateways_in_a_circle_ends() -> None:
             async with gateway(listener(rule()), services=services) as outer:
                 response = await site.get("/", "a", "CDN-Loop: " + ", ".join(["wherry-gateway"] * 8))
                 assert status(response) == 508 and outer.port != looped.port
+                response = await site.get("/", "a", "CDN-Loop: " + ", ".join(["wherry-gateway; v=1"] * 8))
+                assert status(response) == 508
+
+
+async def test_a_request_that_names_very_many_gateways_is_refused() -> None:
+    async with backend() as web, gateway(listener(rule()), services={"web": [web.port]}) as site:
+        assert status(await site.get("/", "a", "CDN-Loop: " + ",".join(["x"] * 64))) == 200
+        assert status(await site.raw(get(b"Host: a", b"CDN-Loop: " + b"," * 60_000))) == 431
+        assert status(await site.raw(get(b"Host: a", *[b"CDN-Loop: x"] * 65))) == 431
+        assert len(web.requests) == 1
 
 
 SlowClient = Callable[[Site], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]

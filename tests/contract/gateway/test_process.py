@@ -17,6 +17,7 @@ from kube.gateway import names
 from kube.informer import Change
 from netproxy import gateway_process
 from netproxy.gateway_process import GatewayProcess
+from netproxy.gateway_sockets import GatewaySockets
 
 LIVE = "import sys, time\nwhile True:\n    print('.', end='', flush=True)\n    time.sleep(0.05)\n"
 """Sends heartbeats."""
@@ -44,7 +45,9 @@ class Site:
 
     def __init__(self, script: str) -> None:
         self.slices = Slices()
-        self.gateway = GatewayProcess(self.slices, [sys.executable, "-I", "-c", script], SYSTEM)  # type: ignore[arg-type]
+        self.sockets = GatewaySockets(lambda addresses: None, lambda addresses: None)
+        argv = [sys.executable, "-I", "-c", script]
+        self.gateway = GatewayProcess(self.slices, argv, self.sockets, SYSTEM)  # type: ignore[arg-type]
         self.task = asyncio.create_task(self.gateway.run())
 
     async def pid(self, other_than: int = 0) -> int:
@@ -59,6 +62,7 @@ class Site:
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+        self.sockets.close()
 
 
 def _exists(pid: int) -> bool:

@@ -65,10 +65,12 @@ def site(tmp_path: Path) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def network_role(site: Site, server: ApiUnderTest) -> AsyncIterator[asyncio.subprocess.Process]:
+async def network_role(
+    site: Site, server: ApiUnderTest, mode: str = "iptables"
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the network role as its own process, as the user that RBAC lets it be."""
     argv = [sys.executable, "-m", "netproxy", "--kubeconfig", str(server.kubeconfig("system:kube-proxy"))]
-    argv += ["--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16"]
+    argv += ["--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16", "--proxy-mode", mode]
     argv += ["--cni-conf-dir", str(site.folder / "net.d"), "--no-dns", "--no-network-policy"]
     with (site.folder / "netproxy.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*argv, stdout=log, stderr=log, start_new_session=True)
@@ -191,3 +193,31 @@ def test_the_gateway_ends_with_the_network_role_even_if_that_is_killed(site: Sit
             await until(lambda: not pids(site), "the gateway has ended")
 
     site.node.inside(check)
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("gateway", "iptables"), ("ingress", "nftables")])
+def test_an_address_that_is_reported_accepts_connections_at_once(site: Site, kind: str, mode: str) -> None:
+    async def check() -> None:
+        options = {"enable_controllers": True, "gateway": True, "service_load_balancer": True}
+        async with api_server(site.folder / "control", **options) as server, network_role(site, server, mode):
+            await prepare(server)
+            await certificate(site, server)
+            await apply(server, GATEWAY if kind == "gateway" else INGRESS)
+            async with asyncio.timeout(60):
+                while NODE_IP not in await addresses(server, kind):
+                    await asyncio.sleep(0)
+            target = ("-H", "Host: ingress.example.com", "-o", "/dev/null", "-w", "%{http_code}")
+            assert curl(site.client, f"http://{NODE_IP}/", *target) == "200"
+
+    site.node.inside(check)
+
+
+async def addresses(server: ApiUnderTest, kind: str) -> list[str]:
+    """Return the addresses in the status of the object `web`."""
+    groups = {"gateway": "gateway.networking.k8s.io/v1", "ingress": "networking.k8s.io/v1"}
+    plural = {"gateway": "gateways", "ingress": "ingresses"}[kind]
+    answer = await server.request("GET", f"/apis/{groups[kind]}/namespaces/default/{plural}/web")
+    status = answer.json.get("status") or {}
+    if kind == "gateway":
+        return [each["value"] for each in status.get("addresses") or ()]
+    return [each["ip"] for each in (status.get("loadBalancer") or {}).get("ingress") or ()]

@@ -38,7 +38,9 @@ def is_device(path: str) -> bool:
     return stat.S_ISBLK(os.stat(path).st_mode)
 
 
-async def bound(node: NodeUnderTest, name: str, source: Json, mode: str = "Filesystem", **spec: Any) -> Json:
+async def bound(
+    node: NodeUnderTest, name: str, source: Json, mode: str = "Filesystem", group: str = "", **spec: Any
+) -> Json:
     """Make a PersistentVolume of a source with its claim, as the binder leaves them; return the pod's volume."""
     size = {"storage": "1Gi"}
     body: Json = {
@@ -56,7 +58,8 @@ async def bound(node: NodeUnderTest, name: str, source: Json, mode: str = "Files
     everywhere = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [everywhere]}]}}
     volume = {"capacity": size, "accessModes": ["ReadWriteOnce"], "volumeMode": mode, "claimRef": reference}
-    made = {"metadata": {"name": f"pv-{name}"}, "spec": {**volume, "nodeAffinity": affinity, **source, **spec}}
+    metadata = {"name": f"pv-{name}", "annotations": {"pv.beta.kubernetes.io/gid": group} if group else {}}
+    made = {"metadata": metadata, "spec": {**volume, "nodeAffinity": affinity, **source, **spec}}
     await node.client.create(msgspec.convert(made, core_v1.PersistentVolume))
     claim.status = core_v1.PersistentVolumeClaimStatus(
         phase="Bound", access_modes=["ReadWriteOnce"], capacity={"storage": "1Gi"}
@@ -91,6 +94,17 @@ async def test_a_local_volume_is_the_groups_and_a_local_device_a_device(
     await node.gone("disk")
     assert not (node.config.pods_dir / uid).exists()
     assert is_device(device), "only the link to it is gone"
+
+
+async def test_the_group_of_a_volume_reads_what_is_only_its_own(node: NodeUnderTest, tmp_path: Path) -> None:
+    folder = tmp_path / "local"
+    folder.mkdir(mode=0o750)
+    os.chown(folder, 0, 777)
+    volume = await bound(node, "files", {"local": {"path": str(folder)}}, group="777")
+    await node.create("files", spec(volume, securityContext={"runAsUser": 1000, "supplementalGroups": [5]}))
+    pod = await node.ready("files")
+    assert set((await node.execute(pod, "id", "-G")).split()) >= {"5", "777"}
+    assert await node.execute(pod, "ls", "/data") == ""
 
 
 async def test_an_empty_local_device_gets_a_file_system_and_one_with_data_keeps_it(

@@ -28,7 +28,7 @@ class Claims:
     """Each claim is bound to a local volume of its name, but for "csi-..." and "host-..."; "missing" is none."""
 
     def __init__(self, mode: str = "Filesystem") -> None:
-        self.read_names, self.mode = list[str](), mode
+        self.read_names, self.mode, self.annotations = list[str](), mode, dict[str, str]()
 
     async def read(self, pod: core_v1.Pod, volume: core_v1.Volume) -> BoundClaim:
         assert volume.persistent_volume_claim is not None
@@ -41,7 +41,8 @@ class Claims:
             "host": {"hostPath": {"path": "/tmp"}},
         }
         source = sources.get(name.partition("-")[0], {"local": {"path": f"/{name}"}})
-        body = {"metadata": {"name": name}, "spec": {"volumeMode": self.mode, **source}}
+        metadata = {"name": name, "annotations": self.annotations}
+        body = {"metadata": metadata, "spec": {"volumeMode": self.mode, **source}}
         return BoundClaim(core_v1.PersistentVolumeClaim(), msgspec.convert(body, core_v1.PersistentVolume))
 
 
@@ -102,6 +103,15 @@ async def test_a_claim_that_many_volumes_of_a_pod_name_is_read_and_set_up_once()
     node = Node()
     await node.set_up(pod("a", *["data"] * 50, "other"))
     assert node.claims.read_names == node.local.made == ["data", "other"]
+
+
+@pytest.mark.parametrize("claim", ["data", "csi-data", "host-data"])
+async def test_processes_of_a_pod_get_the_group_in_the_annotation_of_its_volume(claim: str) -> None:
+    node, user = Node(), pod("p", claim)
+    node.claims.annotations = {"pv.beta.kubernetes.io/gid": "777"}
+    for _ in range(2):  # the second time it is not set up again
+        mounted, _ = await node.volumes.set_up(user, user.spec.volumes[0])
+        assert mounted.group == 777
 
 
 async def test_a_local_volume_is_set_up_again_when_it_is_due_and_not_at_each_change_of_the_pod() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,3 +64,23 @@ async def test_an_answer_for_an_image_is_none_for_a_registry_of_the_same_text(
     assert await plugin.credentials(core_v1.Pod(), "registry.test:5000") == []
     [found] = await plugin.credentials(core_v1.Pod(), "registry.test:5000/team/app:1")
     assert found.address == "registry.test:5000"
+
+
+@pytest.mark.parametrize("output", [b"", b"[]", b"[" * 100_000, b'{"apiVersion":"\xff"}'])
+async def test_an_answer_that_is_not_json_is_the_plugins_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: bytes
+) -> None:
+    provider = Provider(
+        name="vault",
+        match_images=("a.io",),
+        default_cache_duration="1m",
+        api_version="credentialprovider.kubelet.k8s.io/v1",
+    )
+    nothing: Any = None
+
+    async def answer(*_: object, **__: object) -> Any:
+        return SimpleNamespace(stdout=output)
+
+    monkeypatch.setattr("agent.images.credentials.plugin.process.run", answer)
+    with pytest.raises(PluginError, match="error decoding the answer"):
+        await Plugin(provider, tmp_path, nothing, nothing, FakeClock())._exec("a.io/x", None)

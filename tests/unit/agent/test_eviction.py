@@ -108,9 +108,9 @@ async def test_pods_of_many_volumes_are_compared_with_limits_and_ranked_in_itera
         view.pod.spec.volumes = [core_v1.Volume(name=f"v{number}", empty_dir=limit) for number in range(100)]
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
+        def call(*given: Any, **options: Any) -> Any:
             calls[name, iterations.number] += 1
-            return function(*given)
+            return function(*given, **options)
 
         return call
 

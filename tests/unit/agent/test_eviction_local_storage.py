@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from agent.eviction import local_storage
+from agent.eviction.image_filesystem import ImageFilesystem
 from agent.usage.model import PodUse
+from cri.client import Client
 from kube.api import core_v1
-from tests.support.evictions import SlowToEnd, evictions, pod, use
+from tests.support.evictions import Runtime, SlowToEnd, evictions, pod, use
 
 LIMIT: dict[str, Any] = {"resources": {"limits": {"ephemeral-storage": "10"}}}
 
@@ -61,6 +64,27 @@ def test_one_container_over_its_limit_is_named_though_the_sum_is_kept() -> None:
     found = local_storage.excess(msgspec.convert(body, core_v1.Pod), use("p", rootfs=11))
     assert found is not None and found[1] == "ephemeralcontainerfs.limit"
     assert found[0].message == 'Container c exceeded its local ephemeral storage limit "10". '
+
+
+@pytest.mark.parametrize(
+    ("folder", "used", "ends"),
+    [
+        ("/", use("p", rootfs=6, logs=5), True),
+        ("/proc", use("p", rootfs=11, logs=10), False),
+        ("/proc", use("p", logs=11), True),
+    ],
+)
+async def test_a_containers_limit_is_for_its_logs_if_images_and_layers_have_a_disk_of_their_own(
+    folder: str, used: PodUse, ends: bool
+) -> None:
+    pods = SlowToEnd("p")
+    limited = pod("p", **LIMIT)
+    other = core_v1.ResourceRequirements(limits={"ephemeral-storage": "90"})
+    limited.spec.containers.append(core_v1.Container(name="other", resources=other))
+    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=limited)
+    images = ImageFilesystem(cast(Client, Runtime(Path(folder))), Path("/"))
+    await evictions(pods, {}, dict, used, images=images).check()
+    assert pods.messages == (['Container c exceeded its local ephemeral storage limit "10". '] if ends else [])
 
 
 @pytest.mark.parametrize(

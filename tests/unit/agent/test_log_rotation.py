@@ -2,6 +2,8 @@ import asyncio
 import dataclasses
 import gzip
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -11,11 +13,11 @@ from agent import limiter
 from agent.attached_clients import AttachedClients
 from agent.interfaces import Pods, PodView
 from agent.node import log_rotation
-from agent.node.log_rotation import LogRotation, remove_logs, tidy
+from agent.node.log_rotation import LogRotation, compress, remove_logs, tidy
 from agent.runtime_records import ContainerRecord, State
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
-from kube.api import core_v1
+from kube.api import core_v1, meta_v1
 from tests.support.clock import FakeClock
 
 
@@ -110,14 +112,15 @@ async def test_the_log_of_a_container_that_ended_is_not_rotated(tmp_path: Path) 
 def test_with_two_files_nothing_old_is_kept(tmp_path: Path, max_files: int) -> None:
     for name in ("0.log", "0.log.20260101-000000", "0.log.20260101-000001.gz"):
         (tmp_path / name).touch()
-    tidy(tmp_path / "0.log", max_files)
+    assert tidy(tmp_path / "0.log", max_files) == []
     assert [path.name for path in tmp_path.iterdir()] == ["0.log"]
 
 
 def test_what_an_interrupted_compression_left_is_removed(tmp_path: Path) -> None:
     for name in ("0.log", "0.log.1", "0.log.1.gz", "0.log.2.gz.tmp", "0.log.2", "1.log"):
         (tmp_path / name).write_text(name)
-    tidy(tmp_path / "0.log", 5)
+    (left,) = tidy(tmp_path / "0.log", 5)
+    compress(left)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.log", "0.log.1.gz", "0.log.2.gz", "1.log"]
 
 
@@ -137,14 +140,14 @@ def test_only_a_regular_file_is_compressed(tmp_path: Path, kind: str) -> None:
     else:
         os.mkfifo(planted)
     with pytest.raises(OSError, match=r"symbolic links|no regular file"):
-        log_rotation._compress(planted)
+        compress(planted)
     assert not list(tmp_path.glob("*.gz*"))
 
 
 def test_a_link_among_rotated_logs_is_removed_unread(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "0.log.20260101-000000").symlink_to(tmp_path / "secret")
-    tidy(tmp_path / "0.log", 5)
+    assert tidy(tmp_path / "0.log", 5) == []
     assert [found.name for found in tmp_path.iterdir()] == ["secret"]
 
 
@@ -157,6 +160,68 @@ async def test_a_log_that_cannot_be_read_delays_no_other(tmp_path: Path, monkeyp
     monkeypatch.setattr(world, "views", lambda: broken.views() + own)
     await world.rotation.rotate_all()
     assert world.reopened == 1
+
+
+class Compressions:
+    """Takes the place of compressions: each lasts until it is released; `begun` has the namespaces."""
+
+    def __init__(self) -> None:
+        self.begun = list[str]()
+        self._turn = threading.Semaphore(0)
+
+    def compress(self, path: Path) -> None:
+        self.begun.append(path.parent.parent.name)
+        assert self._turn.acquire(timeout=30)
+        path.unlink()
+
+    def release(self, number: int) -> None:
+        self._turn.release(number)
+
+
+def grown(folder: Path, namespace: str, number: int, old: bool) -> PodView:
+    """Return a pod with a log that is too large; `old` if there is a rotated one to compress."""
+    path = folder / namespace / str(number) / "0.log"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(200))
+    if old:
+        path.with_name("0.log.20250101-000000").touch()
+    record = ContainerRecord(id=f"{namespace}-{number}", name="main", state=State.RUNNING, log_path=str(path))
+    return PodView(core_v1.Pod(metadata=meta_v1.ObjectMeta(namespace=namespace)), (record,), None)
+
+
+async def test_compressions_of_a_namespace_delay_neither_the_agents_files_nor_other_namespaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, world, reopened = Compressions(), World(tmp_path), list[str]()
+    views = [grown(tmp_path, "busy", number, old=True) for number in range(12)]
+
+    async def reopen(container_id: str) -> None:
+        reopened.append(container_id)
+
+    monkeypatch.setattr(log_rotation, "compress", slow.compress)
+    monkeypatch.setattr(log_rotation, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(limiter, "SLOT_SECONDS", 0.01)
+    monkeypatch.setattr(world, "views", lambda: views)
+    monkeypatch.setattr(world, "reopen_container_log", reopen)
+    with ThreadPoolExecutor(4) as pool:
+        asyncio.get_running_loop().set_default_executor(pool)
+        try:
+            async with asyncio.timeout(20):
+                while len(slow.begun) < log_rotation.COMPRESSIONS or world.rotation._limiter.slots_lent < 12:
+                    await world.rotation.rotate_all()
+                await asyncio.to_thread(lambda: None)
+                views += [grown(tmp_path, "first", 0, old=False), grown(tmp_path, "other", 0, old=True)]
+                while "first-0" not in reopened:
+                    await world.rotation.rotate_all()
+                while world.rotation._limiter.slots_lent < 13:
+                    await asyncio.sleep(0.001)
+                while "other-0" not in reopened:
+                    slow.release(1)
+                    await asyncio.sleep(0.001)
+            assert slow.begun[:2] == ["busy", "busy"] and slow.begun.index("other") <= 3
+        finally:
+            slow.release(len(views))
+            await world.rotation._tasks.close()
 
 
 async def test_a_log_that_the_runtime_does_not_reopen_delays_no_other(

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import msgspec
+import pytest
+
+from agent.config import AgentConfig
 from agent.node import status
-from kube.api import core_v1
+from control.registry.core.node import NodeStrategy
+from kube import resources
+from kube.api import core_v1, meta_v1
+from tests.unit.agent.test_node_allocatable import MACHINE
 
 
 def condition(kind: str, value: str, reason: str = "") -> core_v1.NodeCondition:
@@ -22,3 +31,16 @@ def test_conditions_of_others_are_not_written() -> None:
 def test_a_first_status_has_all_conditions() -> None:
     new = core_v1.NodeStatus(conditions=[condition("Ready", "True")])
     assert [each["type"] for each in status.patch(core_v1.NodeStatus(), new)["conditions"]] == ["Ready"]
+
+
+@pytest.mark.parametrize(("swap", "reported"), [(0, None), (2 << 30, core_v1.NodeSwapStatus(capacity=2 << 30))])
+def test_a_node_without_swap_registers_as_does_one_with_swap(
+    swap: int, reported: core_v1.NodeSwapStatus | None
+) -> None:
+    """The API server rejects a new node with a swap of zero bytes."""
+    machine, config, before = dataclasses.replace(MACHINE, swap=swap), AgentConfig(node_name="n"), core_v1.NodeStatus()
+    runtime = status.RuntimeFacts()
+    found = status.node_status(machine, config, runtime, ["192.0.2.1"], before, "2026-01-01T00:00:00Z")
+    assert found.node_info.swap == reported
+    node = core_v1.Node(metadata=meta_v1.ObjectMeta(name="n"), status=found)
+    assert NodeStrategy(resources.of(core_v1.Node)).validate(msgspec.to_builtins(node)) == []

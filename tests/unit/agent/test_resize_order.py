@@ -14,7 +14,7 @@ from agent.lifecycle.resize import Actuated, inherited
 from agent.pods import setup
 from agent.pods.allocation import Size
 from agent.pods.state import RESIZE, PodState
-from agent.pods.steps.resize import actuate, read_actuated, record_actuated
+from agent.pods.steps.resize import actuate, read_actuated, record_size, set_actuated
 from cri.errors import CRIError, UnimplementedError
 from kube.api import core_v1
 from tests.support.clock import FakeClock
@@ -49,7 +49,7 @@ class Node:
                 ),
                 runtime=SimpleNamespace(client=SimpleNamespace(runtime=self)),
                 resources=SimpleNamespace(
-                    actuated=SimpleNamespace(put=self.recorded.__setitem__, of=self.recorded.get, save=self._save)
+                    actuated=SimpleNamespace(put=self.recorded.__setitem__, of=self.recorded.get, try_save=self._save)
                 ),
             ),
             reporter=SimpleNamespace(resize_events=SimpleNamespace(failed=lambda _, error: self.events.append(error))),
@@ -75,7 +75,7 @@ class Node:
         number = SimpleNamespace(value=self.used)
         return SimpleNamespace(memory=SimpleNamespace(usage_bytes=number, working_set_bytes=number))
 
-    async def _save(self) -> None:
+    async def _save(self, uid: str) -> None:
         self.steps.append(("saved",))
 
 
@@ -138,7 +138,8 @@ async def test_an_incomplete_resize_is_repeated_also_by_the_next_agent(step: str
     state = node.ctx.state
     assert state.resizing and state.resize.error == str(error)
     state.runtime = state.runtime.with_container(replace(record("b", n=1), id="b-1"))
-    await record_actuated(node.ctx, state.resize.allocated.spec.containers[1], "b-1")
+    await record_size(node.ctx, state.resize.allocated.spec.containers[1])
+    set_actuated(node.ctx, state.resize.allocated.spec.containers[1], "b-1")
     assert node.recorded["uid-1"].containers.keys() == {"b"}, "only of the container that was started meanwhile"
     node.refuse.clear()
     state.step_back_off.succeeded(RESIZE)

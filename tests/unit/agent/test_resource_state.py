@@ -68,7 +68,7 @@ async def test_the_next_agent_knows_what_was_noted(tmp_path: Path) -> None:
     state = PodResourceStates(tmp_path).actuated
     noted = Size({"a": size("1"), "b": core_v1.ResourceRequirements()}, size("3"))
     state.put("u", noted)
-    await state.save()
+    await state.save("u")
     again = PodResourceStates(tmp_path)
     assert again.actuated.of("u") == noted
     again.keep({"v"})
@@ -78,18 +78,18 @@ async def test_the_next_agent_knows_what_was_noted(tmp_path: Path) -> None:
 async def test_pods_without_sizes_are_not_written_and_those_that_are_gone_go_with_the_next_note(tmp_path: Path) -> None:
     state = PodResourceStates(tmp_path).allocated
     state.put("small", Size({"a": core_v1.ResourceRequirements()}))
-    await state.save()
+    await state.save("small")
     assert not (tmp_path / ALLOCATED).exists()
     state.put("u", Size({"a": size("1")}))
     state.put("v", Size({"a": size("1")}))
-    await state.save()
+    await state.save("v")
     before = (tmp_path / ALLOCATED).stat().st_ino
     state.put("v", Size({"a": size("1")}))
     state.forget("u")
-    await state.save()
+    await state.save("v")
     assert (tmp_path / ALLOCATED).stat().st_ino == before
     state.put("v", Size({"a": size("2")}))
-    await state.save()
+    await state.save("v")
     data = json.loads(json.loads((tmp_path / ALLOCATED).read_text())["data"])
     assert data["entries"].keys() == {"v"}
 
@@ -105,7 +105,7 @@ async def test_notes_of_many_pods_are_written_together(tmp_path: Path, monkeypat
 
     async def note(number: int) -> None:
         state.put(f"u{number}", Size({"a": size("1")}))
-        await state.save()
+        await state.save(f"u{number}")
         assert f"u{number}" in (tmp_path / ACTUATED).read_text()
 
     await asyncio.gather(*(note(number) for number in range(100)))
@@ -115,18 +115,47 @@ async def test_notes_of_many_pods_are_written_together(tmp_path: Path, monkeypat
 async def test_what_cannot_be_written_is_written_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = PodResourceStates(tmp_path).actuated
+    state = PodResourceStates(tmp_path)
 
     def fail(path: Path, content: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(state_files, "write", fail)
-        state.put("u", Size({"a": size("1")}))
-        await state.save()
-    assert "No space left on device" in caplog.text and not (tmp_path / ACTUATED).exists()
-    await state.save()
+        state.actuated.put("u", Size({"a": size("1")}))
+        for _ in range(3):
+            await state.actuated.try_save("u")
+        assert caplog.text.count("actuated_pods_state: [Errno 28] No space left on device") == 1, "each sync tries"
+        with pytest.raises(OSError, match="No space left on device"):
+            await state.actuated.save("u")
+    assert not (tmp_path / ACTUATED).exists()
+    await state.retry()
     assert PodResourceStates(tmp_path).actuated.of("u") == Size({"a": size("1")})
+
+
+async def test_a_pod_waits_for_the_write_of_its_own_size_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, free, write = PodResourceStates(tmp_path).allocated, threading.Event(), state_files.write
+    state.put("saved", Size({"a": size("1")}))
+    await state.save("saved")
+
+    def hung(path: Path, content: Any) -> None:
+        assert free.wait(30)
+        write(path, content)
+
+    monkeypatch.setattr(state_files, "write", hung)
+    state.put("first", Size({"a": size("1")}))
+    first = asyncio.create_task(state.save("first"))
+    try:
+        await asyncio.sleep(0)
+        await asyncio.wait_for(state.save("saved"), 10)
+        second = asyncio.create_task(state.save("first"))
+        done, _ = await asyncio.wait({first, second}, timeout=0.05)
+        assert not done, "who comes while it is being written waits too"
+    finally:
+        free.set()
+        await asyncio.gather(first, return_exceptions=True)
+    await asyncio.wait_for(second, 10)
+    assert PodResourceStates(tmp_path).allocated.of("first") == Size({"a": size("1")})
 
 
 def test_a_pod_begins_in_the_size_that_the_last_agent_granted_it() -> None:
@@ -156,7 +185,7 @@ async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
     state = PodResourceStates(tmp_path).allocated
     for number in range(100):
         state.put(f"u{number}", Size({f"c{k}": size("1") for k in range(100)}))
-    await state.save()
+    await state.save("u0")
     file = tmp_path / ALLOCATED
     assert sum(length for _, length in summed) > 300_000
     for uid in ("u0", "u7", "new", "u0"):
@@ -165,13 +194,13 @@ async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
         state.put(uid, Size({"c": size(str(len(before.containers) + 2))}))
         if uid == "u7":
             continue
-        await state.save()
+        await state.save(uid)
     assert 0 < sum(length for _, length in summed) < 1000
     assert threading.current_thread().name not in {name for name, _ in summed}
     for gone in ("new", "u50"):
         state.forget(gone)
         state.put("u99", Size({"c": size(gone.removeprefix("u").replace("new", "3"))}))
-        await state.save()
+        await state.save("u99")
         again = PodResourceStates(tmp_path).allocated  # which holds the checksum against the whole
         assert again._pods == state._pods and len(again._pods) == 100 - (gone == "u50")
     assert list(json.loads(json.loads(file.read_text())["data"])["entries"])[-1] == "u99"
@@ -183,7 +212,7 @@ async def test_a_note_of_a_pod_has_a_bound(tmp_path: Path) -> None:
     state = PodResourceStates(tmp_path).allocated
     state.put("small", Size({"c": size("1")}))
     state.put("large", Size({"c": large}))
-    await state.save()
+    await state.save("small")
     assert (tmp_path / ALLOCATED).stat().st_size < 1000 and state.of("large") is None
     state.put("small", Size({"c": large}))
     assert state.of("small") is None

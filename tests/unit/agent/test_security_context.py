@@ -28,6 +28,14 @@ def test_seccomp_profiles() -> None:
     assert (local.profile_type, local.localhost_ref) == (kinds.Localhost, "/root/seccomp/a/b.json")
 
 
+def test_groups_of_volumes_are_added_once_to_those_of_the_pod() -> None:
+    given = pod({"name": "main"}, securityContext={"supplementalGroups": [5], "fsGroup": 7})
+    found = security.container_context(
+        given, given.spec.containers[0], seccomp_default=True, seccomp_root=Path("/"), groups={9, 7, 5, 8}
+    )
+    assert list(found.supplemental_groups) == [5, 7, 8, 9]
+
+
 def test_masked_paths_include_the_thermal_throttling_of_cpus_that_have_it(tmp_path: Path) -> None:
     for folder in ("cpu0/thermal_throttle", "cpu1", "cpu10/thermal_throttle", "cpufreq/thermal_throttle"):
         (tmp_path / folder).mkdir(parents=True)

@@ -20,7 +20,6 @@ from agent.shutdown.logind import LogindError
 from agent.shutdown.manager import Shutdown
 from agent.shutdown.periods import grace, grouped, periods
 from agent.shutdown.state import load
-from kube.clock import format_time
 from tests.support.clock import FakeClock
 from tests.unit.agent.pods import pod
 
@@ -140,10 +139,27 @@ class Node:
 
 async def test_pods_end_before_the_shutdown_continues(tmp_path: Path) -> None:
     clock = FakeClock()
-    node, began = Node("a", "b", clock=clock), format_time(clock.now())
+    node, began = Node("a", "b", clock=clock), clock.now().timestamp()
     await node.shut_down(tmp_path)
     assert node.done == ["inhibit", "end a", "end b", "release"]
-    assert load(tmp_path)[0] == began and load(tmp_path)[1]
+    assert load(tmp_path)[0] == began <= load(tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ('{"startTime":"2026-01-01T00:00:00.5+01:00","endTime":"0001-01-01T00:00:00Z"}', (1767222000.0, 0.0)),
+        ('{"startTime":"2026-01-01T00:00:00.123456789Z","endTime":null}', (1767225600.0, 0.0)),
+        ('{"startTime":"2026-01-01T00:00:00Z","endTime":"2026-01-01T00:00:09.9Z"}', (1767225600.0, 1767225609.0)),
+        ('{"startTime":"x","endTime":"2026-01-01T00:00:09Z"}', (0.0, 0.0)),
+        ("{}", (0.0, 0.0)),
+    ],
+)
+def test_times_of_an_upstream_kubelets_last_shutdown_are_read(
+    tmp_path: Path, text: str, times: tuple[float, float]
+) -> None:
+    (tmp_path / "graceful_node_shutdown_state").write_text(text)
+    assert load(tmp_path) == times
 
 
 async def test_pods_end_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,14 @@ async def test_a_bundles_name_is_one_part_of_the_path(name: str, path: str) -> N
     assert api.received == [f"{PATH}/{path}"]
 
 
+ANSWERS = [b"<html>", b'{"spec": 1, "items": 1}', b"[]", b'{"spec":{"trustBundle":"\xff"},"items":[{"kind":"\xff"}]}']
+
+
 @pytest.mark.parametrize("name", ["one", None])
-@pytest.mark.parametrize("answer", [b"<html>", b'{"spec": 1, "items": 1}', b"[]"])
+@pytest.mark.parametrize(
+    "answer",
+    ANSWERS,
+)
 async def test_an_answer_that_is_no_bundle_is_the_volumes_error(name: str | None, answer: bytes) -> None:
     with pytest.raises(VolumeError, match="unable to read ClusterTrustBundle"):
         await TrustBundles(Api(answer)).read(source(name))  # type: ignore[arg-type]

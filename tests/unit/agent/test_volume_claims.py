@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agent.volumes.claims import PROTECTION, ClaimReader
+from agent.volumes.claims import GROUP_ANNOTATION, PROTECTION, BoundClaim, ClaimReader
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from tests.support.lagging_api import LaggingAPI
@@ -27,6 +27,31 @@ def reader(*finalizers: str) -> ClaimReader:
     api.put(msgspec.convert(claim, core_v1.PersistentVolumeClaim))
     api.put(msgspec.convert({"metadata": {"name": "pv"}, "spec": {"claimRef": reference}}, core_v1.PersistentVolume))
     return ClaimReader(api.client())
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("777", 777),
+        ("0", 0),
+        ("+007", 7),
+        ("2147483647", 2147483647),
+        ("2147483648", None),  # the kernel's next numbers could be another group's, or root's
+        ("4294967296", None),
+        ("-1", None),
+        ("", None),
+        ("staff", None),
+        ("7 ", None),
+        ("1_0", None),
+        ("٧", None),
+        ("9" * 10_000, None),
+    ],
+)
+def test_the_group_of_a_volume_is_the_decimal_number_in_its_annotation(text: str, group: int | None) -> None:
+    volume = core_v1.PersistentVolume()
+    volume.metadata.annotations = {GROUP_ANNOTATION: text}
+    assert BoundClaim(core_v1.PersistentVolumeClaim(), volume).group == group
+    assert BoundClaim(core_v1.PersistentVolumeClaim(), core_v1.PersistentVolume()).group is None
 
 
 async def test_a_claim_that_is_deleted_and_lost_its_protection_is_refused() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kube.api import core_v1
-from kube.client import Client
+from kube.client import Client, Response
+from kube.errors import StatusError
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer, temporary_subscriptions
 from kube.shrinking import SMALL
@@ -221,6 +222,23 @@ async def test_a_rejected_list_is_logged_once_and_retried_with_back_off(
         'watching Pod: pods is forbidden: User "n" cannot list resource "pods" in API group "" at the cluster scope',
         "watching Pod again",
     ]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(401, "Unauthorized"), (403, "Forbidden"), (500, "InternalError")])
+async def test_the_log_of_a_denial_names_the_role_that_grants_it(
+    caplog: pytest.LogCaptureFixture, code: int, reason: str
+) -> None:
+    class Refusing(FakeAPI):
+        async def request(self, *arguments: Any, **options: Any) -> Response:
+            raise StatusError(code, reason, "no")
+
+    informer = Informer(Client(Refusing()), core_v1.Pod, granted_by="wherry:network-policy", clock=FakeClock())
+    task = asyncio.create_task(informer.run())
+    await settle()
+    granted = "; the ClusterRole wherry:network-policy in docs/install.md grants it" if code == 403 else ""
+    assert [r.getMessage() for r in caplog.records] == [f"watching Pod: no{granted}"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -61,3 +61,14 @@ def test_nothing_is_logged_about_a_kubeconfig_of_supported_fields(
 ) -> None:
     kubeconfig.load(written(tmp_path / "admin.kubeconfig", {"tls-server-name": "api.example"}))
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "content", [b"a: \xff", b"a: 2026-99-99", b"a: !!int secret", b"[" * 100_000, b"\x00", b"a: ["]
+)
+def test_a_damaged_kubeconfig_is_named_without_its_content(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "admin.kubeconfig"
+    file.write_bytes(content)
+    with pytest.raises(KubeconfigError, match=r"admin.kubeconfig: cannot be read: ") as raised:
+        kubeconfig.load(file)
+    assert "secret" not in str(raised.value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from kube.api import core_v1, meta_v1
+from kube.client import Response
 from kube.errors import StatusError
 from netproxy.dns import wire
 from netproxy.dns.namespaces import Namespaces
@@ -69,11 +71,32 @@ async def test_namespaces_are_followed_where_they_may_be_listed() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_if_namespaces_may_not_be_listed_the_check_is_off_and_not_retried() -> None:
-    class Refusing:
-        async def list(self, kind: object, **options: object) -> None:
-            raise StatusError(403, "Forbidden", "no")
+class Refusing(MemoryAPI):
+    """Refuses every list and watch until `allowed`."""
 
-    found = Namespaces(Refusing(), FakeClock())  # type: ignore[arg-type]
-    await found.run()
-    assert found.known("default") is None
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed = False
+
+    async def request(self, *arguments: Any, **options: Any) -> Response:
+        if not self.allowed:
+            raise StatusError(403, "Forbidden", 'namespaces is forbidden: User "p" cannot list resource "namespaces"')
+        return await super().request(*arguments, **options)
+
+
+async def test_namespaces_are_followed_once_it_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    api, clock = Refusing(), FakeClock()
+    api.put(core_v1.Namespace(metadata=meta_v1.ObjectMeta(name="a")))
+    found = Namespaces(api.client(), clock)
+    task = asyncio.create_task(found.run())
+    await settle(50)
+    await clock.advance(120)
+    assert found.known("a") is None, "it is not known which there are"
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith("the ClusterRole wherry:network-policy in docs/install.md grants it")
+    api.allowed = True
+    await clock.advance(40)
+    await settle(50)
+    assert (found.known("a"), found.known("b")) == (True, False)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

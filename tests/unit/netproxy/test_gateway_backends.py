@@ -24,13 +24,14 @@ class Objects:
             metadata=meta_v1.ObjectMeta(name="s", namespace="n"), spec=core_v1.ServiceSpec(ports=ports)
         )
         self.endpoints: list[Endpoint] = []
+        self.address_type = "IPv4"
 
     def service(self, namespace: str, name: str) -> core_v1.Service | None:
         return self.found if (namespace, name) == ("n", "s") else None
 
     def endpoint_slices(self, namespace: str, name: str) -> Iterable[discovery_v1.EndpointSlice]:
         port = discovery_v1.EndpointPort(name="web", port=8080, protocol="TCP")
-        yield discovery_v1.EndpointSlice(address_type="IPv4", endpoints=self.endpoints, ports=[port])
+        yield discovery_v1.EndpointSlice(address_type=self.address_type, endpoints=self.endpoints, ports=[port])
 
 
 def endpoint(address: str, *, ready: bool = True, terminating: bool = False) -> Endpoint:
@@ -64,6 +65,13 @@ async def test_addresses_of_the_node_and_special_ones_are_no_endpoints(address: 
     objects.endpoints = [endpoint(address)]
 
     assert await picked(objects, frozenset({"192.0.2.1"})) == ["503"]
+
+
+@pytest.mark.parametrize("address", ["::ffff:192.0.2.1", "::FFFF:C000:201", "2001:DB8:0::7"])
+async def test_an_address_of_the_node_is_recognized_in_every_form(address: str) -> None:
+    objects = Objects()
+    objects.endpoints, objects.address_type = [endpoint(address)], "IPv6"
+    assert await picked(objects, frozenset({"192.0.2.1", "2001:db8::7"})) == ["503"]
 
 
 async def test_services_without_the_port_or_with_an_external_name_are_errors_of_the_route() -> None:

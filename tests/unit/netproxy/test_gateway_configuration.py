@@ -7,6 +7,7 @@ import base64
 import dataclasses
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from netproxy.gateway.errors import Refused
 from netproxy.gateway.listening import Place, Served
 from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import RequestTarget
+from netproxy.gateway.tls_contexts import TlsContexts
 from tests.support import services
 from tests.support.gateways import gateway, ingress, ingress_rule, listener, made, route, service
 from tests.support.memory_api import MemoryAPI
@@ -39,7 +41,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.wanted: dict[Place, Served] = {}
-        self.failed = False
+        self.unsettled = False
         self.calls = 0
 
     def set(self, wanted: dict[Place, Served]) -> None:
@@ -277,3 +279,29 @@ async def test_a_gateway_without_ports_of_the_node_has_nothing_compiled(
     assert len(compiled) == 1
     site.put(slice_of(refused.metadata.uid or "", {80: 61001}))
     await site.until((NODE, 61000, False), (NODE, 61001, False))
+
+
+async def test_a_gateway_whose_certificates_wait_is_computed_again_once_in_a_while_however_often_it_changed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "CERTIFICATES_SECONDS", 0.2)
+    loop, computed = asyncio.get_running_loop(), list[float]()
+
+    async def waiting(*_: object) -> tuple[dict[Any, Any], bool]:
+        computed.append(loop.time())
+        return {}, False
+
+    monkeypatch.setattr(TlsContexts, "of", waiting)
+    async with asyncio.timeout(10):
+        for number in range(8):
+            secure = gateway(listener("https", 443, "HTTPS", hostname=f"host-{number}.example.com"))
+            site.put(secure, slice_of(secure.metadata.uid or "", {443: 61000}))
+            before = len(computed)
+            while len(computed) == before:
+                await asyncio.sleep(0.001)
+        before = len(computed)
+        while len(computed) < before + 3:
+            await asyncio.sleep(0.01)
+        assert all(later - earlier > 0.19 for earlier, later in pairwise(computed[before:]))
+        site.api.remove(secure)
+        await site.until()

@@ -9,8 +9,18 @@ import pytest
 from kube.api import core_v1
 from netproxy import netlink
 from netproxy.podnet import kernel_routes, rtnetlink
-from netproxy.podnet.node_routes import DEVICE, FdbEntry, Neighbour, NodeRoutes, Route, plan, pod_mtu, tunnel_mac
-from netproxy.podnet.peers import Link, Peer, peer_of
+from netproxy.podnet.node_routes import (
+    DEVICE,
+    FdbEntry,
+    Neighbour,
+    NodeRoutes,
+    Route,
+    accepted_addresses,
+    plan,
+    pod_mtu,
+    tunnel_mac,
+)
+from netproxy.podnet.peers import Link, Network, Peer, peer_of
 from tests.support.services import node
 
 CLUSTER = (ipaddress.ip_network("10.244.0.0/16"), ipaddress.ip_network("fd00::/48"))
@@ -129,6 +139,23 @@ def test_a_node_cannot_draw_in_what_is_not_its_own(other: Peer, why: str) -> Non
     found = ways(NEAR, other)
     assert found.routes == {GATEWAY}
     assert why in found.unreachable["x"]
+
+
+@pytest.mark.parametrize("cidrs", [CLUSTER, ()])
+@pytest.mark.parametrize("address", ["10.244.0.9", "192.168.1.7"])
+def test_no_node_lets_a_pod_or_another_device_of_this_node_send_to_the_tunnel(
+    address: str, cidrs: tuple[Network, ...]
+) -> None:
+    """A compromised kubelet can name any address as its node's."""
+    liar, links = peer("x", "10.244.3.0/24", address, "fd99::9"), (ETH0, link("eth1", "192.168.1.7/24"))
+    accepted = accepted_addresses(OWN, [OWN, NEAR, liar], links, cidrs)
+    assert accepted == {*OWN.addresses, *NEAR.addresses}
+
+
+def test_an_own_address_that_another_node_names_too_is_still_accepted() -> None:
+    assert accepted_addresses(OWN, [OWN, peer("x", "10.244.3.0/24", "192.168.1.1")], (ETH0,), CLUSTER) == {
+        *OWN.addresses
+    }
 
 
 def known(name: str, pods: str, address: str, created: str, uid: str = "") -> Peer:

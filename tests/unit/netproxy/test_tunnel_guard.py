@@ -91,6 +91,10 @@ def test_packets_of_pods_behind_the_tunnel_come_only_by_it() -> None:
     assert "chain sources" not in tunnel_guard.body(NODES, 8472, "cni7")
 
 
+def test_an_address_that_two_nodes_name_is_listed_once() -> None:
+    assert tunnel_guard.body([*NODES, *NODES], 8472, "cni7") == tunnel_guard.body(NODES, 8472, "cni7")
+
+
 def test_if_nft_fails_no_rule_is_in_force_and_the_error_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

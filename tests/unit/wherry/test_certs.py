@@ -81,7 +81,9 @@ def test_one_that_ends_soon_is_renewed_and_no_other(installed: Settings) -> None
     found = certs(installed, "check")
     path = pki_folder / "apiserver.crt"
     assert found.exit_code == 1
-    assert f"the certificate in {path} ends in 5 days: `wherry certs renew` renews it" in found.output.splitlines()
+    assert f"the certificate in {path} ends in 5 days: `wherry certs renew` renews it" in " ".join(
+        found.output.split("\n")
+    )
     renewed = certs(installed, "renew")
     assert renewed.exit_code == 0 and renewed.output.startswith(f"renewed {path}: expires ")
     assert len(renewed.output.splitlines()) == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,12 @@ async def test_settings_published_by_the_cluster_are_used(
     async def started(settings: Settings) -> None:
         return
 
+    @contextlib.asynccontextmanager
+    async def connect(settings: Settings) -> AsyncIterator[None]:
+        raise WherryError("the API server does not respond")
+        yield
+
+    monkeypatch.setattr(cluster, "connect", connect)
     monkeypatch.setattr(starting, "start_worker", started)
     settings = await join.join(machine(tmp_path), WORKER)
     assert (settings.role, settings.joined, settings.server) == ("worker", SERVER, SERVER)

@@ -160,6 +160,7 @@ def test_what_has_the_form_of_a_secret_is_removed(secret: str, word: str) -> Non
         "snmpwalk -v2c -c hunter2 h",
         "mosquitto_sub -u a -P hunter2 -t x",
         "lftp -u a,hunter2 h",
+        "sqlplus -S a/hunter2@h:1521/x @script.sql",
         "ab -n 1 -A a:hunter2 https://x/",
         "keytool -list -keystore k -storepass hunter2",
         "curl -uadmin:hunter2 https://x",

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from kube import errors
 from kube.api import core_v1, meta_v1
 from wherry import VERSION, cluster, daemons, health, installation, main, output
+from wherry.image_pulls import HINT
 from wherry.pod_problems import NotReady
 from wherry.settings import Settings
 from wherry.status import Daemon, Disk, Node, Status, _others, _resident, as_data, lines
@@ -99,6 +100,7 @@ def test_the_text_has_a_line_for_each_part() -> None:
         "node n1: Ready, v1.36.2",
         "pods: 2 Pending, 3 Running",
         "  2 not Ready, ImagePullBackOff: default/a and others",
+        f"  {HINT}",
         "disk /var/lib/wherry: 74 % used, 25 GiB free",
         "the certificate in /x ends in 3 days: `wherry certs renew` renews it",
     ]

@@ -82,19 +82,19 @@ def node(tmp_path: Path) -> Node:
 def unreadable(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Path]]:
     """Paths that the agent has no descriptors left for."""
     paths: set[Path] = set()
-    reads, listings = Path.read_text, os.listdir
+    reads, listings = Path.read_bytes, os.listdir
 
-    def read_text(self: Path, *arguments: Any, **options: Any) -> str:
+    def read_bytes(self: Path) -> bytes:
         if self in paths:
             raise OSError(errno.EMFILE, "Too many open files")
-        return reads(self, *arguments, **options)
+        return reads(self)
 
     def listdir(path: Any) -> list[str]:
         if Path(path) in paths:
             raise OSError(errno.EMFILE, "Too many open files")
         return listings(path)
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
     monkeypatch.setattr(os, "listdir", listdir)
     yield paths
 

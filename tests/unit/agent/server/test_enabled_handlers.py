@@ -12,7 +12,10 @@ from typing import Any, cast
 
 import pytest
 
+from agent import configure
 from agent.config import EnabledHandlers
+from agent.flags import Flags
+from agent.kubelet_configuration import KubeletConfiguration
 from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
 from agent.server import log_query
 from agent.server.app import ServerDependencies, build
@@ -253,6 +256,17 @@ async def test_disabled_handlers_respond_with_an_error(
     if not handlers.debugging:
         for path in ("/configz", "/statusz", "/flagz", "/checkpoint/a/b/c"):
             assert (await ask(guard, path))[0] == 404, path
+
+
+@pytest.mark.parametrize(
+    "handlers",
+    [None, configure.from_flags(Flags()).handlers, configure.build(KubeletConfiguration(), Flags()).handlers],
+)
+async def test_the_node_s_system_logs_are_served_by_default(logs: Path, handlers: EnabledHandlers | None) -> None:
+    """Upstream: enableSystemLogHandler is true, enableSystemLogQuery false."""
+    guard, _ = port(logs, handlers)
+    assert (await ask(guard, "/logs/"))[0] == 200
+    assert (await ask(guard, "/logs/syslog"))[:2] == (200, "one\ntwo\n")
 
 
 @pytest.mark.parametrize("day", ["99999999999999999999 Jan 2020 00:00:00 GMT", "01 Jan 2020 00:00:00 +99999999999999"])

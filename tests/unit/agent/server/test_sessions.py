@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from agent.server.session_backends import SessionError
 from agent.server.session_request import SessionRequest
 from agent.server.sessions import Sessions
 from agent.streaming.upgrade import Stream
@@ -45,3 +46,26 @@ async def test_the_connection_to_the_runtime_is_closed(protocol: str) -> None:
     with pytest.raises(ConnectionResetError):
         await sessions.port_forward(request, "default", "pod", "u")
     assert runtime.closed
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("upgrade", "websocket")],
+        [("connection", "xupgrade"), ("upgrade", "websocket")],
+        [("connection", "up grade"), ("upgrade", "websocket")],
+        [("connection", "upgrade"), ("upgrade", "h2c")],
+    ],
+)
+def test_a_request_without_upgrade_as_a_connection_option_is_refused(headers: list[tuple[str, str]]) -> None:
+    with pytest.raises(SessionError, match="Upgrade request required"):
+        SessionRequest("POST", "/", headers, {}, cast(Any, object())).upgrade()
+
+
+def test_the_connection_options_of_all_headers_count_and_the_parser_has_to_agree() -> None:
+    headers = [("connection", "keep-alive, Upgrade"), ("connection", "x"), ("upgrade", "WebSocket")]
+    assert SessionRequest("POST", "/", headers, {}, cast(Any, object())).upgrade() == "websocket"
+    request = SessionRequest("POST", "/", headers, {}, None)
+    for call in (request.upgrade, request.take_over):
+        with pytest.raises(SessionError, match="Upgrade request required"):
+            call()

@@ -15,6 +15,7 @@ import yaml
 
 from control.auth.bootstrap_policy import default_policy
 from control.auth.joining_policy import joining_policy
+from kube import daemon_roles
 from kube.json_object import Object
 
 UPSTREAM = Path(__file__).with_name("upstream_policy.txt")
@@ -84,7 +85,7 @@ def test_the_documented_roles_for_clusters_of_upstreams_are_those_that_this_cont
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     documented = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(block)}
     ours = {(o["kind"], o["metadata"]["name"]): o for o in (*default_policy(), *joining_policy())}
-    for name in ("wherry:servers", "wherry:network-policy"):
+    for name in (daemon_roles.SERVERS, daemon_roles.NETWORK_POLICY):
         given = ours.get(("ClusterRole", name)) or ours[("Role", name)]
         assert grants(documented[("ClusterRole", name)]) == grants(given)
         binding = ours.get(("ClusterRoleBinding", name)) or ours[("RoleBinding", name)]

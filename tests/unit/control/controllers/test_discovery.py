@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from control.controllers import namespace
 from control.controllers.discovery import DiscoveredResource, served
 from kube.client import Client, Response
 from kube.errors import StatusError
@@ -43,6 +44,30 @@ class Documents:
 def version(name: str, **more: object) -> dict[str, object]:
     entry = {"resource": "fleets", "responseKind": {"kind": "Fleet"}, "scope": "Namespaced", "verbs": ["get", "list"]}
     return {"version": name, "resources": [entry], **more}
+
+
+GROUP = {"name": "apps", "versions": [{"groupVersion": "apps/v1", "version": "v1"}]}
+AGGREGATED = {"kind": "APIGroupDiscoveryList", "items": [{"metadata": {}, "versions": [version("v1")]}]}
+
+
+@pytest.mark.parametrize(
+    ("api", "apis"),
+    [
+        ({"kind": "APIVersions", "versions": ["v1"]}, AGGREGATED),
+        (AGGREGATED, {"kind": "APIGroupList", "apiVersion": "v1", "groups": [GROUP]}),
+        (AGGREGATED, {}),
+        ({"kind": "APIGroupDiscoveryList", "items": None}, AGGREGATED),
+    ],
+)
+async def test_discovery_that_is_not_aggregated_is_an_error_and_not_a_server_without_resources(
+    api: object, apis: object
+) -> None:
+    client = Client(Documents(api=api, apis=apis))  # type: ignore[arg-type]
+    with pytest.raises(StatusError, match="is no aggregated discovery document") as raised:
+        await served(client)
+    assert raised.value.code == 502
+    with pytest.raises(StatusError, match="is no aggregated discovery document"):
+        await namespace.delete_content(client, "shop", 0.0)
 
 
 async def test_each_resource_is_found_in_the_first_version_of_its_group() -> None:

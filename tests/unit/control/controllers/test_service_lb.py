@@ -8,9 +8,10 @@ import pytest
 
 from control.controllers.context import Context
 from control.controllers.service_lb import plan, port_claims
+from control.controllers.service_lb.host_ports import HostPorts
 from control.controllers.service_lb.node_addresses import NodeAddresses
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NodeAddress, NoLoadBalancer
-from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of, ports_of
+from control.controllers.service_lb.ports import LoadBalancerPorts, Port, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.port_ranges import PortRanges
 from tests.support.clock import FakeClock
@@ -169,28 +170,6 @@ def test_host_ports_of_pods_are_left_to_them_but_not_taken_from_who_has_them() -
         ledger.claim("default/one", [port, ("TCP", 8081)], {}, {("TCP", 8081): ["shop/cache"]})
 
 
-def test_host_ports_are_those_of_init_and_other_containers_of_pods_that_have_not_ended() -> None:
-    def container(*ports: core_v1.ContainerPort) -> core_v1.Container:
-        return core_v1.Container(name="c", ports=list(ports))
-
-    pod = core_v1.Pod(
-        spec=core_v1.PodSpec(
-            init_containers=[container(core_v1.ContainerPort(container_port=1, host_port=8080))],
-            containers=[
-                container(
-                    core_v1.ContainerPort(container_port=2, host_port=8081, protocol="UDP"),
-                    core_v1.ContainerPort(container_port=3),
-                )
-            ],
-        )
-    )
-    assert host_ports_of(pod) == [], "it is on no node"
-    pod.spec.node_name = "n1"
-    assert host_ports_of(pod) == [("TCP", 8080), ("UDP", 8081)]
-    pod.status.phase = "Succeeded"
-    assert host_ports_of(pod) == []
-
-
 def test_node_ports_of_other_services_are_left_to_them() -> None:
     ledger = LoadBalancerPorts({}, PortRanges.parse("1-65535"))
     port = ("TCP", 30080)
@@ -216,18 +195,19 @@ async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_
     compared: list[str] = []
     monkeypatch.setattr(
         port_claims,
-        "_selects",
-        lambda service, pod: (compared.append(pod.metadata.name), pod.metadata.name == "own")[1],
+        "is_behind",
+        lambda pod, service: (compared.append(pod.metadata.name), pod.metadata.name == "own")[1],
     )
     context = Context(LaggingAPI().client(), FakeClock())
     services, pods = context.informers.of(core_v1.Service), context.informers.of(core_v1.Pod)
-    claims = port_claims.PortClaims(services, pods, LoadBalancerPorts())
+    claims = port_claims.PortClaims(services, HostPorts(pods), LoadBalancerPorts())
     numbers = range(8000, 8004)
     for name in ("own", "other"):
         ports = [core_v1.ContainerPort(container_port=1, host_port=number) for number in numbers]
         found = core_v1.Pod(
             metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
             spec=core_v1.PodSpec(node_name="n", containers=[core_v1.Container(name="c", ports=ports)]),
+            status=core_v1.PodStatus(phase="Running"),
         )
         pods._set(f"default/{name}", found)
     wide = service(ports=[core_v1.ServicePort(port=number) for number in numbers], selector={"a": "b"})
@@ -242,7 +222,7 @@ async def test_ports_are_compared_with_others_only_until_one_is_refused_and_only
     context = Context(LaggingAPI().client(), FakeClock())
     services, pods = context.informers.of(core_v1.Service), context.informers.of(core_v1.Pod)
     ports = LoadBalancerPorts({})
-    claims = port_claims.PortClaims(services, pods, ports)
+    claims = port_claims.PortClaims(services, HostPorts(pods), ports)
     found: list[str] = []
     known = services.by_index
     monkeypatch.setattr(services, "by_index", lambda index, value: (found.append(value), known(index, value))[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from control.controllers.service_lb import ServiceLoadBalancerController
 from control.controllers.service_lb.plan import FINALIZER
-from kube.api import core_v1
 from kube.gateway.names import INGRESS, NAMESPACE, UID
 from tests.support.clock import FakeClock, settle
 from tests.support.load_balancer_api import LoadBalancerAPI
@@ -13,14 +12,6 @@ from tests.support.working import working
 NODE = "192.0.2.1"
 SHARED = f"{NAMESPACE}/ingress"
 HTTP, HTTPS = ("TCP", 80), ("TCP", 443)
-
-
-def ask(api: LoadBalancerAPI, key: str, *ports: int) -> None:
-    """Change the ports of a Service as its owner does: its status stays."""
-    namespace, _, name = key.partition("/")
-    found: core_v1.Service = api.read(core_v1.Service, name, namespace)
-    found.spec.ports = [core_v1.ServicePort(name=f"p{each}", port=each, protocol="TCP") for each in ports]
-    api.put(found)
 
 
 def shared(api: LoadBalancerAPI, *ports: int) -> None:
@@ -38,7 +29,7 @@ async def test_a_service_that_asks_for_a_taken_port_keeps_those_that_it_has() ->
         api.service("evil/b", 443)
         api.service("evil/a", 80)
         await settle(100)
-        ask(api, "shop/web", 80, 443)
+        api.ask("shop/web", 80, 443)
         await settle(100)
         assert api.ports("shop/web") == [[HTTP]], "the port that it cannot have is not listed, so nobody serves it"
         assert (api.ports("evil/b"), api.ports("evil/a")) == ([[HTTPS]], [])
@@ -62,10 +53,10 @@ async def test_ports_that_a_service_asks_for_no_more_are_free_although_another_o
         api.service("other/late", 8080)
         await settle(100)
         assert api.ports("other/late") == []
-        ask(api, "shop/web", 80, 443)
+        api.ask("shop/web", 80, 443)
         await settle(200)
         assert (api.ports("shop/web"), api.ports("other/late")) == ([[HTTP]], [[("TCP", 8080)]])
-        ask(api, "shop/web", 443)
+        api.ask("shop/web", 443)
         await settle(200)
         assert api.ports("shop/web") == [], "it keeps nothing of what it asks for"
 
@@ -77,7 +68,7 @@ async def test_a_restart_gives_a_service_no_port_that_it_waits_for() -> None:
         api.service("evil/old", 8080, created="2025-01-01T00:00:00Z")
         api.service("shop/web", 80)
         await settle(100)
-        ask(api, "evil/old", 80, 8080)
+        api.ask("evil/old", 80, 8080)
         await settle(100)
         assert (api.ports("evil/old"), api.ports("shop/web")) == ([[("TCP", 8080)]], [[HTTP]])
     async with working(api, FakeClock(), ServiceLoadBalancerController):

@@ -91,7 +91,7 @@ async def test_addresses_that_the_cache_does_not_show_yet_are_taken_back_before_
         api.service("evil/web", 443, finalizers=("x.io/y",), deleted=True)
         await settle(200)
         assert api.patches[0][0] == "evil/web"
-        assert api.patches[0][1]["status"] == {"loadBalancer": {"ingress": None}}
+        assert api.patches[0][1]["status"] == {"loadBalancer": {"ingress": None}, "conditions": None}
         assert api.addresses("shop/web") == [NODE]
 
 

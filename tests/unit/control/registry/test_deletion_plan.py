@@ -89,6 +89,15 @@ def test_a_kind_that_orphans_by_default_does_so_without_options_or_finalizers(
     assert metadata.get("finalizers") == finalizers
 
 
+@pytest.mark.parametrize("policy", ["Orphan", "Foreground", "Background", None])
+def test_no_policy_holds_an_object_of_a_kind_without_dependents(policy: str | None) -> None:
+    metadata: dict[str, Any] = {}
+    assert plan(metadata, DeleteOptions(propagation=policy), None, NOW, has_dependents=False) == "delete"
+    held: dict[str, Any] = {"finalizers": ["orphan", "x", "foregroundDeletion"]}
+    assert plan(held, DeleteOptions(propagation=policy), None, NOW, has_dependents=False) == "mark"
+    assert held["finalizers"] == ["x"]
+
+
 def test_a_marked_object_goes_when_nothing_holds_it() -> None:
     assert ready_to_go({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0})
     assert not ready_to_go(MARKED)

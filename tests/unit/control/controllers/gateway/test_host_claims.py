@@ -88,6 +88,19 @@ def test_hosts_that_are_kept_unnamed_make_room_for_others(monkeypatch: pytest.Mo
     assert set(found.owners) == {"b.com", "c.com"} and not found.until and found.texts == {"a": "b.com\nc.com"}
 
 
+@pytest.mark.parametrize(("given_up", "wanted"), [("a.com", "a.com"), ("*.a.com", "x.a.com")])
+def test_a_host_that_makes_room_goes_to_the_oldest_ingress_that_waits_with_the_next_computation(
+    monkeypatch: pytest.MonkeyPatch, given_up: str, wanted: str
+) -> None:
+    monkeypatch.setattr(host_claims, "MOST_HOSTS", 1)
+    owned = claim(Claims(), ("owner", (given_up,)))
+    named = ("older", (wanted,)), ("owner", ("other.com",)), ("younger", (wanted,))
+    found = claim(owned, *named, now=1.0)
+    assert found.owners == {"other.com": "owner"} and found.incomplete
+    later = claim(found, *named, now=1.0)
+    assert later.owners == {"other.com": "owner", wanted: "older"} and not later.incomplete
+
+
 def test_the_steps_of_claims_are_short() -> None:
     hosts = tuple(f"h{number}.com" for number in range(1024))
     named = tuple((f"n{number}", hosts) for number in range(16))
