@@ -81,7 +81,7 @@ async def test_a_containers_limit_is_for_its_logs_if_images_and_layers_have_a_di
     limited = pod("p", **LIMIT)
     other = core_v1.ResourceRequirements(limits={"ephemeral-storage": "90"})
     limited.spec.containers.append(core_v1.Container(name="other", resources=other))
-    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=limited)
+    pods.found["p"] = msgspec.structs.replace(pods.found["p"], pod=limited)
     images = ImageFilesystem(cast(Client, Runtime(Path(folder))), Path("/"))
     await evictions(pods, {}, dict, used, images=images).check()
     assert pods.messages == (['Container c exceeded its local ephemeral storage limit "10". '] if ends else [])
