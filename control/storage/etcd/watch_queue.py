@@ -19,7 +19,7 @@ class EventQueue:
 
     @property
     def full(self) -> bool:
-        """Whether it has to be read before more is queued."""
+        """Return whether it has to be read before more is queued."""
         return len(self.events) > BACKLOG or self.size > BACKLOG_BYTES
 
     def append(self, event: Event) -> int:
