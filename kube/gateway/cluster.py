@@ -122,6 +122,14 @@ class Cluster:
             self._limit.record(age, result.usage, before)
         return result
 
+    async def compute_listeners(self, gateway: Gateway) -> Result:
+        """Compute a Gateway as if it had no routes, and record nothing."""
+        return await completed(computation.compute_in_steps(gateway, (), self))
+
+    def forget_matches(self, key: str) -> None:
+        """Leave the matches of the routes of a Gateway that is not served to others."""
+        self._limit.forget(key)
+
     def by_age(self, keys: Iterable[str]) -> list[str]:
         """Return keys in the order in which each Gateway's computation affects no earlier one's."""
         found = {key: self._informers.gateways.get(key) for key in keys}

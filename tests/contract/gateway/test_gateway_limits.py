@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import pytest
+
 from control.controllers import manager
+from control.controllers.gateway import limits
 from control.controllers.gateway.limits import MOST_GATEWAYS
 from kube.api import core_v1, discovery_v1, meta_v1, rbac_v1
 from kube.client import Client
+from kube.gateway.cluster import Cluster
+from kube.gateway.computation import Result
 from kube.gateway.names import HOSTS, NAMESPACE
+from kube.gateway.objects import Gateway
+from kube.object_names import key_of
 from tests.contract.gateway.conftest import GROUP, GatewayCluster
 from tests.contract.gateway.test_gateway_controller import GATEWAY, ROUTE, SERVICE
 from tests.contract.gateway.test_gateway_tls import copy, https, secret
@@ -33,6 +41,29 @@ async def test_gateways_beyond_the_limit_of_a_namespace_wait_and_harm_no_other(c
     assert len(await cluster.generated()) == MOST_GATEWAYS + 1
     await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/g00")
     await cluster.gateway_has("waits", "Programmed", "True")
+
+
+async def test_routes_of_gateways_beyond_the_limit_are_not_compared(
+    cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_GATEWAYS", 1)
+    compute, computed = Cluster.compute, Counter[str]()
+
+    async def counted(self: Cluster, gateway: Gateway) -> Result:
+        computed[key_of(gateway)] += 1
+        return await compute(self, gateway)
+
+    monkeypatch.setattr(Cluster, "compute", counted)
+    await cluster.apply(named("first"))
+    await cluster.gateway_has("first", "Programmed", "True")
+    await cluster.apply(
+        named("waits"), SERVICE, {**ROUTE, "spec": {**ROUTE["spec"], "parentRefs": [{"name": "waits"}]}}
+    )
+    await cluster.gateway_has("waits", "Programmed", "False", "NoResources")
+    assert computed["infra/waits"] == 0
+    await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/first")
+    await cluster.gateway_has("waits", "Programmed", "True")
+    await cluster.route_has("route", "Accepted", "True")
 
 
 async def ports(client: Client) -> dict[str, list[int | None]]:
