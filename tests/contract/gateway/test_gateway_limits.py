@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -64,6 +65,33 @@ async def test_routes_of_gateways_beyond_the_limit_are_not_compared(
     await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/first")
     await cluster.gateway_has("waits", "Programmed", "True")
     await cluster.route_has("route", "Accepted", "True")
+
+
+async def test_gateways_of_a_namespace_that_take_long_delay_no_other_namespace(
+    cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, began, end = Cluster.compute, Counter[str](), asyncio.Event()
+
+    async def slow(self: Cluster, gateway: Gateway) -> Result:
+        if gateway.metadata.namespace == "infra":
+            began[key_of(gateway)] += 1
+            await end.wait()
+        return await compute(self, gateway)
+
+    monkeypatch.setattr(Cluster, "compute", slow)
+    names = [f"g{number}" for number in range(8)]
+    await cluster.apply(*(named(name) for name in names))
+
+    async def busy() -> bool:
+        return bool(began)
+
+    await eventually(busy)
+    await cluster.apply(named("other", namespace="apps"))
+    await cluster.gateway_has("other", "Programmed", "True", namespace="apps")
+    assert len(began) == 1
+    end.set()
+    for name in names:
+        await cluster.gateway_has(name, "Programmed", "True")
 
 
 async def ports(client: Client) -> dict[str, list[int | None]]:
