@@ -173,8 +173,9 @@ class _Work:
         gateway = self._informers.gateways.get(name)
         if gateway is None:
             self._delay.forget(name)
-        else:  # each route is compared with each listener
-            self._delay.record(name, len(self._gateways.routes_of(name) or ()) * len(gateway.spec.listeners))
+        else:
+            compared = sum(each.compared for each in (self._gateways.routes_of(name) or {}).values())
+            self._delay.record(name, compared * len(gateway.spec.listeners))
         return again
 
     async def _reconcile_ingresses(self, name: str) -> float | None:

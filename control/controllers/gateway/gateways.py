@@ -173,8 +173,10 @@ class Gateways:
         before = self._routes.pop(key, {})
         if routes is not None:
             self._routes[key] = routes
-        for route in before.keys() | (routes or {}).keys():
-            if before.get(route) != (routes or {}).get(route):
+        after = routes or {}
+        for route in before.keys() | after.keys():
+            result = after.get(route)
+            if before.get(route) != result or (result is not None and result.resolved is None):
                 self._route_changed(route)
 
 

@@ -94,6 +94,31 @@ async def test_gateways_of_a_namespace_that_take_long_delay_no_other_namespace(
         await cluster.gateway_has(name, "Programmed", "True")
 
 
+async def test_a_route_that_no_listener_allows_has_a_status_that_follows_its_service(cluster: GatewayCluster) -> None:
+    await cluster.apply(GATEWAY)
+    await cluster.gateway_has("web", "Programmed", "True")
+    spec = {**ROUTE["spec"], "parentRefs": [{"name": "web", "namespace": "infra"}]}
+    await cluster.apply({**ROUTE, "metadata": {"name": "route", "namespace": "apps"}, "spec": spec})
+    path = f"{GROUP}/namespaces/apps/httproutes/route"
+
+    async def has(type_: str, reason: str) -> None:
+        async def look() -> bool:
+            parents = (await cluster.get(path)).get("status", {}).get("parents", [])
+            return any(
+                each["type"] == type_ and each["reason"] == reason for one in parents for each in one["conditions"]
+            )
+
+        await eventually(look)
+
+    await has("Accepted", "NotAllowedByListeners")
+    await has("ResolvedRefs", "BackendNotFound")
+    service = {**SERVICE, "metadata": {"name": "app", "namespace": "apps"}}
+    await cluster.apply(service)
+    await has("ResolvedRefs", "ResolvedRefs")
+    await cluster.server.request("DELETE", "/api/v1/namespaces/apps/services/app")
+    await has("ResolvedRefs", "BackendNotFound")
+
+
 async def ports(client: Client) -> dict[str, list[int | None]]:
     found = (await client.list(discovery_v1.EndpointSlice, NAMESPACE)).items
     return {each.metadata.name or "": [port.port for port in each.ports] for each in found}
