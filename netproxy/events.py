@@ -35,6 +35,9 @@ class Events:
     def gateway_ports_in_use(self, text: str) -> None:
         self._recorder.event(self._node, WARNING, "GatewayPortInUse", text)
 
+    def gateway_sockets_not_copied(self, text: str) -> None:
+        self._recorder.event(self._node, WARNING, "GatewayPortNotServed", text)
+
     def service_not_served(self, service: core_v1.Service, why: str) -> None:
         self._recorder.event(service, WARNING, "ServiceNotServed", f"Node {self._name} does not serve it: {why}")
 

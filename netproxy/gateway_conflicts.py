@@ -1,4 +1,6 @@
-"""Reports ports of the node's gateway on which another program listens: its Gateways and Ingresses are not served there.
+"""Reports ports of the node's gateway at which its Gateways and Ingresses are not served.
+
+Another program listens there, or the network role cannot copy the gateway's socket (gateway_sockets.py).
 
 Any account may open such sockets again and again, so there is one report a minute at most, and each names a few ports.
 """
@@ -23,6 +25,9 @@ NAMED = 4
 MOST = 4096
 """Addresses that are recorded."""
 _TIMEOUT = 2.0
+_EFFECT = "Gateways and Ingresses are not served at these; connections to them are refused"
+Report = Callable[[str], None]
+"""Takes a text for an event."""
 Owners = Callable[[Collection[Query]], dict[Query, int]]
 """Returns the users of the sockets that take packets; OSError if the kernel does not answer. Blocks."""
 
@@ -34,20 +39,31 @@ def find_owners(queries: Collection[Query]) -> dict[Query, int]:
 
 
 class GatewayConflicts:
-    """The addresses that the gateway cannot have. `report` gets a text about those that are new."""
+    """The addresses that the gateway cannot have, and those whose sockets cannot be copied.
 
-    def __init__(self, report: Callable[[str], None], clock: Clock, owners: Owners = find_owners) -> None:
-        self._report, self._clock, self._owners = report, clock, owners
+    `in_use` and `not_copied` get texts about those that are new.
+    """
+
+    def __init__(self, in_use: Report, not_copied: Report, clock: Clock, owners: Owners = find_owners) -> None:
+        self._in_use, self._not_copied, self._clock, self._owners = in_use, not_copied, clock, owners
         self._known: set[Address] = set()
         self._new: dict[Address, None] = {}
+        self._uncopied: dict[Address, None] = {}
         self._wake = asyncio.Event()
 
     def failed(self, addresses: Iterable[Address]) -> None:
         """Take addresses that the gateway could not bind."""
+        self._add(addresses, self._new)
+
+    def uncopied(self, addresses: Iterable[Address]) -> None:
+        """Take addresses whose sockets could not be copied."""
+        self._add(addresses, self._uncopied)
+
+    def _add(self, addresses: Iterable[Address], new: dict[Address, None]) -> None:
         for each in addresses:
             if each not in self._known and len(self._known) < MOST:
                 self._known.add(each)
-                self._new[each] = None
+                new[each] = None
                 self._wake.set()
 
     def listening(self, addresses: Collection[Address]) -> None:
@@ -59,10 +75,13 @@ class GatewayConflicts:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            new, self._new = list(self._new), {}
-            text = await self._describe(new)
-            log.error("%s", text)
-            self._report(text)
+            new, uncopied = list(self._new), list(self._uncopied)
+            self._new.clear()
+            self._uncopied.clear()
+            if new:
+                _report(await self._describe(new), self._in_use)
+            if uncopied:
+                _report(_describe_uncopied(uncopied), self._not_copied)
             await self._clock.sleep(PERIOD)
 
     async def _describe(self, addresses: list[Address]) -> str:
@@ -73,11 +92,25 @@ class GatewayConflicts:
             log.warning("the users of sockets cannot be looked up: %s", error)
             owners = {}
         named = [f"{host_port(*address)} ({_holder(owners.get(query))})" for address, query in queries.items()]
-        more = f" and {len(addresses) - NAMED} more" if len(addresses) > NAMED else ""
-        return (
-            f"Other programs have ports of this node's gateway: {', '.join(named)}{more}. "
-            "Gateways and Ingresses are not served at these; connections to them are refused"
-        )
+        return f"Other programs have ports of this node's gateway: {_joined(named, addresses)}. {_EFFECT}"
+
+
+def _report(text: str, report: Report) -> None:
+    log.error("%s", text)
+    report(text)
+
+
+def _describe_uncopied(addresses: list[Address]) -> str:
+    named = [host_port(*each) for each in addresses[:NAMED]]
+    return (
+        f"The network role could not copy sockets of this node's gateway yet: {_joined(named, addresses)}. {_EFFECT}. "
+        "Pods that run as root may keep too many descriptors in messages"
+    )
+
+
+def _joined(named: list[str], addresses: list[Address]) -> str:
+    more = f" and {len(addresses) - NAMED} more" if len(addresses) > NAMED else ""
+    return ", ".join(named) + more
 
 
 def _holder(user: int | None) -> str:

@@ -1,7 +1,7 @@
 """The process of a node's gateway: it runs while there is a Gateway or an Ingress to serve, and is restarted with back-off.
 
 The controller has an EndpointSlice for each gateway, so the proxy's watch of slices reports whether there is one. The process
-ends with the network role, whose end closes its standard input: the channel by which sockets are passed (gateway_sockets.py).
+ends with the network role, whose end closes its standard input: the channel for messages about sockets (gateway_sockets.py).
 A process that sends no heartbeat hangs and is killed.
 """
 
@@ -129,13 +129,19 @@ class GatewayProcess:
             self.process = None
 
     async def _start(self) -> asyncio.subprocess.Process:
-        with self._sockets.attach() as end:
-            return await asyncio.create_subprocess_exec(
+        inherited = self._sockets.attach()
+        try:
+            process = await asyncio.create_subprocess_exec(
                 *self._argv,
-                stdin=end.fileno(),
+                stdin=inherited.end.fileno(),
                 stdout=asyncio.subprocess.PIPE,
+                pass_fds=inherited.descriptors,
                 env=os.environ | {"PYTHONPATH": _ROOT},
             )
+        finally:
+            inherited.close()
+        self._sockets.started(process.pid)
+        return process
 
     async def _until_unneeded(self) -> None:
         while not self._unwanted.is_set():

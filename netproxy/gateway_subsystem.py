@@ -1,4 +1,4 @@
-"""The node's gateway in the network role: its process, its sockets, and reports of ports that others have."""
+"""The node's gateway in the network role: its process, its sockets, and reports of ports at which it does not serve."""
 
 from __future__ import annotations
 
@@ -53,10 +53,11 @@ def build(
     config: ProxyConfig, api: Api, clock: Clock, changed: Callable[[frozenset[Address]], None]
 ) -> GatewaySubsystem:
     """Return the subsystem; `changed` gets the addresses on which the gateway listens."""
-    conflicts = GatewayConflicts(api.events.gateway_ports_in_use, clock)
+    conflicts = GatewayConflicts(api.events.gateway_ports_in_use, api.events.gateway_sockets_not_copied, clock)
 
     def listening(addresses: frozenset[Address]) -> None:
         conflicts.listening(addresses)
         changed(addresses)
 
-    return GatewaySubsystem(config, api, GatewaySockets(listening, conflicts.failed), conflicts, clock)
+    sockets = GatewaySockets(listening, conflicts.failed, conflicts.uncopied)
+    return GatewaySubsystem(config, api, sockets, conflicts, clock)

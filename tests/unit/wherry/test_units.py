@@ -34,6 +34,11 @@ def test_every_daemons_unit_restarts_always_and_notifies_readiness(daemon: str) 
     assert int(found["LimitNOFILE"][0]) >= 1 << 20
 
 
+def test_the_network_role_may_copy_the_sockets_of_its_gateway() -> None:
+    (calls,) = settings_of("netproxy")["SystemCallFilter"]
+    assert "pidfd_getfd" in calls.split(), "@system-service does not contain it"
+
+
 @pytest.mark.parametrize("daemon", [*ROLES, "containerd"])
 def test_every_daemon_is_started_again_at_once_and_never_given_up(daemon: str) -> None:
     found = settings_of(daemon)
