@@ -7,11 +7,11 @@ that was not updated for twice the longest delay (10 minutes by default) counts 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     delay: float
     updated: float
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from agent.runtime_records import ContainerRecord, SandboxRecord
 from kube.api import core_v1
 
@@ -28,8 +30,7 @@ class ProbeOutcome:
     grace: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeTarget:
+class ProbeTarget(msgspec.Struct, frozen=True):
     """One running container instance of a pod."""
 
     container: core_v1.Container
@@ -82,8 +83,7 @@ class HookError(Exception):
     """A lifecycle hook failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(msgspec.Struct, frozen=True):
     """One pod as the server shows it: the API object with the agent's own status, and what runs of it."""
 
     pod: core_v1.Pod

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kube.port_ranges import LOAD_BALANCERS
 from kube.serving.limits import ServingLimits
 from kube.tracing.configuration import TracingConfiguration
 
 
-@dataclass(frozen=True, slots=True)
-class ControlConfig:
+class ControlConfig(msgspec.Struct, frozen=True):
     """Addresses, paths and trusted authorities of the API server. Times are seconds."""
 
     data_dir: Path
@@ -73,7 +73,7 @@ class ControlConfig:
     oidc_groups_claim: str = ""
     oidc_groups_prefix: str = ""
     oidc_ca_file: Path | None = None
-    oidc_required_claim: dict[str, str] = field(default_factory=dict)
+    oidc_required_claim: dict[str, str] = msgspec.field(default_factory=dict)
     token_file: Path | None = None
     """Static tokens, a line `token,user,uid,"group1,group2"` each; None: none."""
     authentication_webhook_file: Path | None = None
@@ -104,7 +104,7 @@ class ControlConfig:
     tracing: TracingConfiguration | None = None
     """The same as a value; None: nothing is traced."""
     event_ttl: int = 3600
-    serving: ServingLimits = field(default_factory=ServingLimits)
+    serving: ServingLimits = msgspec.field(default_factory=ServingLimits)
     """Limits of connections, of requests' heads and of clients that are slow."""
     max_body_bytes: int = 3 * 1024 * 1024
     """Limit of a request's body (413 above)."""
@@ -121,7 +121,7 @@ class ControlConfig:
     disabled_admission: tuple[str, ...] = ()
     enabled_admission: tuple[str, ...] = ()
     """Plugins that are off unless they are named, as upstream's --enable-admission-plugins."""
-    default_admission: dict[str, dict[str, Any]] = field(default_factory=dict)
+    default_admission: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Plugins that are on beside upstream's unless disabled, and their configurations unless the file has others."""
     admission_config_file: Path | None = None
     """Configuration of plugins (AdmissionConfiguration); None: none."""
@@ -171,7 +171,7 @@ class ControlConfig:
     """Port of the controllers' health, metrics and configuration on 127.0.0.1; 0: none."""
     scheduler_port: int = 0
     """The same of the scheduler."""
-    feature_gates: dict[str, bool] = field(default_factory=dict)
+    feature_gates: dict[str, bool] = msgspec.field(default_factory=dict)
 
     @property
     def database(self) -> Path:

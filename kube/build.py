@@ -9,12 +9,12 @@ age of this file stand in.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import platform
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from kube.clock import format_time
 
@@ -26,8 +26,7 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), p
 """Of the machine, in Go's words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+class Build(msgspec.Struct, frozen=True):
     """`date` is RFC 3339; `tree_state` is clean, dirty or archive, as upstream's."""
 
     commit: str
@@ -70,6 +69,8 @@ def _source_tree(root: Path) -> Build | None:
 
 
 def _archive() -> Build:
+    import importlib.metadata
+
     try:
         version = importlib.metadata.version("wherry")
     except importlib.metadata.PackageNotFoundError:

@@ -14,9 +14,10 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+import msgspec
 
 from kube import kubeconfig, pki
 from kube.api import meta_v1
@@ -37,8 +38,7 @@ class CertificateError(Exception):
     """A certificate was denied, failed or did not come in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """Type of a certificate, and the name of its file."""
 
     signer: str

@@ -72,15 +72,13 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ListResult(Generic[R]):
+class ListResult(msgspec.Struct, Generic[R], frozen=True):
     items: list[R]
     resource_version: str
     continue_: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[R]):
+class WatchEvent(msgspec.Struct, Generic[R], frozen=True):
     """`type` is ADDED, MODIFIED, DELETED or BOOKMARK (whose object carries only a resourceVersion)."""
 
     type: str

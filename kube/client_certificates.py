@@ -6,9 +6,9 @@ So servers compare the time with the certificate's for each request, as upstream
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -21,8 +21,7 @@ class NotForClients(ValueError):
     """A certificate authenticates no client: it is for something else, or its subject is invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCertificate:
+class ClientCertificate(msgspec.Struct, frozen=True):
     """Subject of a client certificate (a name of "" is nobody), and its first and last second."""
 
     subject: subjects.Subject

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from kube.errors import bad_request
 
@@ -27,8 +28,7 @@ class Waiting(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRequest:
+class WaitingRequest(msgspec.Struct, frozen=True):
     """A request of an authenticated user that waits; `who` is its owner (kube/owners.py)."""
 
     who: str

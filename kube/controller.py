@@ -103,5 +103,6 @@ class Controller:
                     self.queue.add_after(key, again)
             finally:
                 self.queue.done(key)
-            # Neither what was reconciled nor the queue has waited for anything: thousands of keys would be one stretch of work.
-            await asyncio.sleep(0)
+            if self.queue:
+                # Perhaps neither what was reconciled nor the queue waits for anything: thousands of keys would be one step.
+                await asyncio.sleep(0)

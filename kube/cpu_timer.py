@@ -3,16 +3,21 @@
 `signal.setitimer` has timers of the process's CPU time only, which kernels that account time by their own ticks measure in
 those ticks: where several processes compete for a core, such a timer (ITIMER_PROF) may need four times the CPU time that it
 was set to. A timer of timer_create(2) measures what the scheduler does; Python's library has no function for it. ITIMER_PROF
-serves where the C library has none (macOS).
+serves where the C library has none (macOS) and where the kernel refuses one: it takes a place among the pending signals of the
+user (RLIMIT_SIGPENDING), which another process of the same user, as a container that runs as root, may have used up.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
+import os
 import signal
 import sys
 import time
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 NUMBER = signal.SIGPROF
 _SIGEV_SIGNAL = 0
@@ -40,18 +45,30 @@ class _Setting(ctypes.Structure):
 class CpuTimer:
     """Sends SIGPROF each time that the thread that makes it has used `seconds` of CPU time, or once without `repeats`.
 
-    The signal may be some ticks of the kernel late. Raises OSError if the kernel refuses the timer. At most one at a time
-    in a process: all send the same signal.
+    The signal may be some ticks of the kernel late, and later if ITIMER_PROF serves. At most one at a time in a process: all
+    send the same signal.
     """
+
+    _reported = False
 
     def __init__(self, seconds: float, *, repeats: bool = True) -> None:
         self._seconds, self._repeats = seconds, repeats
         self._id: ctypes.c_void_p | None = None
         self._library = _library()
         if self._library is not None:
-            created = ctypes.c_void_p()
-            event = _Event(None, NUMBER, _SIGEV_SIGNAL)
+            self._create()
+
+    def _create(self) -> None:
+        created = ctypes.c_void_p()
+        event = _Event(None, NUMBER, _SIGEV_SIGNAL)
+        try:
             self._call("timer_create", time.CLOCK_THREAD_CPUTIME_ID, ctypes.byref(event), ctypes.byref(created))
+        except OSError as error:
+            self._library = None
+            if not CpuTimer._reported:
+                CpuTimer._reported = True
+                log.warning("limits of CPU time are measured by ITIMER_PROF, which may be late: %s", error)
+        else:
             self._id = created
 
     def start(self) -> None:
@@ -63,24 +80,25 @@ class CpuTimer:
         self._set(0.0, 0.0)
 
     def close(self) -> None:
-        """Stop it and release what the kernel holds for it; then it cannot be started."""
-        self.stop()
+        """Stop it and release what the kernel holds for it; then it must not be started."""
         if self._id is not None:
+            self.stop()
             self._call("timer_delete", self._id)
             self._id = None
-            self._library = None
+        elif self._library is None:
+            self.stop()
 
     def _set(self, value: float, interval: float) -> None:
         if self._library is None:
             signal.setitimer(signal.ITIMER_PROF, value, interval)
-        elif self._id is not None:
+        else:
             setting = _Setting(_time(interval), _time(value))
             self._call("timer_settime", self._id, 0, ctypes.byref(setting), None)
 
     def _call(self, name: str, *arguments: Any) -> None:
         if getattr(self._library, name)(*arguments):
             number = ctypes.get_errno()
-            raise OSError(number, f"{name} failed")
+            raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
 def _time(seconds: float) -> _Time:

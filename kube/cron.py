@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from kube import duration
+from kube.bounded_cache import bounded_cache
 
 _NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -52,21 +53,22 @@ class Schedule:
                 moment += timedelta(seconds=self.every)
                 yield moment.astimezone(UTC)
         local = moment.astimezone(zone)
-        day = local.date()
+        day, hour = local.date(), local.hour
         end = (local + _HORIZON).date()
         while day <= end:
             if day.month in self.months and self._on(day.day, (day.weekday() + 1) % 7):
-                yield from (found for found in self._of_day(day, zone) if found > moment)
-            day += timedelta(days=1)
+                yield from (found for found in self._of_day(day, hour, zone) if found > moment)
+            day, hour = day + timedelta(days=1), 0
 
-    def _of_day(self, day: date, zone: tzinfo) -> Iterator[datetime]:
-        """Yield the moments of one day on which the schedule means something, in order."""
+    def _of_day(self, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
+        """Yield the moments of one day on which the schedule means something, in order; maybe those before `hour` too."""
         start = datetime(day.year, day.month, day.day, tzinfo=zone)
         offset = start.utcoffset()
-        walls = (
-            start.replace(hour=hour, minute=minute) for hour in sorted(self.hours) for minute in sorted(self.minutes)
-        )
-        if (start + timedelta(days=1)).utcoffset() == offset:
+        steady = (start + timedelta(days=1)).utcoffset() == offset
+        hours = [each for each in sorted(self.hours) if each >= hour or not steady]
+        minutes = sorted(self.minutes)
+        walls = (start.replace(hour=each, minute=minute) for each in hours for minute in minutes)
+        if steady:
             for wall in walls:
                 yield wall.replace(tzinfo=UTC) - (offset or timedelta())
             return
@@ -85,6 +87,7 @@ class Schedule:
         return by_day or by_weekday
 
 
+@bounded_cache(1000)
 def parse(text: str) -> Schedule:
     """Read a schedule; ValueError where it cannot be read."""
     if text.startswith("@every "):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from kube.api import core_v1
 from kube.clock import Clock
@@ -19,17 +21,15 @@ TRIES, RETRY_SECONDS = 12, 10
 """client-go's maxTriesPerEvent and defaultSleepDuration."""
 
 
-@dataclass(slots=True)
-class Queued:
+class Queued(msgspec.Struct):
     """An event, and how often the server refused it for now."""
 
     event: core_v1.Event
     tries: int = 0
 
 
-@dataclass(slots=True)
-class _Namespace:
-    events: deque[Queued] = field(default_factory=deque)
+class _Namespace(msgspec.Struct):
+    events: deque[Queued] = msgspec.field(default_factory=deque)
     due: float = 0.0
     """Time from which the next event may be sent, by the monotonic clock."""
 
@@ -84,11 +84,15 @@ class EventQueue:
             await self._until_next()
 
     async def _until_next(self) -> None:
-        waits = [asyncio.create_task(self._wake.wait(), name="an event")]
-        if self._namespaces:
-            due = min(namespace.due for namespace in self._namespaces.values())
-            pause = self._clock.sleep(due - self._clock.monotonic())
-            waits.append(asyncio.create_task(pause, name="events' retry"))  # type: ignore[arg-type]
+        if not self._namespaces:
+            await self._wake.wait()
+            return
+        due = min(namespace.due for namespace in self._namespaces.values())
+        pause = self._clock.sleep(due - self._clock.monotonic())
+        waits: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._wake.wait(), name="an event"),
+            asyncio.create_task(pause, name="events' retry"),
+        ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -51,22 +50,19 @@ def reference(obj: Any, field_path: str = "") -> core_v1.ObjectReference:
     )
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     name: str
     namespace: str
     count: int
     first: str
 
 
-@dataclass(slots=True)
-class _Similar:
-    messages: set[str] = field(default_factory=set)
+class _Similar(msgspec.Struct):
+    messages: set[str] = msgspec.field(default_factory=set)
     last: float = 0.0
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(msgspec.Struct):
     tokens: float = BURST
     last: float = 0.0
 

@@ -18,7 +18,6 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -43,8 +42,7 @@ MOST_SKIPPED = 1000
 """Objects that do not fit their type and of which it is known that they were logged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """`type` is ADDED (old is None), MODIFIED or DELETED (new is the last state seen)."""
 
     type: str

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from kube.bounded_cache import bounded_cache
 
@@ -60,8 +61,7 @@ def canonical(text: str) -> str:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Cidr:
+class Cidr(msgspec.Struct, frozen=True):
     """A CIDR as it is written."""
 
     address: Address

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 _COMPARED = 2
@@ -26,12 +27,11 @@ def whole(text: str) -> int | None:
     return found if -(1 << 63) <= (found := int(text)) < 1 << 63 else None
 
 
-@dataclass(slots=True)
-class _Rule:
+class _Rule(msgspec.Struct):
     """Permitted values of one key: all requirements on the key that bound it or name several values."""
 
     among: frozenset[str] | None = None
-    refused: set[str] = field(default_factory=set)
+    refused: set[str] = msgspec.field(default_factory=set)
     above: int | None = None
     below: int | None = None
     never: bool = False

@@ -12,10 +12,10 @@ import base64
 import hashlib
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -40,8 +40,7 @@ class PKIError(Exception):
     """A key, certificate or request cannot be read or is not what it has to be."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(msgspec.Struct, frozen=True):
     """A certificate and its private key."""
 
     certificate: x509.Certificate

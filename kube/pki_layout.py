@@ -13,10 +13,10 @@ what they expect:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
@@ -26,8 +26,7 @@ from kube.files import write_file
 RENEW_BEFORE = timedelta(days=90)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPKI:
+class ClusterPKI(msgspec.Struct, frozen=True):
     """All of a cluster's keys and certificates, in memory."""
 
     directory: Path

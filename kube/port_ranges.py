@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 LAST = 65535
 LOAD_BALANCERS = "80,443,1024-29999"
 """The ports that Services of type LoadBalancer may have on nodes: HTTP's, and what lies below node ports."""
 
 
-@dataclass(frozen=True, slots=True)
-class PortRanges:
+class PortRanges(msgspec.Struct, frozen=True):
     """Ports 1 to 65535; `str` gives the text back."""
 
     text: str

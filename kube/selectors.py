@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kube import names
 from kube.label_rules import Rules
 from kube.label_rules import whole as _whole
@@ -22,8 +24,7 @@ class SelectorError(ValueError):
     """A selector cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One condition on one label. `operator` is in, notin, exists, !, gt or lt."""
 
     key: str
@@ -267,8 +268,7 @@ def from_map(labels: Mapping[str, str]) -> LabelSelector:
     return LabelSelector(tuple(Requirement(k, "in", frozenset({v})) for k, v in sorted(labels.items())))
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldSelector(msgspec.Struct, frozen=True):
     """Terms of a field selector: (field, value, equal)."""
 
     terms: tuple[tuple[str, str, bool], ...] = ()

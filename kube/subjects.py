@@ -6,8 +6,7 @@ the last one counts. Signers refuse requests that have several (`ambiguous`), si
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
@@ -19,8 +18,7 @@ class SubjectError(ValueError):
     """A subject has an invalid value: not text, an empty uid, or several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """A user's name ("" where there is none), groups and uid."""
 
     name: str

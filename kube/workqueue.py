@@ -67,7 +67,8 @@ class WorkQueue(Generic[K]):
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
         self._delayed: dict[K, tuple[float, asyncio.Task[None]]] = {}
-        self._ready = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """Workers that wait for a key."""
         self._down = False
 
     @property
@@ -90,9 +91,18 @@ class WorkQueue(Generic[K]):
 
     def _append(self, key: K) -> None:
         self._queue.append(key)
-        self._ready.set()
+        if self._idle:
+            self._wake_one()
         if self._name:
             self._since[key] = self._clock.monotonic()
+
+    def _wake_one(self) -> None:
+        """Wake one worker: all of them would contend for one key."""
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the key worked on after a delay; of several delays the soonest counts."""
@@ -134,8 +144,7 @@ class WorkQueue(Generic[K]):
         while not self._queue:
             if self._down:
                 raise ShutDown
-            self._ready.clear()
-            await self._ready.wait()
+            await self._wait()
         key = self._queue.popleft()
         self._dirty.discard(key)
         self._processing.add(key)
@@ -145,6 +154,18 @@ class WorkQueue(Generic[K]):
             self._since[key] = now
         return key
 
+    async def _wait(self) -> None:
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        try:
+            await idle
+        except BaseException:
+            if idle in self._idle:
+                self._idle.remove(idle)
+            if self._queue:
+                self._wake_one()  # the key that this worker was woken for is another's
+            raise
+
     def done(self, key: K) -> None:
         self._processing.discard(key)
         if self._name:
@@ -152,8 +173,6 @@ class WorkQueue(Generic[K]):
             self._worked(now - self._since.pop(key, now))
         if key in self._dirty:
             self._append(key)
-        elif not self._queue and self._down:
-            self._ready.set()
 
     def under_way(self) -> list[float]:
         """Return how long each key that a worker has was worked on so far, in seconds."""
@@ -166,4 +185,5 @@ class WorkQueue(Generic[K]):
         for _, task in self._delayed.values():
             task.cancel()
         self._delayed.clear()
-        self._ready.set()
+        while self._idle:
+            self._wake_one()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+
+import msgspec
 
 from control import addon_names
 from control.config import ControlConfig
@@ -71,7 +72,7 @@ def control_config(settings: Settings) -> ControlConfig:
         tracing=settings.tracing,
     )
     _check_tracing(config)
-    return dataclasses.replace(config, **api_server_flags.load(layout.etc / "apiserver.yaml"))
+    return msgspec.structs.replace(config, **api_server_flags.load(layout.etc / "apiserver.yaml"))
 
 
 def _check_tracing(config: ControlConfig) -> None:

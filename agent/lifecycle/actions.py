@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from agent.interfaces import ProbeOutcome
 from agent.runtime_records import ContainerRecord, PodRuntime
@@ -19,26 +20,24 @@ class Kind(Enum):
     EPHEMERAL = "ephemeralContainers"
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True):
     """The input of a decision. Times are seconds since the epoch."""
 
     pod: core_v1.Pod
     """In the size that the node has allocated."""
     runtime: PodRuntime
     now: float
-    outcomes: Mapping[str, ProbeOutcome] = field(default_factory=dict)
+    outcomes: Mapping[str, ProbeOutcome] = msgspec.field(default_factory=dict)
     """By container ID."""
     ready_at: Callable[[str, ContainerRecord], float] = lambda name, record: record.finished_at
     """Time from which a container that exited may be restarted: its CrashLoopBackOff."""
-    retry_at: Mapping[str, float] = field(default_factory=dict)
+    retry_at: Mapping[str, float] = msgspec.field(default_factory=dict)
     """By container name: earliest moment after a failure to start; "" is the sandbox."""
-    actuated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    actuated: Mapping[str, core_v1.ResourceRequirements] = msgspec.field(default_factory=dict)
     """By container ID: the actuated resources, where they are known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(msgspec.Struct, frozen=True):
     """Kill a running container; `grace` None means the pod's own."""
 
     id: str
@@ -50,8 +49,7 @@ class Kill:
     """The container starts again in another size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Start a container as instance number `restart_count`."""
 
     name: str
@@ -59,16 +57,14 @@ class Start:
     restart_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(msgspec.Struct, frozen=True):
     """Give a running container the resources of its spec."""
 
     id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """The pod has ended on this node: kill what is left and keep the phase."""
 
     phase: str = ""
@@ -91,8 +87,7 @@ def rejection(reason: str, message: str) -> End:
     return End("Failed", reason, _REJECTED + message)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The actions to take now, in this order, and when to plan again at the latest."""
 
     end: End | None = None
@@ -104,7 +99,7 @@ class Plan:
     kill: tuple[Kill, ...] = ()
     resize: tuple[Resize, ...] = ()
     start: tuple[Start, ...] = ()
-    backing_off: Mapping[str, float] = field(default_factory=dict)
+    backing_off: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Containers in CrashLoopBackOff: name to the end of the back-off."""
     remove: tuple[str, ...] = ()
     """Dead container instances that are no longer needed."""

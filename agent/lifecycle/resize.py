@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from agent.runtime_records import PodRuntime
 from kube.api import core_v1
 from kube.quantity import Quantity, milli, value
@@ -24,8 +26,7 @@ class ResizeError(Exception):
     """A resize cannot be actuated now; it is retried."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingResize:
+class PendingResize(msgspec.Struct, frozen=True):
     """Reason and message of a pending resize; `reason` is Deferred or Infeasible."""
 
     reason: str

@@ -8,15 +8,15 @@ pkg/kubelet/util/env). Variables that no container wants are not kept: a file ma
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 LONGEST_LINE = 64 * 1024
 """Bytes of a line that upstream reads."""
 _BLANKS = " \t"
 
 
-@dataclass(frozen=True, slots=True)
-class EnvFile:
+class EnvFile(msgspec.Struct, frozen=True):
     """The wanted variables of a file, up to its first error."""
 
     path: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from agent.podspec import downward
 from agent.podspec.env_files import EnvFile
@@ -30,8 +31,7 @@ class References(Protocol):
     def secret(self, namespace: str, name: str) -> core_v1.Secret | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentSources:
+class EnvironmentSources(msgspec.Struct, frozen=True):
     """Inputs of the environment beside the pod."""
 
     references: References
@@ -40,7 +40,7 @@ class EnvironmentSources:
     pod_ips: tuple[str, ...] = ()
     host_ips: tuple[str, ...] = ()
     allocatable: Mapping[str, Quantity] | None = None
-    files: Mapping[tuple[str, str], EnvFile] = field(default_factory=dict)
+    files: Mapping[tuple[str, str], EnvFile] = msgspec.field(default_factory=dict)
     """Files with variables, by volume and path."""
 
 

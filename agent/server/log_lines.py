@@ -6,12 +6,12 @@ at 16 KiB).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of reading a log; `since` in nanoseconds of Unix time, negative numbers mean no limit."""
 
     follow: bool = False
@@ -27,8 +27,7 @@ class LogFormatError(ValueError):
     """A line is not in CRI's format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One entry: the time as written, the stream, the text with its newline unless it continues."""
 
     time: bytes

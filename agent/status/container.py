@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import Kind, is_sidecar, restarts
@@ -28,20 +30,19 @@ class Waiting:
         object.__setattr__(self, "message", shortened(self.message))
 
 
-@dataclass(frozen=True, slots=True)
-class StatusInputs:
+class StatusInputs(msgspec.Struct, frozen=True):
     """Inputs of a pod's status beside its spec and the runtime's records."""
 
-    outcomes: Mapping[str, ProbeOutcome] = field(default_factory=dict)
-    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    outcomes: Mapping[str, ProbeOutcome] = msgspec.field(default_factory=dict)
+    waiting: Mapping[str, Waiting] = msgspec.field(default_factory=dict)
     """By container name: the failure or back-off that keeps it from starting."""
     ended: bool = False
     """Nothing of the pod will be started any more."""
-    actuated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    actuated: Mapping[str, core_v1.ResourceRequirements] = msgspec.field(default_factory=dict)
     """By container ID: the actuated resources of running containers, with limits that are inherited from the pod."""
     allocated: core_v1.Pod | None = None
     """The pod in the size that the node has allocated, if that is not the spec's."""
-    allocated_containers: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    allocated_containers: Mapping[str, core_v1.ResourceRequirements] = msgspec.field(default_factory=dict)
     """By container name: the same of its containers."""
     actual: core_v1.Pod | None = None
     """The pod in its actuated size, if that is not the allocated one: a resize is in progress."""

@@ -7,7 +7,8 @@ it stays: times, an address whose sandbox is gone, and a terminal phase, which n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.cgroups import qos
 from agent.lifecycle import End, Kind, initialized, may_restart_all, restarts_all
@@ -20,8 +21,7 @@ from agent.status.pod_resources import set_resources
 from kube.api import core_v1
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(msgspec.Struct, frozen=True):
     """Facts of the node in a pod's status."""
 
     host_ips: tuple[str, ...] = ()

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from control.admission import quota as quotas
 from control.admission.configuration import of_kind
@@ -28,8 +29,7 @@ SCOPES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limited:
+class Limited(msgspec.Struct, frozen=True):
     """One entry: the resource's target, parts of names, and scopes."""
 
     target: str

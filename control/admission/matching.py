@@ -7,7 +7,8 @@ evaluation, are asked by the caller afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from control.admission import object_work
 from control.admission.versions import versions_of
@@ -21,8 +22,7 @@ from kube.selectors import LabelSelector
 OWN_GROUP = "admissionregistration.k8s.io"
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """A webhook to call, and the version of the resource to send."""
 
     configuration: str

@@ -9,9 +9,10 @@ parts of its storage: they cannot be switched off.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from control.admission.always import AlwaysAdmit, AlwaysDeny
 from control.admission.always_pull_images import AlwaysPullImages
@@ -87,15 +88,14 @@ IDLE = frozenset(
 """Upstream's for APIs and features that are not served here, or that no pod's update can touch."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginContext:
+class PluginContext(msgspec.Struct, frozen=True):
     """Dependencies of plugins."""
 
     lookup: Lookup
     authorizer: Authorizer
     rbac: RBACAuthorizer
     invoker: WebhookInvoker
-    configurations: Configurations = field(default_factory=dict)
+    configurations: Configurations = msgspec.field(default_factory=dict)
     clock: Clock = SYSTEM
     toleration_seconds: tuple[int, int] = (SECONDS, SECONDS)
     """For nodes that are not ready, and for those that are not reachable."""

@@ -13,7 +13,8 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from control.admission.pod_security_checks import violations
 from control.admission.pod_security_configuration import LEVELS, MODES, VERSION, parse
@@ -44,8 +45,7 @@ _TEMPLATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """One level and the version of the standards it is meant in."""
 
     level: str = "privileged"

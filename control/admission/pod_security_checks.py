@@ -8,8 +8,9 @@ messages are upstream's (pod-security-admission/policy), since people and tests 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
+
+import msgspec
 
 from control.admission import pod_security_baseline as baseline
 from control.admission import pod_security_restricted as restricted
@@ -19,8 +20,7 @@ from kube.json_object import Object
 Judge = Callable[[Object], Violation | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     id: str
     level: str
     since: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.admission.configuration import of_kind
 from control.auth.fields import ConfigurationError, known, list_at, object_at
@@ -16,8 +17,7 @@ MODES = ("enforce", "audit", "warn")
 VERSION = re.compile(r"latest|v1\.(0|[1-9][0-9]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Exemptions:
+class Exemptions(msgspec.Struct, frozen=True):
     """Users, runtime classes and namespaces that are not looked at."""
 
     users: frozenset[str] = frozenset()
@@ -25,12 +25,11 @@ class Exemptions:
     namespaces: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """`defaults` are read like a namespace's labels without their prefix: mode -> level, mode-version -> version."""
 
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    exempt: Exemptions = field(default_factory=Exemptions)
+    defaults: Mapping[str, str] = msgspec.field(default_factory=dict)
+    exempt: Exemptions = msgspec.field(default_factory=Exemptions)
 
 
 def parse(configuration: Object) -> Settings:

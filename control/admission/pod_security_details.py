@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from control.auth.references import containers
 from kube.json_object import Object
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True):
     """The reason why a pod is forbidden, and the detail that names the pod's parts."""
 
     reason: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.aggregation.remote import Remote
 from kube.clock import Clock
@@ -20,10 +21,9 @@ RETRY_SECONDS = 1.0
 Place = tuple[str, str]
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(msgspec.Struct):
     remote: Remote
-    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    wanted: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
 

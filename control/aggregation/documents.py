@@ -6,15 +6,15 @@ The local documents are generated elsewhere; here they are decoded, completed an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from control.aggregation.discovery_document import Resource
 from control.aggregation.remote import Remote
 from kube.json_object import Object
 
 
-@dataclass(frozen=True, slots=True)
-class ServedVersion:
+class ServedVersion(msgspec.Struct, frozen=True):
     """State of an extension as discovery shows it, at the time of a request: documents are built in a thread."""
 
     place: tuple[str, str]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
 
 from control.aggregation import stored
 from control.aggregation.discovery_document import Resource
@@ -32,16 +33,14 @@ DIAL_SECONDS = 5.0
 AGGREGATOR = UserInfo("system:kube-aggregator", groups=(SYSTEM_MASTERS,))
 
 
-@dataclass(frozen=True, slots=True)
-class FrontProxy:
+class FrontProxy(msgspec.Struct, frozen=True):
     """This server's client certificate for extension servers; without it they cannot authenticate users."""
 
     cert_file: Path | None
     key_file: Path | None
 
 
-@dataclass(slots=True)
-class Remote:
+class Remote(msgspec.Struct):
     """One group version that another server answers."""
 
     service: Object
@@ -49,7 +48,7 @@ class Remote:
     front_proxy: FrontProxy
     available: bool = False
     reason: str = ""
-    resources: list[Resource] = field(default_factory=list)
+    resources: list[Resource] = msgspec.field(default_factory=list)
     """Resources of its discovery document."""
     digest: str = ""
     """Digest of that document, "" until it is read."""

@@ -12,8 +12,9 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from control.auth.metrics import RELOADED, RELOADS
 from control.server_tasks.server_identity import identity
@@ -25,8 +26,7 @@ FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds between attempts to use a content that failed; upstream polls the file each minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Retry:
+class _Retry(msgspec.Struct, frozen=True):
     """A content that could not be used; `stamp` is None if the file could not even be found."""
 
     stamp: Stamp | None

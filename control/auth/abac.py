@@ -10,7 +10,6 @@ only get, list and watch. Lines that begin with # are comments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,7 @@ _READS = frozenset({"get", "list", "watch"})
 _TEXTS = ("user", "group", "namespace", "resource", "apiGroup", "nonResourcePath")
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """One line."""
 
     user: str = ""

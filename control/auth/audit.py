@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -81,8 +80,7 @@ class Sink(Protocol):
     def write(self, line: bytes, user: bytes = b"") -> Awaitable[None] | None: ...
 
 
-@dataclass(slots=True)
-class AuditContext:
+class AuditContext(msgspec.Struct):
     """Audit event of one request; the pipeline completes it."""
 
     auditor: Auditor
@@ -90,8 +88,8 @@ class AuditContext:
     event: Event
     request_object: Any = None
     """The value that was sent, for levels that show it."""
-    annotations: dict[str, str] = field(default_factory=dict)
-    pending: list[Awaitable[None]] = field(default_factory=list)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    pending: list[Awaitable[None]] = msgspec.field(default_factory=list)
     """Writes of the sinks that the request waits for."""
 
     def later(self, writing: Coroutine[Any, Any, None]) -> None:

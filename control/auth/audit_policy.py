@@ -7,7 +7,6 @@ object, time, outcome), Request (and the request's object), RequestResponse (and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ class PolicyError(ValueError):
     """The policy file cannot be used; the message contains the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Audit level and stages of a request."""
 
     level: str
@@ -32,8 +30,7 @@ class Verdict:
     omit_managed_fields: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule of a policy; an empty list matches everything."""
 
     verdict: Verdict

@@ -17,7 +17,6 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Awaitable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -37,8 +36,7 @@ CLOSING = 5.0
 """Seconds that the last batch may take when the server ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batching:
+class Batching(msgspec.Struct, frozen=True):
     """Upstream's --audit-webhook-batch-* flags."""
 
     buffer_size: int = 10_000

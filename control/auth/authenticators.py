@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -80,8 +79,7 @@ def with_authenticated(user: UserInfo) -> UserInfo:
     return msgspec.structs.replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
-@dataclass(frozen=True, slots=True)
-class AnonymousPolicy:
+class AnonymousPolicy(msgspec.Struct, frozen=True):
     """Paths that anonymous users may request; `paths` None: all of them."""
 
     enabled: bool = True

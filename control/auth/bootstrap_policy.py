@@ -77,7 +77,7 @@ def reconcile(wanted: Object, present: Object | None) -> Object | None:
             result["aggregationRule"], changed = {"clusterRoleSelectors": selectors + lacking}, True
     else:
         rules = list(present.get("rules") or ())
-        more = uncovered(RuleSet(rules), wanted["rules"])
+        more = uncovered(RuleSet(rules), wanted["rules"]) if rules != wanted["rules"] else []
         if more:
             result, changed = result | {"rules": rules + more}, True
     return result if changed else None

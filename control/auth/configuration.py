@@ -7,7 +7,8 @@ settings would be noticed late. Expressions (CEL) see the token's `claims`, or i
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+
+import msgspec
 
 from control.auth.authenticators import AnonymousPolicy
 from control.auth.fields import GROUP, ConfigurationError, known, list_at, object_at, read
@@ -30,8 +31,7 @@ _USER = Declarations(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Authentication:
+class Authentication(msgspec.Struct, frozen=True):
     """Content of the file; `anonymous` None: not configured."""
 
     issuers: tuple[Issuer, ...] = ()

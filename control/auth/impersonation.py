@@ -9,9 +9,9 @@ uids and userextras/<key>, whatever the request does. What comes out is the user
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
 from urllib.parse import unquote
 
+import msgspec
 from msgspec.structs import replace
 
 from control.auth import denial
@@ -39,8 +39,7 @@ ALL_AT_ONCE = 4
 """Number of groups or extras from which on they are first authorized together, as "*"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Impersonation:
+class Impersonation(msgspec.Struct, frozen=True):
     """The impersonated user, and the constrained verb that allowed it ("": the verb `impersonate`)."""
 
     user: UserInfo

@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import jwt
+import msgspec
 
 from control.auth.unverified_token import unverified
 from control.auth.user import Credentials, UserInfo, user_info
@@ -23,9 +22,13 @@ from control.event_loop import offload
 from kube import bounded_answer, tls_settings
 from kube.clock import Clock
 from kube.errors import unauthorized
+from kube.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     import aiohttp
+    import jwt
+else:
+    jwt = LazyModule("jwt")
 
 log = logging.getLogger(__name__)
 Claims = dict[str, Any]
@@ -46,8 +49,7 @@ class IssuerAway(Exception):
     """The issuer's discovery document or keys could not be fetched."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimMapping:
+class ClaimMapping(msgspec.Struct, frozen=True):
     """Claim with a name, and its prefix; or an expression that returns the whole name."""
 
     claim: str = ""
@@ -55,16 +57,14 @@ class ClaimMapping:
     expression: Program | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """An expression over the claims or the user that must be true, and what is parsed (in the log) where it is not."""
 
     expression: Program
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(msgspec.Struct, frozen=True):
     """One entry of AuthenticationConfiguration's `jwt`."""
 
     url: str
@@ -72,7 +72,7 @@ class Issuer:
     username: ClaimMapping
     groups: ClaimMapping | None = None
     uid: ClaimMapping | None = None
-    required: dict[str, str] = field(default_factory=dict)
+    required: dict[str, str] = msgspec.field(default_factory=dict)
     """Claims that must be there with these values."""
     claim_rules: tuple[Rule, ...] = ()
     user_rules: tuple[Rule, ...] = ()

@@ -7,9 +7,9 @@ its own) for one of the allowed names; on any other connection they are as if no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote
 
+import msgspec
 from cryptography import x509
 
 from control.auth.user import Credentials, UserInfo
@@ -19,8 +19,7 @@ from kube.clock import Clock
 from kube.errors import StatusError
 
 
-@dataclass(frozen=True, slots=True)
-class Headers:
+class Headers(msgspec.Struct, frozen=True):
     """Names as upstream's --requestheader-* flags have them; of several the first that is sent counts for the user's name."""
 
     username: tuple[str, ...] = ("X-Remote-User",)

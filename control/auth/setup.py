@@ -7,10 +7,10 @@ then `changed`), and calls `authenticator`, `anonymous`, `impersonation.imperson
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from cryptography import x509
 
 from control.auth.abac import ABACAuthorizer
@@ -33,8 +33,7 @@ from kube import pki
 from kube.clock import Clock
 
 
-@dataclass(slots=True)
-class Auth:
+class Auth(msgspec.Struct):
     """Authentication and authorization. The first three are reloaded with their configuration files."""
 
     authenticator: UnionAuthenticator

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
+
+import msgspec
 
 from control.auth import secret_tokens
 from control.auth.service_account_names import groups_of, username
@@ -19,8 +20,7 @@ _EXTRA = "authentication.kubernetes.io/"
 Claims = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """Objects that a token is bound to besides its account."""
 
     kind: str

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from control.auth import secret_tokens
@@ -14,6 +13,12 @@ from control.auth.token_claims import Claims
 from control.auth.unverified_token import unverified
 from kube import pki
 from kube.errors import unauthorized
+from kube.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import jwt
+else:
+    jwt = LazyModule("jwt")
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 

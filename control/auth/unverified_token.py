@@ -7,11 +7,15 @@ issuer's key has verified the signature.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
-
-import jwt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kube.bearer_tokens import LONGEST
+from kube.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import jwt
+else:
+    jwt = LazyModule("jwt")
 
 
 class Unverified(NamedTuple):

@@ -9,8 +9,9 @@ items, where this takes a few µs. It is kept as a second opinion in the tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from control.cel import conversions, functions, kubernetes, libraries, times
 from control.cel.checker import Checker, TypeTooLarge
@@ -34,14 +35,13 @@ COMPILING = 40
 UNKNOWN_COST = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Declarations:
+class Declarations(msgspec.Struct, frozen=True):
     """Declarations for expressions: variables by type, additional functions, and named object types."""
 
     variables: Mapping[str, Type]
-    signatures: Signatures = field(default_factory=dict)
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    types: Mapping[str, Type] = field(default_factory=dict)
+    signatures: Signatures = msgspec.field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = msgspec.field(default_factory=dict)
+    types: Mapping[str, Type] = msgspec.field(default_factory=dict)
 
 
 class Result(NamedTuple):

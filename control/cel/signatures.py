@@ -7,7 +7,8 @@ parameters. `control.cel.functions` and `control.cel.libraries` implement the fu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from control.cel.types import Type, parse, split
 
@@ -143,8 +144,7 @@ _FORMATS = (
 _CONVERTED = {"ip": "string (ip)string", "cidr": "string (cidr)string"}
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
+class Overload(msgspec.Struct, frozen=True):
     """One form of a function."""
 
     params: tuple[Type, ...]

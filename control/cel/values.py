@@ -9,9 +9,10 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from control.cel.errors import EvaluationError
 from control.cel.frame import Frame
@@ -30,29 +31,25 @@ class Uint(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Timestamp:
+class Timestamp(msgspec.Struct, frozen=True, order=True):
     """A moment, in nanoseconds since 1970."""
 
     ns: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True, order=True):
     """A length of time, in nanoseconds."""
 
     ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class TypeValue:
+class TypeValue(msgspec.Struct, frozen=True):
     """Result of type(x)."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(msgspec.Struct, frozen=True):
     """A value that may not be there."""
 
     value: Any
@@ -62,15 +59,13 @@ class Optional:
 NONE = Optional(None, False)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True, order=True):
     """A Kubernetes quantity: a number exactly as it was meant."""
 
     number: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class URL:
+class URL(msgspec.Struct, frozen=True):
     """An absolute URL or path, in its parts as Go's url.Parse gives them."""
 
     text: str
@@ -80,15 +75,13 @@ class URL:
     query: str
 
 
-@dataclass(frozen=True, slots=True)
-class CIDR:
+class CIDR(msgspec.Struct, frozen=True):
     """An address with the length of its network's prefix."""
 
     interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
-@dataclass(frozen=True, slots=True)
-class Semver:
+class Semver(msgspec.Struct, frozen=True):
     """A semantic version, comparable by `order`."""
 
     major: int
@@ -102,8 +95,7 @@ class Semver:
         return self.major, self.minor, self.patch, not self.pre, self.pre
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """A named format that strings can be checked against."""
 
     name: str

@@ -6,10 +6,10 @@ Times are Go durations ("15s"). A file with another kind is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from control.controllers.autoscaling.settings import AutoscalingSettings, Startup
@@ -24,12 +24,11 @@ class ConfigurationError(ValueError):
     """The file is invalid; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """The sections that are read."""
 
-    autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
-    lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    autoscaling: AutoscalingSettings = msgspec.field(default_factory=AutoscalingSettings)
+    lifecycle: LifecycleSettings = msgspec.field(default_factory=LifecycleSettings)
     legacy_tokens: float = YEAR
     service_account_credentials: bool = False
     """True if each controller acts as its service account; in the API server's process it always does."""

@@ -6,8 +6,6 @@ the one that the server prefers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from kube.client import Client, answered, decoded
@@ -21,8 +19,7 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 """Accept of a list of which the metadata alone are wanted, where the server has that form."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveredResource:
+class DiscoveredResource(msgspec.Struct, frozen=True):
     """One resource of the server in its preferred version."""
 
     group: str

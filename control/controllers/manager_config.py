@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from control.controllers.addons.settings import AddonSettings
 from control.controllers.autoscaling.settings import AutoscalingSettings
@@ -12,8 +12,7 @@ from control.interfaces.local_nodes import LocalNodes
 from kube.port_ranges import LOAD_BALANCERS
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerConfig:
+class ControllerConfig(msgspec.Struct, frozen=True):
     """Settings of the cluster for controllers. Empty CA material leaves out what needs it."""
 
     cluster_cidr: str = "10.244.0.0/16"
@@ -41,8 +40,8 @@ class ControllerConfig:
     """True if the Gateway API and Ingresses are served."""
     addons: AddonSettings | None = None
     """The folder whose files are applied; None: there is none."""
-    autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
-    lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    autoscaling: AutoscalingSettings = msgspec.field(default_factory=AutoscalingSettings)
+    lifecycle: LifecycleSettings = msgspec.field(default_factory=LifecycleSettings)
     local_nodes: LocalNodes | None = None
     """Nodes that run in this process."""
     legacy_tokens: float = YEAR

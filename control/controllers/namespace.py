@@ -10,7 +10,6 @@ pkg/controller/namespace/deletion.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -34,14 +33,13 @@ VERSION_SECONDS = 120.0
 _BACKGROUND = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
 
 
-@dataclass(slots=True)
-class Remains:
+class Remains(msgspec.Struct):
     """Remaining objects of a namespace, and errors."""
 
-    objects: dict[str, int] = field(default_factory=dict)
-    finalizers: dict[str, int] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    undiscovered: list[str] = field(default_factory=list)
+    objects: dict[str, int] = msgspec.field(default_factory=dict)
+    finalizers: dict[str, int] = msgspec.field(default_factory=dict)
+    failures: list[str] = msgspec.field(default_factory=list)
+    undiscovered: list[str] = msgspec.field(default_factory=list)
 
     @property
     def empty(self) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -34,16 +33,14 @@ JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 """Finalizer of Jobs' pods (job/tally.py); after the Job's deletion, too, until the controller removes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class First:
+class First(msgspec.Struct, frozen=True):
     """Objects of a kind that a controller has work for: all, or those that `wanted` returns true for."""
 
     kind: type[msgspec.Struct]
     wanted: Callable[[Any], bool] = lambda obj: True
 
 
-@dataclass(frozen=True, slots=True)
-class OnDemand:
+class OnDemand(msgspec.Struct, frozen=True):
     """A controller's module and the objects that it starts with."""
 
     module: str

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -46,8 +45,7 @@ def holds(definition: Object, kind: str) -> bool:
     return found is not None and found.get("status") == "True"
 
 
-@dataclass(slots=True)
-class Served:
+class Served(msgspec.Struct):
     """A compiled definition. `revision` is the entry's it was made or last confirmed from."""
 
     revision: int

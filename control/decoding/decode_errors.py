@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -147,8 +146,7 @@ def json_type(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(msgspec.Struct, frozen=True):
     """A value of a wrong type: the field's owner and path, the expected type, and the value."""
 
     expected: str

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 
 from control.decoding import yaml_scalars
@@ -25,12 +25,11 @@ MOST_REPEATED = 100
 _MERGE = "tag:yaml.org,2002:merge"
 
 
-@dataclass(slots=True)
-class Document:
+class Document(msgspec.Struct):
     """A document's value, and a line for each key that was in its mapping before, in the words of Go's parser."""
 
     value: Any = None
-    repeated: list[str] = field(default_factory=list)
+    repeated: list[str] = msgspec.field(default_factory=list)
 
 
 class _Open:

@@ -14,11 +14,11 @@ import os
 import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 from cryptography import x509
 
 from control.auth.x509 import subject_user
@@ -40,8 +40,7 @@ chooses the name, so these are no threads that others need."""
 _lookups = ThreadPoolExecutor(LOOKUPS, "node-lookups")
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """Address of a node's agent."""
 
     node: str

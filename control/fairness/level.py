@@ -13,8 +13,9 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from control.fairness.waiting_levels import WaitingLevels
 from control.fairness.wide_requests import WideRequests
@@ -35,8 +36,7 @@ class Refused(errors.StatusError):
         self.why = why
 
 
-@dataclass(slots=True)
-class Waiter:
+class Waiter(msgspec.Struct):
     """A request in a queue: the future that starts it, its seats, and its description for the debug endpoints."""
 
     future: asyncio.Future[None]

@@ -8,17 +8,17 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kube import duration, tls_settings
 
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """One kind of value."""
 
     read: Callable[[Any], Any]

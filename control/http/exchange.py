@@ -10,7 +10,6 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -51,22 +50,20 @@ class Response(msgspec.Struct):
     headers: list[Header] = []
 
 
-@dataclass(slots=True)
-class Stream:
+class Stream(msgspec.Struct):
     """An answer in chunks. Whoever gets it closes it, whether or not it was iterated: it holds connections and watchers."""
 
     chunks: AsyncIterator[bytes]
     content_type: bytes = JSON
     status: int = 200
-    headers: list[Header] = field(default_factory=list)
+    headers: list[Header] = msgspec.field(default_factory=list)
 
     async def close(self) -> None:
         """Close the iterator, and release what it holds."""
         await chunks.close(self.chunks)
 
 
-@dataclass(slots=True)
-class Upgrade:
+class Upgrade(msgspec.Struct):
     """A request that wants the raw connection: `splice` gets it from the transport's edge, or returns an ordinary answer.
 
     `stream` is what it holds before that. Whoever gets the answer closes it, whether or not `splice` was called.
@@ -277,6 +274,11 @@ def wants_upgrade(request: Request) -> bool:
         return False
     tokens = request.headers.get(b"connection", b"")[:LONGEST].lower().replace(b" ", b"").split(b",")
     return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
+
+
+def wants_socket(request: Request) -> bool:
+    """Return whether a request is for a WebSocket."""
+    return wants_upgrade(request) and request.headers[b"upgrade"].lower() == b"websocket"
 
 
 def headers_of(request: Request) -> list[Header]:

@@ -12,9 +12,9 @@ import contextlib
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import httptools
+import msgspec
 
 from control.http.chunks import Chunks, Release
 from control.http.exchange import Header, Response
@@ -54,8 +54,7 @@ apimachinery, util/proxy/upgradeaware.go)."""
 _DROPPED_RESPONSE_HEADERS = _HOP_BY_HOP | _CROSS_ORIGIN | {b"content-type", b"date"}
 
 
-@dataclass(slots=True)
-class Head:
+class Head(msgspec.Struct):
     """An answer's first part; `raw` is how it came, `rest` what came behind it."""
 
     status: int
@@ -137,11 +136,10 @@ def _bad_gateway() -> errors.StatusError:
     return errors.StatusError(502, "", "the node's answer could not be read")
 
 
-@dataclass(slots=True)
-class _Parser:
+class _Parser(msgspec.Struct):
     """Collects body bytes from httptools."""
 
-    chunks: list[bytes] = field(default_factory=list)
+    chunks: list[bytes] = msgspec.field(default_factory=list)
     done: bool = False
 
     def on_body(self, body: bytes) -> None:

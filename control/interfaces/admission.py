@@ -11,6 +11,8 @@ from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from control.auth.user import AuthzAttributes, UserInfo
 from kube.json_object import Object
 from kube.resources import Resource
@@ -18,16 +20,15 @@ from kube.resources import Resource
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
-@dataclass(slots=True)
-class Reinvocation:
+class Reinvocation(msgspec.Struct):
     """Results of mutating webhooks in the first pass through the chain, and the webhooks to call in the second."""
 
     second: bool = False
     wanted: bool = False
     """A webhook changed the object: go through the chain once more."""
-    asked: set[str] = field(default_factory=set)
+    asked: set[str] = msgspec.field(default_factory=set)
     """Webhooks that were called and may be called again."""
-    required: set[str] = field(default_factory=set)
+    required: set[str] = msgspec.field(default_factory=set)
     """Those of them after which the object changed."""
     left_by_webhooks: Object | None = None
 

@@ -6,7 +6,8 @@ once and cached: clients ask the same few thousand again and again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from kube import names, selectors
 from kube.bounded_cache import bounded_cache
@@ -15,8 +16,7 @@ _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(msgspec.Struct, frozen=True):
     """One request as authorization and routing see it. `rest` is the path behind a proxy subresource."""
 
     path: str

@@ -7,8 +7,9 @@ One neutral description is made and then written in the manner of v2 or v3.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from control.openapi import publishing, resource_metrics
 from control.openapi.definitions import Style
@@ -79,8 +80,7 @@ _DESCRIPTIONS = {
 """Query parameter -> its description. Upstream's test of the document looks for words of the selectors and of `watch`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One method on one path."""
 
     method: str

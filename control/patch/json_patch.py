@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -45,8 +44,7 @@ class FailedTest(StatusError):
     """The value of a `test` operation differs from that of the document."""
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct):
     """Work of all operations of a patch."""
 
     copied: int = 0

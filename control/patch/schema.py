@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -33,8 +32,7 @@ class Shape(IntEnum):
     DEDUCED = 5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class Field(msgspec.Struct, frozen=True, eq=False):
     """A struct's field. `path` is its name in FieldsV1; the patch facts are for strategic merge patches."""
 
     path: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,16 +19,14 @@ AUTHORIZER = Type(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """Parameters of an authorization check; the result of `group`, `resource`, `path` and those after them."""
 
     authorizer: Authorizer
     attributes: AuthzAttributes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The result of `check`."""
 
     decision: Decision

@@ -7,8 +7,9 @@ which fails at each evaluation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
@@ -19,8 +20,7 @@ from control.policy_expressions.declarations import declarations
 from kube.json_object import Object
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One of `validations`."""
 
     source: Object
@@ -28,16 +28,14 @@ class Rule:
     message: Program | None
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
+class Mutation(msgspec.Struct, frozen=True):
     """One of `mutations`; `kind` is ApplyConfiguration or JSONPatch."""
 
     kind: str
     program: Compiled
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """A compiled policy."""
 
     source: Object

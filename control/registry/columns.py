@@ -7,9 +7,10 @@ The cells of a kind are compiled to one function, as `dataclasses` compiles `__i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from control.registry.tables import age
 from kube.json_object import Object
@@ -18,8 +19,7 @@ Compute = Callable[[Object, datetime], Any]
 _NOTHING: Object = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """The value of a field by its path, "" for the whole object."""
 
     path: str
@@ -29,8 +29,7 @@ class Field:
     """Turns the value, None if it is absent, into what is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column as in meta.k8s.io/v1 TableColumnDefinition; priority 1 is shown with -o wide."""
 
     name: str

@@ -71,16 +71,14 @@ class Context:
             raise internal("no authorizer provided, unable to authorize a create on update")
 
 
-@dataclass(slots=True)
-class Written:
+class Written(msgspec.Struct):
     """A write's outcome: the object's bytes, and whether it came to be."""
 
     data: bytes
     created: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Projection:
+class Projection(msgspec.Struct, frozen=True):
     """A subresource whose object is of another kind (Scale): how it is read from the stored object, and written back."""
 
     subresource: str

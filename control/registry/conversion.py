@@ -8,7 +8,8 @@ that comes in is left as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from control.registry.autoscaling import conversion as autoscaling
 from kube.json_object import Object
@@ -17,8 +18,7 @@ from kube.resources import RESOURCES, Resource
 Convert = Callable[[Object], Object]
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(msgspec.Struct, frozen=True):
     """From the stored version to a served one and back."""
 
     stored: Resource

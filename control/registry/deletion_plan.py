@@ -8,9 +8,10 @@ are those of apiserver's rest/delete.go and registry/store.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+import msgspec
 
 from kube import errors
 from kube.clock import after, format_time, parse_time
@@ -21,8 +22,7 @@ _ENDLESS = 100 * 365 * 24 * 3600
 """Grace period in seconds from which on the deletion is not awaited."""
 
 
-@dataclass(slots=True)
-class DeleteOptions:
+class DeleteOptions(msgspec.Struct):
     """A delete's options, read from its body and query. Seconds."""
 
     grace_period: int | None = None

@@ -6,8 +6,9 @@ Every check of checks.py with these two arguments is a rule, too. Values are Non
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from control.registry.checks import Errors, each
 from kube.errors import invalid_value, not_supported, required, too_long, too_many
@@ -16,8 +17,7 @@ from kube.names import Check
 Rule = Callable[[Any, str], Errors]
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
+class Test(msgspec.Struct, frozen=True):
     """A rule that is only called if an expression of `{value}` and `{limit}` is true, which costs less than a call."""
 
     wrong: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
+
+import msgspec
 
 from control.auth.user import UserInfo
 from control.storage.store import Store
@@ -88,8 +89,7 @@ class Context(ReleaseContext, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Settings of the cluster for strategies."""
 
     service_ranges: tuple[str, ...] = ("10.96.0.0/12",)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.event_loop.pacing import TimeSlice
 
@@ -27,8 +28,7 @@ FARTHEST = 3600.0
 """Seconds by which a timestamp may differ from the clock of this server."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """Counters at a time: `cpu` in core-seconds since the start, `memory` the working set in bytes."""
 
     time: float
@@ -38,16 +38,14 @@ class Point:
     """Seconds since the epoch; 0 if it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSample:
+class NodeSample(msgspec.Struct, frozen=True):
     """All points of one scrape."""
 
     node: Point | None
-    containers: Mapping[Container, Point] = field(default_factory=dict)
+    containers: Mapping[Container, Point] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Parts:
+class _Parts(msgspec.Struct):
     time: float
     cpu: float | None = None
     memory: float | None = None

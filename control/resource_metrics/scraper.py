@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.resource_metrics.sample import NodeSample, parse
 from control.resource_metrics.usage import NodeUsage, between
@@ -33,9 +34,8 @@ Fetch = Callable[[str], Awaitable[str]]
 """Returns the text of a node's /metrics/resource; raises StatusError or OSError."""
 
 
-@dataclass(slots=True)
-class _Known:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+class _Known(msgspec.Struct):
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     older: NodeSample | None = None
     newer: NodeSample | None = None
     looked_at: float = float("-inf")

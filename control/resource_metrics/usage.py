@@ -7,7 +7,8 @@ decreased was restarted and is measured in the same way (metrics-server's pkg/st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.resource_metrics.sample import Container, NodeSample, Point
 
@@ -15,8 +16,7 @@ LEAST_WINDOW = 0.5
 """Minimum window of a rate, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Usage over the `window` seconds that ended at `time`: cores, bytes."""
 
     time: float
@@ -25,12 +25,11 @@ class Usage:
     memory: float
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUsage:
+class NodeUsage(msgspec.Struct, frozen=True):
     """The use of a node, and of each container on it that could be measured."""
 
     node: Usage | None = None
-    containers: Mapping[Container, Usage] = field(default_factory=dict)
+    containers: Mapping[Container, Usage] = msgspec.field(default_factory=dict)
 
 
 def between(older: NodeSample | None, newer: NodeSample | None) -> NodeUsage:

@@ -11,7 +11,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.scheduler import metrics
 from control.scheduler.cluster import Cluster
@@ -36,13 +37,12 @@ FIRST_PAUSE, LAST_PAUSE, READS = 1.0, 10.0, 12
 """Seconds between attempts to read a pod whose binding failed, and how many there are: a minute and a half."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Preparing:
+class _Preparing(msgspec.Struct, frozen=True):
     """A pod that Permit and PreBind plugins work for."""
 
     info: PodInfo
     plugins: Sequence[PreBindPlugin]
-    deleted: asyncio.Event = field(default_factory=asyncio.Event)
+    deleted: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 class BindingCycle:

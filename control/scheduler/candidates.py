@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+
+import msgspec
 
 from control.scheduler.framework import Diagnosis, PreFilterState, Rejection, ScorePlugin
 from control.scheduler.nodeinfo import NodeInfo
@@ -12,8 +13,7 @@ Scorer = tuple[ScorePlugin, int]
 """A score plugin and its weight."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResult:
+class NodeResult(msgspec.Struct, frozen=True):
     """Result of the node-local plugins for one state of a node."""
 
     generation: int
@@ -24,8 +24,7 @@ class NodeResult:
     """Raw scores that are normalized."""
 
 
-@dataclass(slots=True)
-class Candidates:
+class Candidates(msgspec.Struct):
     """The feasible nodes of a pod, with the results that scoring needs."""
 
     nodes: list[NodeInfo]

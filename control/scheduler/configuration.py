@@ -7,9 +7,9 @@ left out is as in upstream's defaults. Errors name the field that is wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 
 from kube import duration
@@ -38,26 +38,23 @@ class ConfigurationError(ValueError):
     """The file cannot be used; the message names the field."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSet:
+class PluginSet(msgspec.Struct, frozen=True):
     """Changes at one extension point: names with weights (0: the default) and names switched off ("*": all)."""
 
     enabled: tuple[tuple[str, int], ...] = ()
     disabled: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileConfig:
+class ProfileConfig(msgspec.Struct, frozen=True):
     """One scheduler name."""
 
     name: str = DEFAULT_NAME
-    points: Mapping[str, PluginSet] = field(default_factory=dict)
-    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    points: Mapping[str, PluginSet] = msgspec.field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     percentage: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderConfig:
+class ExtenderConfig(msgspec.Struct, frozen=True):
     """An extender that is called over HTTP. Empty verbs are not called."""
 
     url: str
@@ -79,8 +76,7 @@ class ExtenderConfig:
     insecure: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
+class SchedulerConfig(msgspec.Struct, frozen=True):
     """The scheduler's configuration; times are seconds."""
 
     profiles: tuple[ProfileConfig, ...] = (ProfileConfig(),)

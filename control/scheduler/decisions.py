@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.framework import PostFilterAction, Profile
@@ -12,15 +13,13 @@ from control.scheduler.victims import Victims
 from control.scheduler.writing import Writer
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """The pod is assigned to this node."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The pod is unschedulable; evicting the victims, if any, may change that."""
 
     reason: str
@@ -34,15 +33,13 @@ class Failed:
     """Actions of PostFilter plugins that may make the pod schedulable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deferred:
+class Deferred(msgspec.Struct, frozen=True):
     """The decision waits for the computation of `go_on`; then the scheduling cycle is repeated."""
 
     go_on: Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileScheduler:
+class ProfileScheduler(msgspec.Struct, frozen=True):
     """Scheduling of one scheduler name: its profile, its algorithm, and the writer of its results."""
 
     profile: Profile

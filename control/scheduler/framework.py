@@ -10,8 +10,9 @@ Permit, PreBind, Bind, PostBind) are separate protocols; a plugin may implement 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 MAX_SCORE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """Rejection of a node by a filter. `unresolvable`: evicting pods from the node would not help."""
 
     plugin: str
@@ -189,8 +189,7 @@ class PostBindPlugin(Protocol):
     def post_bind(self, pod: PodInfo, node: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterUse:
+class ClusterUse(msgspec.Struct, frozen=True):
     """Use of a cluster plugin in a profile: whether it filters, and its weight in scoring (0: none)."""
 
     plugin: ClusterPlugin
@@ -198,8 +197,7 @@ class ClusterUse:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """The plugins of one scheduler name, in order. Scores have their weights."""
 
     filters: tuple[FilterPlugin, ...]
@@ -219,12 +217,11 @@ class Profile:
     post_bind: tuple[PostBindPlugin, ...] = ()
 
 
-@dataclass(slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct):
     """Reasons why no node is feasible: rejections by node, and the message if PreFilter rejected the pod."""
 
     nodes: int
-    rejections: dict[str, Rejection] = field(default_factory=dict)
+    rejections: dict[str, Rejection] = msgspec.field(default_factory=dict)
     pre_filter: str = ""
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from control.scheduler.term_sets import AffinityTerm, TermSet
 from kube.api import core_v1
@@ -11,8 +11,7 @@ from kube.selectors import from_label_selector
 Affinity = core_v1.PodAffinity | core_v1.PodAntiAffinity
 
 
-@dataclass(frozen=True, slots=True)
-class PodTerms:
+class PodTerms(msgspec.Struct, frozen=True):
     """The sets of a pod's affinity terms; `preferred_affinity` has those of both kinds with their weights."""
 
     required_affinity: TermSet | None = None

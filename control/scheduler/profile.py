@@ -8,8 +8,9 @@ the `extra` factories under their names and switched on like the built-in ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import MULTI, ConfigurationError, PluginSet, ProfileConfig
@@ -67,16 +68,15 @@ def _no_kin(pod: core_v1.Pod) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class PluginContext:
+class PluginContext(msgspec.Struct, frozen=True):
     """Dependencies of plugins. `shared` are plugins that all profiles have in common, by name."""
 
     cluster: Cluster
     kin: KinOf = _no_kin
-    shared: Mapping[str, Any] = field(default_factory=dict)
-    extra: Mapping[str, Callable[[Args], Any]] = field(default_factory=dict)
+    shared: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    extra: Mapping[str, Callable[[Args], Any]] = msgspec.field(default_factory=dict)
     ignored_resources: frozenset[str] = frozenset()
-    backed: Callable[[str], bool] = field(default=lambda name: False)
+    backed: Callable[[str], bool] = msgspec.field(default=lambda name: False)
     """Says whether devices stand for an extended resource."""
 
 

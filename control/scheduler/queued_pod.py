@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from control.scheduler.podinfo import PodInfo
 from kube.tracing.spans import Span
 
 
-@dataclass(slots=True)
-class QueuedPod:
+class QueuedPod(msgspec.Struct):
     """A pod that waits to be scheduled, with its history of tries. Times are seconds of the monotonic clock."""
 
     info: PodInfo
@@ -18,7 +17,7 @@ class QueuedPod:
     last_try: float = 0.0
     error: bool = False
     """The last try failed for another reason than lack of a fitting node."""
-    rejected_by: frozenset[str] = field(default_factory=frozenset)
+    rejected_by: frozenset[str] = msgspec.field(default_factory=frozenset)
     span: Span | None = None
     """Span of the attempt that is under way, if tracing is configured."""
 

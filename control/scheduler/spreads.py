@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from control.scheduler.pod_selection import PodSelection
 from kube.api import core_v1
 from kube.selectors import LabelSelector, Requirement, from_label_selector
@@ -31,8 +33,7 @@ class Spread:
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class Spreads:
+class Spreads(msgspec.Struct, frozen=True):
     """The constraints of a pod: those that filter, those that score."""
 
     hard: Sequence[Spread] = ()

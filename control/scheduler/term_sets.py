@@ -9,8 +9,9 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from control.scheduler.alternatives import Alternatives, Conjunction, Requirement, mask
 from control.scheduler.pod_selection import ENTRY_BYTES, selector_size
@@ -24,8 +25,7 @@ LabelsOf = Callable[[str], Mapping[str, str]]
 """Returns the labels of a namespace."""
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(msgspec.Struct, frozen=True):
     """A pod affinity term: pods of these namespaces (None: all) with these labels, in one domain of `key`."""
 
     namespaces: frozenset[str] | None

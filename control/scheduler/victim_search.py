@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.budget_violations import BudgetViolations
@@ -33,8 +34,7 @@ MOST_SEARCHES = 3
 """Maximum number of searches of all nodes in one attempt: one is repeated if a change of the cluster leaves no victims."""
 
 
-@dataclass(slots=True)
-class _NodeSearch:
+class _NodeSearch(msgspec.Struct):
     """The state of the search on one node."""
 
     node: NodeInfo
@@ -42,12 +42,12 @@ class _NodeSearch:
     lower: list[PodInfo]
     """Pods that may be evicted, the most important first."""
     violations: BudgetViolations
-    violating: set[str] = field(default_factory=set)
+    violating: set[str] = msgspec.field(default_factory=set)
     prepared: int = 0
     order: list[PodInfo] | None = None
     """The pods as they are reprieved; None before it is known that the pod fits without them all."""
     next: int = 0
-    victims: list[PodInfo] = field(default_factory=list)
+    victims: list[PodInfo] = msgspec.field(default_factory=list)
 
     def removed(self) -> list[PodInfo]:
         """Return the pods that are not reprieved."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from control.scheduler.podinfo import PodInfo
 
@@ -10,8 +10,7 @@ NOT_STARTED = "~"
 """Start time of a pod that has none: later than all others (upstream: GetPodStartTime)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Victims:
+class Victims(msgspec.Struct, frozen=True):
     """The pods to evict from one node, most important first."""
 
     node: str

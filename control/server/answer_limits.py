@@ -9,7 +9,8 @@ together.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+import msgspec
 
 from kube.errors import AnswerTooLong, StatusError, long_answer
 from kube.value_count import marks
@@ -41,8 +42,7 @@ async def joined(chunks: AsyncIterator[bytes], what: str, most_bytes: int) -> by
     return b"".join(parts)
 
 
-@dataclass(slots=True)
-class _Incomplete:
+class _Incomplete(msgspec.Struct):
     size: int = 0
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+import msgspec
 
 from control.http.exchange import Request
 from control.server import query_selectors
@@ -21,8 +22,7 @@ FEW = 8
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
 
 
-@dataclass(slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct):
     """A list's or a watch's options, checked."""
 
     labels: selectors.LabelSelector

@@ -7,7 +7,8 @@ groups that are not stored have their own handlers, which are passed as tables (
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.custom.definitions import Definitions
 from control.http.exchange import Answer, Request
@@ -22,17 +23,16 @@ from kube.resources import CREATE_ONLY, Resource
 Handler = Callable[[Request, Resource], Awaitable[Answer]]
 
 
-@dataclass(frozen=True, slots=True)
-class Handlers:
+class Handlers(msgspec.Struct, frozen=True):
     """Handlers of subresources, reviews, and groups that are not stored."""
 
-    subresources: Mapping[tuple[str, str], Mapping[str, Handler]] = field(default_factory=dict)
+    subresources: Mapping[tuple[str, str], Mapping[str, Handler]] = msgspec.field(default_factory=dict)
     """By resource target and subresource, then by verb."""
-    custom_scale: Mapping[str, Handler] = field(default_factory=dict)
+    custom_scale: Mapping[str, Handler] = msgspec.field(default_factory=dict)
     """The subresource scale of custom resources, by verb."""
-    reviews: Mapping[str, Handler] = field(default_factory=dict)
+    reviews: Mapping[str, Handler] = msgspec.field(default_factory=dict)
     """Kinds that can only be created, by resource target."""
-    groups: Mapping[str, Callable[[Request], Awaitable[Answer]]] = field(default_factory=dict)
+    groups: Mapping[str, Callable[[Request], Awaitable[Answer]]] = msgspec.field(default_factory=dict)
     """API groups that are not stored."""
 
 

@@ -7,7 +7,8 @@ a watch compares each object with what it was before the change, both as the ser
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from control.event_loop.pacing import TimeSlice
 from control.registry.strategy import Strategy
@@ -21,8 +22,7 @@ STORED = frozenset({"metadata.name", "metadata.namespace"})
 """Fields that every version has under the same name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedSelector:
+class ServedSelector(msgspec.Struct, frozen=True):
     """Selects by what the served version of a custom resource shows."""
 
     strategy: Strategy

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from dataclasses import dataclass
 
+import msgspec
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request as Handshake
 from websockets.server import ServerProtocol
 
-from control.http.accept import LONGEST
 from control.http.exchange import Request, Response, Stream, Upgrade
 from control.http.protocol import ApiProtocol
 from kube.serving.frames import FRAME_CHUNK, ControlFrames, FrameCounter, SessionYield
@@ -29,14 +28,7 @@ _GOODBYE = 1.0
 """Seconds that a client has to answer the close."""
 
 
-def wants_socket(request: Request) -> bool:
-    """Return whether a request is for a WebSocket."""
-    tokens = request.headers.get(b"connection", b"")[:LONGEST].lower().replace(b" ", b"").split(b",")
-    return b"upgrade" in tokens and request.headers.get(b"upgrade", b"").lower() == b"websocket"
-
-
-@dataclass(slots=True)
-class AcceptedHandshake:
+class AcceptedHandshake(msgspec.Struct):
     """The handshake of a WebSocket: the bytes of the response, and the subprotocol that was agreed on."""
 
     socket: ServerProtocol

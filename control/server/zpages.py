@@ -7,7 +7,6 @@ of files, addresses and numbers.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -89,7 +88,7 @@ class ZPages:
 
 def shown_flags(config: ControlConfig) -> Mapping[str, str]:
     """Return the flags that a configuration amounts to, under upstream's names."""
-    held = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    held = {name: getattr(config, name) for name in config.__struct_fields__}
     # Plugins that are on by a default of the installation are on as if they were named.
     held["enabled_admission"] = tuple(dict.fromkeys((*config.enabled_admission, *config.default_admission)))
     shown = {name: kind.show(held[field]) for name, (field, kind) in FLAGS.items() if held[field] is not None}

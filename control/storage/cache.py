@@ -218,22 +218,23 @@ class WatchCache:
         """Wait until the cache has reached a revision; raises FutureRevision after the timeout."""
         if self.revision >= revision and self._ready.is_set():
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
         waiting = (revision, next(self._count), future)
         heapq.heappush(self._waiting, waiting)
         self._request_progress()
+        # Each write waits here: a timer and a future cost half of what asyncio.timeout does.
+        timer = loop.call_later(timeout, _end_wait, future)
         try:
-            async with asyncio.timeout(timeout):
-                await self._ready.wait()
-                await future
-        except TimeoutError as error:
-            if self.revision >= revision and self._ready.is_set():
-                return  # the event loop was blocked: the revision and the timeout arrived in the same iteration
-            raise FutureRevision(revision, self.revision) from error
+            await future
         finally:
+            timer.cancel()
             if waiting in self._waiting:  # after a timeout or cancellation: the revision may never be reached
                 self._waiting.remove(waiting)
                 heapq.heapify(self._waiting)
+        # If the event loop was blocked, the revision and the timeout arrived in the same iteration.
+        if self.revision < revision or not self._ready.is_set():
+            raise FutureRevision(revision, self.revision)
 
     async def wait_current(self) -> int:
         """Wait until the cache has all writes that were acknowledged before the call, and return the revision."""
@@ -275,3 +276,8 @@ class WatchCache:
                     else:
                         if item is not None:
                             cache.set_readable(item)
+
+
+def _end_wait(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from control.event_loop.pacing import ServerSlice
 from control.storage.encryption import PREFIX, WATCH_KEY_SECONDS, Encryption, EncryptionError
 from control.storage.store import (
     Batch,
@@ -192,7 +193,11 @@ class _EncryptedWatch:
     async def __anext__(self) -> Batch:
         batch = await self._watch.__anext__()
         deadline = asyncio.get_running_loop().time() + WATCH_KEY_SECONDS
-        return replace(batch, events=[await self._decrypted(event, deadline) for event in batch.events])
+        server_slice, events = ServerSlice(), list[Event]()
+        for event in batch.events:
+            await server_slice.step(len(event.value) + (len(event.previous.value) if event.previous else 0))
+            events.append(await self._decrypted(event, deadline))
+        return replace(batch, events=events)
 
     async def _decrypted(self, event: Event, deadline: float) -> Event:
         decrypt = self._store.decrypt

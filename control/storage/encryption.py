@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import padding
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -40,8 +40,7 @@ class Provider(Protocol):
     def decrypt(self, value: bytes, key: bytes) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Plain text."""
 
     prefix: bytes = b""
@@ -53,8 +52,7 @@ class Identity:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Gcm:
+class Gcm(msgspec.Struct, frozen=True):
     """AES-GCM with a random nonce of 12 bytes before the text."""
 
     prefix: bytes
@@ -68,8 +66,7 @@ class Gcm:
         return AESGCM(self.secret).decrypt(value[:12], value[12:], key)
 
 
-@dataclass(frozen=True, slots=True)
-class Cbc:
+class Cbc(msgspec.Struct, frozen=True):
     """AES-CBC with PKCS#7 padding and a random IV of 16 bytes before the text; it does not protect integrity."""
 
     prefix: bytes
@@ -88,8 +85,7 @@ class Cbc:
         return unpadder.update(padded) + unpadder.finalize()
 
 
-@dataclass(frozen=True, slots=True)
-class Secretbox:
+class Secretbox(msgspec.Struct, frozen=True):
     """XSalsa20 and Poly1305 with a random nonce of 24 bytes before the text, as in upstream without the storage key."""
 
     prefix: bytes

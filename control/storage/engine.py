@@ -1,24 +1,23 @@
 """Opens the storage engine of the configuration, with its compactor.
 
-etcd's modules are imported only if etcd is configured: grpc would be half of a small server's memory.
+Only the modules of the configured engine are imported: grpc would be half of a small server's memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from control.config import ControlConfig
 from control.storage.compactor import Compactor
 from control.storage.memory import MemoryStore
-from control.storage.sqlite import SqliteStore
 from control.storage.store import Store, StoreError
 from kube.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True):
     """An open store, its compactor and its health checks."""
 
     store: Store
@@ -42,6 +41,8 @@ async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
     """Open the configured engine, and create the folder of its data; raises Unavailable, Corrupt, UnknownEngine, OSError."""
     config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if config.store == "sqlite":
+        from control.storage.sqlite import SqliteStore
+
         store = await SqliteStore.open(config.database, clock)
         return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk, busy=store.busy)
     if config.store == "memory":

@@ -32,6 +32,8 @@ SHARE, BURST_SECONDS = 0.2, 10.0
 """Share of all time of one user's reads, and seconds that they may take at once."""
 READ_SECONDS = 30.0
 """Timeout of a read that has its place."""
+SLICE_SECONDS = 1.0
+"""Seconds after which a read ends with what it has, also without changes: an engine may pass over all those of others."""
 EVENTS, BYTES = 500, 4 << 20
 """Changes, or bytes of their values, after which a read ends."""
 
@@ -68,11 +70,27 @@ class HistoryReads:
         start = self._now()
         try:
             async with place, asyncio.timeout(READ_SECONDS):
-                return await _changes(store, prefix, after, until)
+                return await self._changes(store, prefix, after, until)
         except TimeoutError as error:
             raise Unavailable(f"old changes could not be read within {READ_SECONDS:g} s") from error
         finally:
             self._rate.charge(owner, self._now() - start, self._now())
+
+    async def _changes(self, store: Store, prefix: str, after: int, until: int) -> Batch:
+        """Return the next changes with a prefix, and the revision up to which they are all."""
+        found, size, end = list[Event](), 0, self._now() + SLICE_SECONDS
+        async with contextlib.aclosing(store.watch(prefix, after, previous=True)) as history:
+            history.request_progress()
+            async for batch in history:
+                found += batch.events
+                size += sum(
+                    len(each.value) + (len(each.previous.value) if each.previous else 0) for each in batch.events
+                )
+                full = len(found) >= EVENTS or size >= BYTES or (batch.revision > after and self._now() >= end)
+                if batch.revision >= until or full:
+                    return Batch(found, batch.revision)
+                history.request_progress()
+        raise Unavailable("the store is closed")
 
     def _end(self, reading: asyncio.Task[Batch]) -> None:
         self._reading.discard(reading)
@@ -84,17 +102,3 @@ class HistoryReads:
         for reading in tuple(self._reading):
             reading.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)
-
-
-async def _changes(store: Store, prefix: str, after: int, until: int) -> Batch:
-    found, size, revision = list[Event](), 0, after
-    async with contextlib.aclosing(store.watch(prefix, after, previous=True)) as history:
-        history.request_progress()
-        async for batch in history:
-            found += batch.events
-            revision = batch.revision
-            size += sum(len(each.value) + (len(each.previous.value) if each.previous else 0) for each in batch.events)
-            if revision >= until or len(found) >= EVENTS or size >= BYTES:
-                return Batch(found, revision)
-            history.request_progress()
-    raise Unavailable("the store is closed")

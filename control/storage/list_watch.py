@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from control.storage.cache import WatchCache
 from control.storage.resource_cache import ResourceCache
@@ -19,8 +20,7 @@ FIRST_RETRY, LAST_RETRY = 0.1, 5.0
 """Seconds before the first retry, and the maximum."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """Changes in order. With `is_list` they are all objects, as ADDED, and replace the ones known before."""
 
     watch_events: Sequence[WatchEvent]

@@ -12,7 +12,6 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -59,8 +58,7 @@ class ContinueExpired(StatusError):
         return status
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """Content of a list: entries, the list's revision, a token if there is more, and the number of remaining ones if known."""
 
     entries: Sequence[Entry]

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from pathlib import Path
 
-from control.storage import archive
-from control.storage.memory_rows import Row, Rows, since
+from control.storage.memory_rows import CHUNK, Row, Rows, since
 from control.storage.memory_watch import MemoryWatch
 from control.storage.store import (
     Compacted,
@@ -26,9 +25,6 @@ from control.storage.store import (
     prefix_end,
 )
 from kube.clock import SYSTEM, Clock
-
-CHUNK = 500
-"""Changes of one batch of a watch."""
 
 
 class MemoryStore:
@@ -176,10 +172,13 @@ class MemoryStore:
         if revision <= self._compacted:
             raise Compacted(revision, self._compacted)
         self._compacted = revision
-        self._log = self._log[revision + 1 - self._first :]
+        end = revision + 1 - self._first
+        # Other keys have no history before the revision: they were written later, or compacted since their last write.
+        keys = {row.item.key for row in self._log[:end]}
+        self._log = self._log[end:]
         self._first = revision + 1
-        for key, row in list(self._newest.items()):
-            kept = since(row, revision)
+        for key in keys:
+            kept = since(self._newest[key], revision)
             if kept is None:
                 del self._newest[key]
                 del self._keys[bisect.bisect_left(self._keys, key)]
@@ -216,6 +215,8 @@ class MemoryStore:
     # -- files ----------------------------------------------------------------------------------------------------
     async def snapshot(self, path: Path) -> None:
         """Write the present state as an SQLite database, which the SQLite engine reads."""
+        from control.storage import archive  # and SQLite, which few such stores need
+
         items, revision, lifetimes = self.state()
         try:
             await asyncio.get_running_loop().run_in_executor(None, archive.write, path, items, revision, lifetimes)

@@ -27,10 +27,14 @@ class Row:
 
 
 Rows: TypeAlias = list[Row]
+CHUNK = 500
+"""Maximum number of changes of one batch of a watch."""
 
 
 def since(row: Row, revision: int) -> Row | None:
     """Return a key's history without what was superseded at a revision; None if nothing is left."""
+    if row.item.revision <= revision:
+        return None if row.deleted else row if row.before is None else Row(row.item, False, None, row.expires)
     rows: list[Row] = []
     each: Row | None = row
     while each is not None:

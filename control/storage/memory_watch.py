@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from control.storage.memory_rows import Rows
+from control.storage.memory_rows import CHUNK, Rows
 from control.storage.store import Batch
 
 
@@ -48,6 +48,8 @@ class MemoryWatch:
             upto = max(upto, self._seen)
             if rows:
                 self._seen = upto
+                if len(rows) < CHUNK:
+                    self._progress = False  # this batch has the current revision
                 return Batch([row.event(previous=self._previous) for row in rows], upto)
             self._woken.clear()
             if self._progress:

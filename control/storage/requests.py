@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from control.storage.store import Event, Item
 
 Callback = Callable[[Item | None, Exception | None], None]
 
 
-@dataclass(slots=True)
-class Write:
+class Write(msgspec.Struct):
     """One request. `expected` 0 on a delete means any revision; `expires` is a wall-clock time in seconds."""
 
     kind: Literal["create", "update", "delete"]
@@ -23,14 +23,12 @@ class Write:
     callback: Callback
 
 
-@dataclass(slots=True)
-class Compact:
+class Compact(msgspec.Struct):
     revision: int
     callback: Callback
 
 
-@dataclass(slots=True)
-class Expire:
+class Expire(msgspec.Struct):
     """Deletes the keys whose time to live is over."""
 
     callback: Callback

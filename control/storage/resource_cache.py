@@ -12,7 +12,8 @@ import asyncio
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
@@ -37,8 +38,7 @@ BOOKMARKED = 256
 """Watchers, or groups of watchers with equal selectors, that are sent a bookmark at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """Objects in key order as of `revision`; `remaining` counts those after the last one (0 unless `more`)."""
 
     entries: Sequence[Entry]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kube import schema
 
@@ -21,8 +21,7 @@ _SCALARS: dict[Any, tuple[Kind, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FieldType:
+class FieldType(msgspec.Struct, frozen=True):
     """Type of a field: `struct` for objects, `item` for the elements of lists and the values of maps."""
 
     kind: Kind
@@ -44,8 +43,7 @@ _LIMITS = {"int32": 2**31, "int64": 2**63}
 ANY = FieldType("any", "interface {}")
 
 
-@dataclass(frozen=True, slots=True)
-class StructField:
+class StructField(msgspec.Struct, frozen=True):
     """A field by its wire name, with the facts that its annotation cannot express."""
 
     name: str

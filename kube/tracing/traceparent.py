@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 HEADER = "traceparent"
 _SAMPLED = 1
@@ -14,8 +15,7 @@ _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-
 _LONGEST = 512
 
 
-@dataclass(frozen=True, slots=True)
-class SpanContext:
+class SpanContext(msgspec.Struct, frozen=True):
     """Identity of a span, and the sampling decision of its trace."""
 
     trace_id: int

@@ -6,10 +6,10 @@ import asyncio
 import gc
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from control.http.pieces import Pieces
@@ -122,7 +122,7 @@ async def test_a_large_list_is_never_joined(
     monkeypatch.setattr(Pieces, "whole", lambda self: joined.append(len(self)))
     monkeypatch.setattr(Pieces, "gathered", lambda self: joined.append(len(self)))
     # The process that writes lists with line breaks may have to start.
-    full.api.pipeline.config = replace(full.api.pipeline.config, request_timeout=30.0)
+    full.api.pipeline.config = msgspec.structs.replace(full.api.pipeline.config, request_timeout=30.0)
     answer = await full.request("GET", MAPS + query, headers={"Accept-Encoding": encoding})
     assert len(answer.json["items"]) == OBJECTS and joined == []
     assert all(item["data"] == {"key": "x" * SIZE} for item in answer.json["items"])

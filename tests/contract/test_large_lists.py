@@ -3,9 +3,10 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -151,7 +152,7 @@ async def test_a_list_waits_for_its_turn_as_long_as_a_request_may_take(
 ) -> None:
     monkeypatch.setattr(offload, "LEFT_SECONDS", 0.0)
     pipeline = server.api.pipeline
-    monkeypatch.setattr(pipeline, "config", replace(pipeline.config, request_timeout=0.2))
+    monkeypatch.setattr(pipeline, "config", msgspec.structs.replace(pipeline.config, request_timeout=0.2))
     answer = await server.request("GET", HELD, headers=TABLE)
     assert (answer.status, answer.json["reason"]) == (504, "Timeout")
     assert held.jobs == ["show_items"]

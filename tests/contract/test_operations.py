@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -196,7 +196,7 @@ async def test_a_stopping_server_reports_not_ready_first_and_serves_for_a_while(
         config = server.api.config
         context = server.tls(*ADMIN)
     (port,) = reserve()
-    config = dataclasses.replace(config, port=port, shutdown_delay=3600.0)
+    config = msgspec.structs.replace(config, port=port, shutdown_delay=3600.0)
     ready, stop = asyncio.Event(), asyncio.Event()
     task = asyncio.ensure_future(run(config, ready=ready.set, stop=stop))
     url = f"https://127.0.0.1:{port}"

@@ -323,11 +323,11 @@ async def test_a_replay_ends_if_the_states_before_its_changes_are_compacted_mean
     async with aclosing(store.watch("/registry/", item.revision, previous=True)) as watch:
         append = watch._append
 
-        def without_previous(response: WatchResponse) -> None:
+        async def without_previous(response: WatchResponse) -> None:
             """etcd reads the states before when it sends; those that it cannot read are left out."""
             for event in response.events:
                 event.ClearField("prev_kv")
-            append(response)
+            await append(response)
 
         monkeypatch.setattr(watch, "_append", without_previous)
         with pytest.raises(Compacted):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import gzip
 import json
 import ssl
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import yaml
 
 from control.assembly.api_server import ApiServer
@@ -207,7 +207,7 @@ async def api_server(directory: Path, clock: Clock = SYSTEM, **changes: Any) -> 
         enable_controllers=False,
         enable_scheduler=False,
     )
-    config = dataclasses.replace(config, **changes)
+    config = msgspec.structs.replace(config, **changes)
     async with ApiServer.open(config, clock) as api:
         under_test = ApiUnderTest(api, keys, directory)
         beside = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -67,7 +66,7 @@ class SlowToEnd:
         return dict(self.found)
 
     def evict(self, uid: str, end: End, grace: int) -> None:
-        self.found[uid] = dataclasses.replace(self.found[uid], terminating=True, shortened=True)
+        self.found[uid] = msgspec.structs.replace(self.found[uid], terminating=True, shortened=True)
         self.evicted.append(uid)
         self.messages.append(end.message)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kube.client import Client
 from kube.clock import Clock
-from kube.collecting import uncollected
+from kube.collecting import count_as_old, uncollected
 from wherry.testing import conditions
 from wherry.testing.async_objects import AsyncObjects
 from wherry.testing.async_pods import AsyncNode, AsyncPods
@@ -84,11 +85,14 @@ class AsyncCluster(AsyncObjects, AsyncStates):
         return cluster
 
     async def __aenter__(self) -> Self:
+        imported = "wherry.testing.engine" in sys.modules
         with uncollected():  # a thousand modules, none of which is garbage
             from wherry.testing import default_objects
             from wherry.testing.engine import engine, import_components
 
             import_components()
+            if not imported:
+                count_as_old()
         self._loop = asyncio.get_running_loop()
         start = self._start or datetime.now(UTC).replace(microsecond=0)
         self._time = VirtualTime(start, self._reaction) if self._virtual else RealTime()

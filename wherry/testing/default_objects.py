@@ -1,8 +1,8 @@
 """Objects that are the same in every new cluster, but for their UIDs and times: roles, flow control, APIServices, accounts.
 
-The API server creates hundreds of them in an empty store, which is a third of a start. Those of the process's first cluster,
-as they are before a test changes anything, are given to later ones. Their servers find them, as after a restart, and create
-what is missing.
+The API server creates hundreds of them in an empty store, which is a third of a start. Those of the process's first
+clusters, as they are before a test changes anything, are given to later ones. Their servers find them, as after a restart,
+and create what is missing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ _kept: list[Item] = []
 
 
 def keep(store: MemoryStore) -> None:
-    """Keep the objects of a cluster that nobody has used yet, unless those of another one are."""
-    if not _kept:
-        # All at once: clusters run in several threads.
-        _kept[:] = [item for item in store.state()[0] if item.key.startswith(FOLDERS)]
+    """Keep the objects of a cluster that nobody has used yet, if it has more than those that are kept.
+
+    The first cluster still creates accounts when it is ready; a later one, which is given the others, has all of them by then.
+    """
+    found = [item for item in store.state()[0] if item.key.startswith(FOLDERS)]
+    if len(found) > len(_kept):
+        _kept[:] = found  # all at once: clusters run in several threads
 
 
 def load(store: MemoryStore, now: datetime) -> None:

@@ -8,11 +8,12 @@ import importlib
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from control.assembly.api_server import ApiServer
 from control.auth.user import UserInfo
@@ -52,8 +53,7 @@ def import_components() -> None:
         importlib.import_module(each)
 
 
-@dataclass(slots=True)
-class Engine:
+class Engine(msgspec.Struct):
     """A running cluster."""
 
     api: ApiServer

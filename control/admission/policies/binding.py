@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+import msgspec
 
 from control.admission.matching import matching_version, selected
 from control.event_loop import offload
@@ -20,8 +21,7 @@ class Misconfigured(Exception):
     """A policy or its binding cannot be carried out as it stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyMatch:
+class PolicyMatch(msgspec.Struct, frozen=True):
     """A policy that matches a request, the binding, and one parameter object (None: the policy takes none)."""
 
     policy: Policy

@@ -11,9 +11,9 @@ import base64
 import ssl
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from control.admission.configuration import of_kind
@@ -25,8 +25,7 @@ from kube.tls_files import FromFiles
 GROUP, KIND = "apiserver.config.k8s.io", "WebhookAdmissionConfiguration"
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(msgspec.Struct, frozen=True):
     """A bearer token or a name and password as the value of a header, and a certificate with its key (PEM)."""
 
     authorization: str = ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import uuid
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -65,15 +64,14 @@ class BadAnswer(Exception):
     """The webhook answered, but not with an AdmissionReview that can be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Response of a webhook."""
 
     allowed: bool
-    status: Object = field(default_factory=dict)
-    patch: list[Any] = field(default_factory=list)
+    status: Object = msgspec.field(default_factory=dict)
+    patch: list[Any] = msgspec.field(default_factory=list)
     warnings: tuple[str, ...] = ()
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
     size: int = 0
     """Bytes of the answer."""
 

@@ -16,7 +16,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -43,8 +42,7 @@ LONGEST_REASON = 1024
 """Maximum number of characters of a webhook's reason up to which its response is cached, to limit memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Configuration of one webhook. Times are seconds."""
 
     name: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class AddonSettings:
+
+class AddonSettings(msgspec.Struct, frozen=True):
     """The folder of addons, those that are disabled, and this server among those that share the store."""
 
     folder: Path

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 DOWN_WINDOW = 300.0
 """Stabilization window for scaling down, in seconds (--horizontal-pod-autoscaler-downscale-stabilization)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Startup:
+class Startup(msgspec.Struct, frozen=True):
     """Seconds after a pod's start during which its CPU usage is ignored."""
 
     cpu_initialization: float = 300.0
     initial_readiness: float = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class AutoscalingSettings:
+class AutoscalingSettings(msgspec.Struct, frozen=True):
     """Upstream's HPAController configuration. Times are seconds."""
 
     sync_period: float = 15.0
     tolerance: float = 0.1
     downscale_stabilization: float = DOWN_WINDOW
-    startup: Startup = field(default_factory=Startup)
+    startup: Startup = msgspec.field(default_factory=Startup)
 
 
 DEFAULTS = AutoscalingSettings()

@@ -8,7 +8,6 @@ A slice that would be deleted while another is made is rewritten instead. Upstre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -33,11 +32,10 @@ ZONE = "topology.kubernetes.io/zone"
 MOST_ENDPOINTS = 100
 
 
-@dataclass(slots=True)
-class SlicePlan:
-    create: list[Slice] = field(default_factory=list)
-    update: list[Slice] = field(default_factory=list)
-    delete: list[Slice] = field(default_factory=list)
+class SlicePlan(msgspec.Struct):
+    create: list[Slice] = msgspec.field(default_factory=list)
+    update: list[Slice] = msgspec.field(default_factory=list)
+    delete: list[Slice] = msgspec.field(default_factory=list)
 
     @property
     def empty(self) -> bool:

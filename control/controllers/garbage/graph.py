@@ -7,8 +7,9 @@ that have to be looked at because of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from control.controllers.discovery import DiscoveredResource
 from control.controllers.garbage.metadata import Owner
@@ -21,8 +22,7 @@ T = TypeVar("T")
 NOTHING: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
-class Item:
+class Item(msgspec.Struct):
     """One object as last seen."""
 
     resource: DiscoveredResource

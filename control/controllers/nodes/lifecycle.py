@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
 import msgspec
 
@@ -39,8 +38,7 @@ def by_node(pod: core_v1.Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-@dataclass(slots=True)
-class _Heartbeats:
+class _Heartbeats(msgspec.Struct):
     """Newest heartbeats of a node, and the monotonic time at which the last of them was received here."""
 
     received_at: float

@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 EXCLUDED = "node.kubernetes.io/exclude-disruption"
@@ -19,8 +20,7 @@ EXCLUDED = "node.kubernetes.io/exclude-disruption"
 NORMAL, PARTIAL, FULL = "Normal", "PartialDisruption", "FullDisruption"
 
 
-@dataclass(frozen=True, slots=True)
-class LifecycleSettings:
+class LifecycleSettings(msgspec.Struct, frozen=True):
     """Upstream's NodeLifecycleController configuration."""
 
     eviction_rate: float = 0.1

@@ -29,7 +29,7 @@ from control.controllers.service_lb.ports import (
 from control.controllers.service_lb.reports import Reports
 from control.controllers.service_lb.service_addresses import ServiceAddresses, foreign_ips
 from control.controllers.service_lb.service_writer import ServiceWriter
-from control.controllers.service_lb.waiting import WaitingServices
+from control.controllers.service_lb.waiting import WAKE, WaitingServices
 from kube.api import core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
 from kube.informer import Change
@@ -84,7 +84,7 @@ class ServiceLoadBalancerController:
         )
         self._waiting = WaitingServices(self._services, self.controller.enqueue)
         self._reports = Reports(self._recorder, self._waiting)
-        self._claims = PortClaims(self._services, host_ports, self._ports, self._waiting.wake)
+        self._claims = PortClaims(self._services, host_ports, self._ports, self._waiting.freed)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
         if service_ranges is not None:
@@ -115,9 +115,9 @@ class ServiceLoadBalancerController:
         if change.type == "DELETED":  # there may be another one of that name already
             self._forget(change.key)
         if change.old is not None and (change.type == "DELETED" or change.old.spec != change.new.spec):
-            self._waiting.wake(node_ports_of(change.old))
+            self._waiting.freed(node_ports_of(change.old))
         if change.old is not None and foreign_ips(change.old):
-            self._waiting.wake(ports_of(change.old))
+            self._waiting.freed(ports_of(change.old))
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         before = facts(change.old) if change.old is not None else None
@@ -145,11 +145,14 @@ class ServiceLoadBalancerController:
         """A host port may have become free for a Service that waits."""
         if change.old is not None and (ports := host_ports_of(change.old)):
             if change.type == "DELETED" or not host_ports_of(change.new):
-                self._waiting.wake(ports)
+                self._waiting.freed(ports)
 
     # -- what to do -----------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
         """Bring one Service's addresses to what they should be; return the seconds until more of them are known."""
+        if key == WAKE:
+            await self._waiting.wake()
+            return None
         service = self._services.get(key)
         if service is None:
             self._forget(key)
@@ -177,7 +180,7 @@ class ServiceLoadBalancerController:
         self._release(key)
 
     def _release(self, key: str) -> None:
-        self._waiting.wake(self._ports.release(key))
+        self._waiting.freed(self._ports.release(key))
 
     async def _ensure(self, key: str, service: core_v1.Service) -> float | None:
         try:
@@ -213,7 +216,7 @@ class ServiceLoadBalancerController:
             self._ports.keep(key, served_ports(service))
         service = await self._writer.addresses(service, addresses, granted)
         if partly:
-            self._waiting.wake(self._ports.restrict(key, granted))
+            self._waiting.freed(self._ports.restrict(key, granted))
         if addresses and given:  # its owner may have removed it; a conflict does not delay the addresses
             await self._writer.finalizer(service, wanted=True)
         if addresses and not given:

@@ -8,7 +8,8 @@ traffic, and under the external policy Local of those that have an endpoint. Cli
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from control.controllers.nodes.health import readiness
 from kube.api import core_v1, discovery_v1
@@ -25,8 +26,7 @@ class NoLoadBalancer(Exception):
     """A Service cannot get an address; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
+class NodeAddress(msgspec.Struct, frozen=True):
     """An address of a node that can take traffic."""
 
     text: str

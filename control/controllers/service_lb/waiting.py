@@ -1,5 +1,8 @@
 """Services without all of their addresses, with the reason that was reported. They are reconciled again when a port of
 theirs becomes free: not all of them at each change, since a user may make any number of Services that wait.
+
+Ports become free in handlers of informers, where only their numbers are recorded. The controller compares them with the
+Services' in small steps, under the key WAKE: a Service may have thousands of ports, and so may each of those that wait.
 """
 
 from __future__ import annotations
@@ -8,11 +11,14 @@ from collections.abc import Callable, Iterable
 
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.ports import Port, ports_of
+from control.controllers.step_counter import StepCounter
 from kube.api import core_v1
 from kube.informer import Informer
 from kube.object_names import key_of
 
 PORT = "load-balancer-port"
+WAKE = ""
+"""Key of the controller's queue for which it calls `wake`; no Service has it."""
 
 
 def _ports(service: core_v1.Service) -> list[str]:
@@ -32,6 +38,7 @@ class WaitingServices:
         self._services, self._enqueue = services, enqueue
         self._reported: dict[str, str] = {}
         self._partial: set[str] = set()
+        self._freed: set[Port] = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._reported or key in self._partial
@@ -53,10 +60,23 @@ class WaitingServices:
     def forget(self, key: str) -> None:
         self.served(key, partial=False)
 
-    def wake(self, ports: Iterable[Port]) -> None:
-        """Reconcile the Services that wait and have one of these ports, which may have become free."""
-        if self._reported or self._partial:
-            for protocol, number in ports:
-                for service in self._services.by_index(PORT, f"{protocol}/{number}"):
-                    if (key := key_of(service)) in self:
-                        self._enqueue(key)
+    def freed(self, ports: Iterable[Port]) -> None:
+        """Record that ports may have become free."""
+        before = len(self._freed)
+        self._freed.update(ports)
+        if len(self._freed) > before:
+            self._enqueue(WAKE)
+
+    async def wake(self) -> None:
+        """Reconcile the Services that wait and have one of the ports which may have become free."""
+        freed, self._freed = self._freed, set()
+        asleep, counter = self._reported.keys() | self._partial, StepCounter()
+        for protocol, number in freed:
+            if not asleep:
+                break
+            await counter.count()
+            for service in self._services.by_index(PORT, f"{protocol}/{number}"):
+                await counter.count()
+                if (key := key_of(service)) in asleep:
+                    asleep.remove(key)
+                    self._enqueue(key)

@@ -8,10 +8,10 @@ structured-merge-diff's merge.Updater and apimachinery's pkg/util/managedfields.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from control.decoding.decode import load_json
 from control.patch.apply.compare import compare, fields_of, with_named

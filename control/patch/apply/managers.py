@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from control.patch.apply.fieldset import Set, ordered, united
 from kube import errors
@@ -16,8 +18,7 @@ ANCIENT = "ancient-changes"
 Key = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(msgspec.Struct, frozen=True):
     """One entry. `fields` is shared with the object it was read from: it must not be changed."""
 
     name: str

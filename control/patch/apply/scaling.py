@@ -8,8 +8,9 @@ owns it in the workload through the scale subresource. Upstream: apimachinery's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from control.patch.apply.fieldset import Set, contains, difference
 from control.patch.apply.managers import decode, encode

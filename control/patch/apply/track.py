@@ -7,9 +7,10 @@ that the difference does not concern are kept unchanged.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from control.patch.apply.compare import compare
 from control.patch.apply.fieldset import Set, contains, difference, intersection, ordered, union

@@ -7,7 +7,8 @@ and not for each other one: a group may have thousands of definitions, and one m
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.event_loop.pacing import TimeSlice
 from control.registry.apiextensions import stored
@@ -16,17 +17,15 @@ from control.storage.entry import Entry
 from control.storage.resource_cache import ResourceCache
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     """The definitions of a group by name, and the definitions that have accepted a name of resources, or of kinds."""
 
-    definitions: dict[str, Definition] = field(default_factory=dict)
-    resources: dict[str, set[str]] = field(default_factory=dict)
-    kinds: dict[str, set[str]] = field(default_factory=dict)
+    definitions: dict[str, Definition] = msgspec.field(default_factory=dict)
+    resources: dict[str, set[str]] = msgspec.field(default_factory=dict)
+    kinds: dict[str, set[str]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     revision: int
     definition: Definition | None
     """None for an object that only stands in the folder of definitions."""

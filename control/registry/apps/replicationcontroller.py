@@ -3,7 +3,7 @@ template's labels."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from control.registry.apps.replicaset import ReplicasStrategy
 from control.registry.apps.workload import validate_selected_template

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import zoneinfo
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from control.registry.batch.job_validation import validate_job_spec
 from control.registry.batch.schedule import LONGEST, schedule_problem

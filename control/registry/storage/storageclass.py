@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from control.interfaces.default_class import STORAGE_MARKS, marked
 from control.registry.changes import validate_immutable

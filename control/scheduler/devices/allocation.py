@@ -11,9 +11,10 @@ The search can take exponential time. It runs in steps, and pauses at the cost l
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+import msgspec
 
 from control.event_loop import inline
 from control.scheduler.devices.allocated_devices import AllocatedDevices
@@ -34,8 +35,7 @@ CONSTRAINT = 2 * DEVICE_COST
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorEvaluation:
+class SelectorEvaluation(msgspec.Struct, frozen=True):
     """A selector's result for a device, which must be known before the search continues."""
 
     selector: Selector

@@ -13,8 +13,9 @@ from __future__ import annotations
 import weakref
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from control.event_loop import inline, offload
 from control.scheduler.devices import extended
@@ -33,8 +34,7 @@ SLICES = 1
 _queues: weakref.WeakKeyDictionary[AbstractEventLoop, FairQueue] = weakref.WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAllocation:
+class NodeAllocation(msgspec.Struct, frozen=True):
     """Result of the search on one node: the devices for a pod's claims."""
 
     node: core_v1.Node

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from control.event_loop import inline
 from control.scheduler.devices import extended
@@ -34,14 +35,13 @@ _CHECKED_AT_ONCE = 128
 _STALE = Rejection(NAME, ("cannot schedule extended resource claim",), unresolvable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDevices:
+class ClusterDevices(msgspec.Struct, frozen=True):
     """Devices, device classes and allocations of the cluster."""
 
-    allocated: AllocatedDevices = field(default_factory=AllocatedDevices)
-    inventory: Inventory = field(default_factory=Inventory)
-    extended: extended.ExtendedResources = field(default_factory=extended.ExtendedResources)
-    classes: dict[str, resource_v1.DeviceClass] = field(default_factory=dict)
+    allocated: AllocatedDevices = msgspec.field(default_factory=AllocatedDevices)
+    inventory: Inventory = msgspec.field(default_factory=Inventory)
+    extended: extended.ExtendedResources = msgspec.field(default_factory=extended.ExtendedResources)
+    classes: dict[str, resource_v1.DeviceClass] = msgspec.field(default_factory=dict)
     seconds: float = SECONDS
     """Timeout of the search in one attempt to schedule a pod."""
 

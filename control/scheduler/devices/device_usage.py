@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+
+import msgspec
 
 from control.event_loop import inline
 from control.scheduler.devices.allocated_devices import AllocatedDevices
@@ -23,8 +24,7 @@ MOST = inline.MOST // 2
 """Upper limit of the charge for one step, so that each step fits the limit of the event loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceResult:
+class DeviceResult(msgspec.Struct, frozen=True):
     """A device that the search allocates to a request of a claim."""
 
     alternative: RequestAlternative

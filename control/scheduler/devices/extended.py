@@ -9,7 +9,8 @@ Upstream: KEP 5004, dynamicresources/extendeddynamicresources.go.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from control.scheduler.devices.requests import MOST_RESULTS
 from kube.api import core_v1, meta_v1, resource_v1
@@ -48,12 +49,11 @@ class ExtendedResources:
         return bool(self._classes) and any(resource in self._classes for resource in resources)
 
 
-@dataclass(slots=True)
-class ExtendedResourceRequests:
+class ExtendedResourceRequests(msgspec.Struct):
     """Device requests of the claim that a pod needs on a node, and which container each of them is for."""
 
-    requests: list[resource_v1.DeviceRequest] = field(default_factory=list)
-    mappings: list[core_v1.ContainerExtendedResourceRequest] = field(default_factory=list)
+    requests: list[resource_v1.DeviceRequest] = msgspec.field(default_factory=list)
+    mappings: list[core_v1.ContainerExtendedResourceRequest] = msgspec.field(default_factory=list)
 
 
 def device_requests(pod: core_v1.Pod, resources: Mapping[str, str]) -> ExtendedResourceRequests:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from decimal import Decimal
+
+import msgspec
 
 from control.event_loop import inline
 from control.scheduler.devices.slice_device import SliceDevice
@@ -21,8 +22,7 @@ from kube.informer import Change
 from kube.node_affinity import term_matches
 
 
-@dataclass(slots=True)
-class Pool:
+class Pool(msgspec.Struct):
     """A pool as one node sees it."""
 
     driver: str
@@ -36,8 +36,7 @@ class Pool:
     counters: dict[tuple[str, str], Decimal]
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """Devices that one node can use: its pools, and their devices in allocation order."""
 
     version: int
@@ -46,11 +45,10 @@ class View:
     devices: list[tuple[SliceDevice, Pool]]
 
 
-@dataclass(slots=True)
-class _PoolSlices:
+class _PoolSlices(msgspec.Struct):
     """All slices of one pool."""
 
-    slices: dict[str, tuple[resource_v1.ResourceSlice, list[SliceDevice]]] = field(default_factory=dict)
+    slices: dict[str, tuple[resource_v1.ResourceSlice, list[SliceDevice]]] = msgspec.field(default_factory=dict)
 
     def current(self, node: str) -> list[tuple[resource_v1.ResourceSlice, list[SliceDevice]]]:
         """Return the slices of the newest generation, without those of other nodes, which may name any pool."""

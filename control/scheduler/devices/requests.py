@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
+
+import msgspec
 
 from control.cel.devices import compile_selector
 from control.cel.program import Program
@@ -43,8 +44,7 @@ class Selector:
         return self._program
 
 
-@dataclass(frozen=True, slots=True)
-class RequestAlternative:
+class RequestAlternative(msgspec.Struct, frozen=True):
     """An exact device request, or one of its `firstAvailable` subrequests, with its class and selectors."""
 
     name: str
@@ -61,8 +61,7 @@ class RequestAlternative:
     capacity: Mapping[str, Decimal]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimToAllocate:
+class ClaimToAllocate(msgspec.Struct, frozen=True):
     """A claim to allocate: for each request its alternatives."""
 
     claim: resource_v1.ResourceClaim

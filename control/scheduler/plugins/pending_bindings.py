@@ -7,7 +7,8 @@ go elsewhere. Upstream: volumebinding/binder.go, checkBindings.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from control.scheduler.framework import BindingFailed
 from kube.api import core_v1
@@ -18,8 +19,7 @@ Claim = core_v1.PersistentVolumeClaim
 Volume = core_v1.PersistentVolume
 
 
-@dataclass(frozen=True, slots=True)
-class PendingBinding:
+class PendingBinding(msgspec.Struct, frozen=True):
     """A claim, and the volume chosen for it (None: a provisioner makes one), both as the server returned them."""
 
     claim: Claim

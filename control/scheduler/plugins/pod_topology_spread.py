@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
 from control.scheduler.framework import MAX_SCORE, PreFilterState, Rejection
@@ -32,8 +34,7 @@ MOST_REMEMBERED, FEW_LABELS = 256, 4
 """Cached sets of eligible nodes, and labels up to which they are their own key in the cache."""
 
 
-@dataclass(slots=True)
-class _Eligible:
+class _Eligible(msgspec.Struct):
     """The nodes that count for constraints (None: all that have the labels), and their domains."""
 
     version: int
@@ -42,8 +43,7 @@ class _Eligible:
     """By label, one of which all eligible nodes have."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Labels:
+class _Labels(msgspec.Struct, frozen=True):
     """Labels that eligible nodes have; `key` stands for them in the cache and is small."""
 
     names: frozenset[str]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -56,8 +55,7 @@ MOST_STEPS = 500_000
 """Comparisons of claims with volumes in one attempt to schedule a pod, over all nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reservation:
+class _Reservation(msgspec.Struct, frozen=True):
     """A placed pod's node, and the volumes that are chosen for its claims, by key; "" where a provisioner makes one."""
 
     node: core_v1.Node

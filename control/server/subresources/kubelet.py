@@ -7,7 +7,7 @@ answer relayed. The agent's errors become a Status.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode
 
 from control.dialing.node_dialer import Dialer, Endpoint, endpoint_of
@@ -21,17 +21,23 @@ from control.http.exchange import (
     Upgrade,
     forwarded_headers,
     trace_headers,
+    wants_socket,
     wants_upgrade,
 )
 from control.http.protocol import ApiProtocol
-from control.server.socket_stream import accept_handshake, over_socket, wants_socket
 from control.server.subresources.connect_admission import admit
 from control.server.verbs import Verbs
 from kube import errors
 from kube.errors import StatusError
 from kube.json_object import Object
+from kube.lazy_module import LazyModule
 from kube.resources import Resource, by_path
 from kube.serving.frames import SessionYield
+
+if TYPE_CHECKING:
+    from control.server import socket_stream
+else:
+    socket_stream = LazyModule("control.server.socket_stream")
 
 _LOG_OPTIONS = ("follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream")
 _NODES = by_path("", "v1", "nodes")
@@ -45,7 +51,7 @@ async def log(
     """GET pods/log: the agent's /containerLogs, streamed."""
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
     _check_log_options(request)
-    handshake = accept_handshake(request) if wants_socket(request) else None
+    handshake = socket_stream.accept_handshake(request) if wants_socket(request) else None
     if isinstance(handshake, Response):
         return handshake
     container = _container(pod, request.option("container"))
@@ -58,7 +64,7 @@ async def log(
         raise await _refusal(head, reader, writer, request.info.name)
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
     stream = Stream(http1.body_chunks(head, reader, writer), kind)
-    return stream if handshake is None else over_socket(handshake, stream, session_yield)
+    return stream if handshake is None else socket_stream.over_socket(handshake, stream, session_yield)
 
 
 async def _refusal(head: http1.Head, reader: Any, writer: Any, name: str) -> StatusError:

@@ -41,10 +41,14 @@ FIRST_PAUSE, LAST_PAUSE = 0.05, 0.5
 # A member that has lost its leader must end its streams instead of keeping them open without events.
 _LEADER = (("hasleader", "true"),)
 MAX_RESPONSE_BYTES = 16 << 20
-"""Maximum length of the response to a range request: several times the largest object. gRPC rejects longer ones unread."""
-_RANGES = {"name": [{"service": "etcdserverpb.KV", "method": "Range"}], "maxResponseMessageBytes": MAX_RESPONSE_BYTES}
+"""Maximum length of a response to a range or watch request: several times the largest object. gRPC rejects longer ones
+unread."""
+_BOUNDED = {
+    "name": [{"service": "etcdserverpb.KV", "method": "Range"}, {"service": "etcdserverpb.Watch", "method": "Watch"}],
+    "maxResponseMessageBytes": MAX_RESPONSE_BYTES,
+}
 _OPTIONS = [
-    ("grpc.service_config", json.dumps({"methodConfig": [_RANGES]})),
+    ("grpc.service_config", json.dumps({"methodConfig": [_BOUNDED]})),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 10_000),

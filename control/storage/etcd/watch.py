@@ -10,6 +10,10 @@ that the past was compacted: a stream that starts one revision later would miss 
 
 An etcd that was replaced by an older copy of itself would send nothing until it has reached the watch's revision again, so
 a watch that is ahead of etcd ends, as after a compaction.
+
+etcd reads up to 1000 revisions for a watch of the past, with the states before: up to 3 GB. So responses are requested in
+fragments of about 2 MiB, of which the next is read when the reader has received those before. A fragment may end within a
+revision: its events are held back until all have arrived, and dropped if the stream breaks before, since they arrive again.
 """
 
 from __future__ import annotations
@@ -20,17 +24,20 @@ from collections.abc import AsyncIterator, Callable
 
 import grpc.aio
 
-from control.storage.etcd.cluster import END, FIRST_PAUSE, LAST_PAUSE, Cluster
+from control.event_loop.pacing import ServerSlice
+from control.storage.etcd.cluster import END, FIRST_PAUSE, LAST_PAUSE, MAX_RESPONSE_BYTES, Cluster
+from control.storage.etcd.errors import ResponseTooLarge, translate
 from control.storage.etcd.mapping import ALL_KEYS, EtcdMapping
 from control.storage.etcd.messages import Event as WireEvent
 from control.storage.etcd.messages import RangeRequest, RangeResponse, WatchCreateRequest, WatchRequest, WatchResponse
 from control.storage.etcd.revisions import FIRST, NOWHERE
+from control.storage.etcd.watch_queue import EventQueue
 from control.storage.store import Batch, Compacted, Event, StoreError, Unavailable
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 10_000
-"""Queued events from which the stream is no longer read; etcd then queues them."""
+REVISION_BYTES = MAX_RESPONSE_BYTES
+"""Maximum number of bytes of the values of one revision's events; the watch ends above it."""
 PROGRESS_SECONDS = 0.1
 OPEN_SECONDS = 5.0
 """Timeout of the start of a stream."""
@@ -52,7 +59,9 @@ class EtcdWatch:
         self._cluster, self._mapping, self._prefix, self._previous = cluster, mapping, prefix, previous
         self._position = after
         self._reported = after
-        self._pending: list[Event] = []
+        self._pending = EventQueue()
+        self._arriving, self._arrived = after, EventQueue()
+        """The revision of which further events may arrive, and those that have."""
         self._failure: StoreError | None = None
         self._closed, self._on_close = False, closed
         self._progress: asyncio.TimerHandle | None = None
@@ -66,8 +75,8 @@ class EtcdWatch:
 
     async def __anext__(self) -> Batch:
         while not self._closed:
-            if self._pending or self._position > self._reported or self._report:
-                events, self._pending = self._pending, []
+            if self._pending.events or self._position > self._reported or self._report:
+                events = self._pending.take()
                 self._reported, self._report = self._position, False
                 self._space.set()
                 return Batch(events, self._reported)
@@ -90,7 +99,7 @@ class EtcdWatch:
         if self._closed:
             return
         self._closed = True
-        self._pending.clear()
+        self._pending.take()
         if self._progress is not None:
             self._progress.cancel()
         self._changed.set()
@@ -126,12 +135,14 @@ class EtcdWatch:
         start = self._mapping.etcd_revision(self._position)
         if start < FIRST and (start or self._mapping.offset):
             raise Compacted(self._position, self._mapping.store_revision(FIRST))
+        self._arriving, self._arrived = self._position, EventQueue()
         at, stream = self._cluster.stream("/etcdserverpb.Watch/Watch", WatchResponse)
         why = "it ended the stream"
         try:
             key, end = ALL_KEYS
             # The previous state is always needed: the event of a deletion has no create_revision.
-            create = WatchCreateRequest(key=key, range_end=end, start_revision=max(start, FIRST), prev_kv=True)
+            start = max(start, FIRST)
+            create = WatchCreateRequest(key=key, range_end=end, start_revision=start, prev_kv=True, fragment=True)
             # etcd confirms a watch at once. A call that is cancelled while it connects never responds, and its write does not
             # end either (grpc.aio waits for metadata that are never sent).
             async with asyncio.timeout(OPEN_SECONDS):
@@ -146,15 +157,17 @@ class EtcdWatch:
                         raise Compacted(self._position, self._mapping.store_revision(response.compact_revision))
                     why = response.cancel_reason or why
                     break
-                self._append(response)
+                await self._append(response)
                 self._cluster.seen(response.header.revision)
-                while len(self._pending) > BACKLOG:
+                while self._pending.full:
                     self._space.clear()
                     await self._space.wait()
                 response = await stream.read()
         except TimeoutError:
             why = "it did not start the watch"
         except grpc.aio.AioRpcError as error:
+            if isinstance(translate(error), ResponseTooLarge):
+                raise self._too_large() from error
             why = error.details() or error.code().name
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -176,28 +189,46 @@ class EtcdWatch:
             self._cluster.revision = current
             raise Compacted(self._position, revision)
 
-    def _append(self, response: WatchResponse) -> None:
-        """Queue the events not seen before. etcd sends the events of one revision together."""
-        seen = self._position
+    async def _append(self, response: WatchResponse) -> None:
+        """Queue the events not seen before. etcd sends the events of one revision together, but for fragments."""
+        server_slice = ServerSlice()
         for event in response.events:
             revision = self._mapping.store_revision(event.kv.mod_revision)
-            if revision <= seen:
+            if revision <= self._position:
                 continue
-            name = self._mapping.store_key(event.kv.key)
+            if revision > self._arriving:
+                self._complete()
+                self._arriving = revision
+            name, size = self._mapping.store_key(event.kv.key), 0
             if name is not None and name.startswith(self._prefix):
-                self._pending.append(self._event(event, name, revision))
-            self._position = revision
-        if self._position > seen:
+                size = self._arrived.append(self._event(event, name, revision))
+                if self._arrived.size > REVISION_BYTES:
+                    raise self._too_large()
+            await server_slice.step(size)
+        if not response.fragment:
+            self._complete()
+
+    def _complete(self) -> None:
+        """Queue the events of the revision of which all have arrived."""
+        if self._arriving > self._position:
+            self._pending.move_from(self._arrived)
+            self._position = self._arriving
             self._changed.set()
+
+    def _too_large(self) -> Compacted:
+        """Return the error of a watch that cannot receive a change, and so has to begin after it."""
+        log.debug("the change after revision %d is too large for the watch of %s", self._position, self._prefix)
+        return Compacted(self._position, self._mapping.store_revision(self._cluster.revision))
 
     def _event(self, event: WireEvent, name: str, revision: int) -> Event:
         kv = event.kv
         fresh = kv.create_revision == kv.mod_revision
-        if self._previous and not fresh and not event.HasField("prev_kv"):
+        known = event.HasField("prev_kv")
+        if self._previous and not fresh and not known:
             raise Compacted(self._position, revision)  # between opening the stream and reading the state before
-        before = self._mapping.item(event.prev_kv, name) if event.HasField("prev_kv") else None
-        previous = before if self._previous else None
+        previous = self._mapping.item(event.prev_kv, name) if self._previous and known else None
         if event.type == WireEvent.DELETE:
-            return Event("DELETED", name, b"", revision, before.create_revision if before else 0, previous)
+            created = self._mapping.store_revision(event.prev_kv.create_revision) if known else 0
+            return Event("DELETED", name, b"", revision, created, previous)
         created = self._mapping.store_revision(kv.create_revision)
         return Event("ADDED" if fresh else "MODIFIED", name, kv.value, revision, created, previous)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from control.controllers.identities import ACCOUNTS
 from wherry.testing import Cluster, ClusterError, default_objects
 
 KINDS = (
@@ -69,3 +70,13 @@ def test_a_server_completes_kept_objects(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(default_objects, "_kept", default_objects._kept[::2])
     with Cluster(nodes=0) as second:
         assert {kind: set(names) for kind, names in identities(second).items()} == before
+
+
+def test_later_clusters_begin_with_accounts_that_the_first_one_creates_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_objects, "_kept", [])
+    missing, most = set(ACCOUNTS.values()), 20
+    while missing and most:
+        with Cluster(nodes=0):
+            missing -= {item.key.rpartition("/")[2] for item in default_objects._kept}
+        most -= 1
+    assert not missing

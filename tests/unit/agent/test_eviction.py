@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from agent.eviction import local_storage, manager, signals
@@ -85,7 +86,7 @@ def test_files_in_memory_count_for_a_pod_of_which_nothing_runs_any_more() -> Non
 
 async def test_an_evicted_pod_whose_volumes_are_being_removed_is_still_the_first() -> None:
     pods = SlowToEnd("large", "small")
-    pods.found["large"] = dataclasses.replace(pods.found["large"], containers=(), terminating=True, shortened=True)
+    pods.found["large"] = msgspec.structs.replace(pods.found["large"], containers=(), terminating=True, shortened=True)
     large = dataclasses.replace(use("large", d=9), containers=())
     for uid in pods.found:
         pods.found[uid].pod.spec.volumes = [core_v1.Volume(name="d", empty_dir=core_v1.EmptyDirVolumeSource())]
@@ -168,7 +169,7 @@ async def test_a_pod_that_holds_what_is_short_goes_whatever_its_author_did_with_
     large: dict[str, Any], evicted: str
 ) -> None:
     pods = SlowToEnd("large", "small")
-    pods.found["large"] = dataclasses.replace(pods.found["large"], **large)
+    pods.found["large"] = msgspec.structs.replace(pods.found["large"], **large)
     loop = evictions(pods, {"memory.available": "10"}, lambda: signal("memory.available", 5), *BOTH)
     await loop.check()
     assert pods.evicted == [evicted]

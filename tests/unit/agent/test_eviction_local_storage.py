@@ -81,7 +81,7 @@ async def test_a_containers_limit_is_for_its_logs_if_images_and_layers_have_a_di
     limited = pod("p", **LIMIT)
     other = core_v1.ResourceRequirements(limits={"ephemeral-storage": "90"})
     limited.spec.containers.append(core_v1.Container(name="other", resources=other))
-    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=limited)
+    pods.found["p"] = msgspec.structs.replace(pods.found["p"], pod=limited)
     images = ImageFilesystem(cast(Client, Runtime(Path(folder))), Path("/"))
     await evictions(pods, {}, dict, used, images=images).check()
     assert pods.messages == (['Container c exceeded its local ephemeral storage limit "10". '] if ends else [])
@@ -137,7 +137,7 @@ def test_only_pods_with_limits_are_watched() -> None:
 )
 async def test_limits_of_a_pods_disk_hold_until_its_resources_are_released(state: dict[str, Any], ends: bool) -> None:
     pods = SlowToEnd("p")
-    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=pod("p", **LIMIT), **state)
+    pods.found["p"] = msgspec.structs.replace(pods.found["p"], pod=pod("p", **LIMIT), **state)
     loop = evictions(pods, {}, dict, use("p", rootfs=20))
     await loop.check()
     assert pods.evicted == (["p"] if ends else [])
@@ -146,5 +146,5 @@ async def test_limits_of_a_pods_disk_hold_until_its_resources_are_released(state
 @pytest.mark.parametrize(("priority", "static"), [(2_000_000_000, False), (0, True)])
 async def test_no_limit_of_its_own_evicts_a_critical_pod(priority: int, static: bool) -> None:
     pods = SlowToEnd("p")
-    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=pod("p", priority, **LIMIT), static=static)
+    pods.found["p"] = msgspec.structs.replace(pods.found["p"], pod=pod("p", priority, **LIMIT), static=static)
     assert not await evictions(pods, {}, dict, use("p", rootfs=20)).check() and not pods.evicted

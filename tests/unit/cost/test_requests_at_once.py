@@ -24,6 +24,8 @@ FOLDER = Path(concurrent_requests.__file__).parent
 MAPS = DiscoveredResource("", "v1", "configmaps", "ConfigMap", True, frozenset())
 ALLOWED = {
     "concurrent_requests.py": "16 workers",
+    "gateway/listening_nodes.py": "connections to nodes in batches of MOST_CONNECTIONS",
+    "local_path/removals.py": "awaits tasks that it has cancelled; their requests have 4 places",
     "namespace.py": "one for each kind of objects that the server has",
 }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.server import listeners as agent_port
@@ -48,7 +48,7 @@ def authorities(folder: Path, *names: str) -> tuple[Path, list[bytes]]:
 def test_the_api_server_names_the_authorities_of_clients_and_of_proxies(tmp_path: Path) -> None:
     cert, key = port_files(tmp_path)
     (clients, one), (proxies, two) = authorities(tmp_path, "clients", "older"), authorities(tmp_path, "proxies")
-    settings = dataclasses.replace(
+    settings = msgspec.structs.replace(
         configuration(tmp_path, 0),
         cert_file=cert,
         key_file=key,
@@ -59,7 +59,7 @@ def test_the_api_server_names_the_authorities_of_clients_and_of_proxies(tmp_path
     answer = first_answer(context)
     assert all(answer.count(name) == 1 for name in (*one, *two))
     assert shake(context, SERVING.cert_pem)[0] == "TLSv1.3"
-    alone = dataclasses.replace(settings, requestheader_client_ca_file=None)
+    alone = msgspec.structs.replace(settings, requestheader_client_ca_file=None)
     assert two[0] not in first_answer(server_port.tls_context(alone))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 import time
@@ -73,3 +74,29 @@ def test_the_timer_of_the_process_serves_where_the_library_has_none(
     assert signal.getitimer(signal.ITIMER_PROF) == pytest.approx((0.02, 0.02), abs=0.01)
     timer.close()
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_the_timer_of_the_process_serves_where_the_kernel_refuses_another(
+    signals: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuTimer, "_reported", False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_SIGPENDING)
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, hard))
+    try:
+        for _ in range(2):
+            timer = CpuTimer(0.02)
+            timer.start()
+            assert signal.getitimer(signal.ITIMER_PROF) != (0.0, 0.0)
+            burn(0.3)
+            timer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_SIGPENDING, (soft, hard))
+    assert signals and signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    assert [each.message for each in caplog.records] == [
+        "limits of CPU time are measured by ITIMER_PROF, which may be late: "
+        "[Errno 11] timer_create: Resource temporarily unavailable"
+    ]
+    timer = CpuTimer(0.02)
+    timer.start()
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    timer.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,52 @@ async def test_a_key_added_while_in_work_comes_back_only_when_it_is_done() -> No
     assert len(queue) == 0
     queue.done("a")
     assert await queue.get() == "a"
+
+
+async def test_a_key_wakes_only_one_of_the_workers_that_wait() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await settle()
+    woken = [0]
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+
+    def counted(*args: Any, **options: Any) -> asyncio.Handle:
+        woken[0] += 1
+        return call_soon(*args, **options)
+
+    loop.call_soon = counted  # type: ignore[method-assign]
+    try:
+        queue.add("a")
+    finally:
+        del loop.call_soon
+    await settle()
+    assert woken == [1]
+    assert [worker.done() for worker in workers] == [True, False, False]
+    queue.add("b")
+    queue.add("c")
+    assert await asyncio.gather(*workers) == ["a", "b", "c"]
+
+
+async def test_another_worker_takes_the_key_of_one_that_is_cancelled_as_it_wakes() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    cancelled, other = (asyncio.create_task(queue.get()) for _ in range(2))
+    await settle()
+    queue.add("a")
+    cancelled.cancel()
+    assert await asyncio.wait_for(other, 5) == "a"
+    assert cancelled.cancelled()
+
+
+async def test_all_waiting_workers_end_when_the_queue_is_shut_down() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await settle()
+    workers[0].cancel()
+    await settle()
+    queue.shut_down()
+    results = await asyncio.gather(*workers[1:], return_exceptions=True)
+    assert [type(each) for each in results] == [ShutDown, ShutDown]
 
 
 async def test_of_two_delays_the_sooner_counts() -> None:

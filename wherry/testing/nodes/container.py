@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import Kind
@@ -17,8 +18,7 @@ KILLED = 137
 """Exit code of a container that is killed."""
 
 
-@dataclass(slots=True)
-class SimulatedContainer:
+class SimulatedContainer(msgspec.Struct):
     """One instance of a container. Times are seconds since the epoch."""
 
     spec: AnyContainer
@@ -28,7 +28,7 @@ class SimulatedContainer:
     stops_at: float | None = None
     """Time at which it ends because it was stopped."""
     stop_code: int = 0
-    log: ContainerLog = field(default_factory=ContainerLog)
+    log: ContainerLog = msgspec.field(default_factory=ContainerLog)
 
     def ends_at(self) -> float | None:
         """Return the time at which it ends as things stand, None if it runs on."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
 
+import msgspec
+
 
 class OutputFile(Protocol):
     """An output of a handler that runs in a thread; `print(..., file=call.stdout)` works too."""
@@ -28,8 +30,7 @@ class OutputStream(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """The result of a command."""
 
     stdout: str | bytes = ""

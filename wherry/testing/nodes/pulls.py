@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.backoff import BackOff
 from agent.status.container import Waiting
@@ -16,8 +17,7 @@ SHOWN_SECONDS = 1.0
 """Time for which a failed pull shows its own reason, before ImagePullBackOff."""
 
 
-@dataclass(frozen=True, slots=True)
-class PullFailure:
+class PullFailure(msgspec.Struct, frozen=True):
     """A pull that has failed at a time."""
 
     at: float

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from wherry.testing.errors import ClusterError
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """A container that runs until it is stopped, or for `seconds`. Times are seconds after its start.
 
     ready: the outcome of its readiness probe, from `ready_after` on. unhealthy_after: its liveness probe fails from then on, if
@@ -28,8 +28,7 @@ class Run:
     logs: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(msgspec.Struct, frozen=True):
     """A container that exits by itself, `after` so many seconds. reason: as a runtime gives it, for example OOMKilled."""
 
     code: int = 0
@@ -39,23 +38,20 @@ class Exit:
     logs: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(msgspec.Struct, frozen=True):
     """The image is pulled for so many seconds; the next step of the script follows."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PullError:
+class PullError(msgspec.Struct, frozen=True):
     """The image cannot be pulled: the container does not start, and is retried later with the next step of the script."""
 
     message: str = "not found"
     reason: str = "ErrImagePull"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """The start of a container, which a callable step is called with; `attempt` counts from 0."""
 
     namespace: str
@@ -64,15 +60,14 @@ class Start:
     image: str
     attempt: int
     command: tuple[str, ...] = ()
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 Outcome: TypeAlias = Run | Exit | Pull | PullError
 Step: TypeAlias = Outcome | Callable[[Start], Outcome]
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """Steps for the successive starts of matching containers; the last one is repeated."""
 
     pod: str

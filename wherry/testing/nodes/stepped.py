@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kube.api import core_v1
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
+class Happened(msgspec.Struct, frozen=True):
     """An event of the pod to record."""
 
     type: str
@@ -17,8 +16,7 @@ class Happened:
     container: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Stepped:
+class Stepped(msgspec.Struct, frozen=True):
     """Result of a step: the status, whether the pod is to be deleted in the API, and when the next step is due."""
 
     status: core_v1.PodStatus

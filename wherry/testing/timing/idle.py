@@ -13,8 +13,9 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wherry.testing.errors import ClusterError
 
@@ -22,8 +23,7 @@ BUSY_SECONDS = 60.0
 """Real time after which a cluster that is still busy is an error."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiter:
+class _Waiter(msgspec.Struct, frozen=True, eq=False):
     idle: asyncio.Future[None]
     quiet: float
     deadline: float

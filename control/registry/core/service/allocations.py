@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from kube.errors import FieldError, StatusError, invalid
 from kube.ip_addresses import family
@@ -16,15 +16,14 @@ def family_of(address: str) -> str:
     return family(address) or "IPv4"
 
 
-@dataclass(slots=True)
-class ServiceAllocations:
+class ServiceAllocations(msgspec.Struct):
     """Addresses and ports, and their records in the store, taken for an owner (namespace/name)."""
 
     owner: str
-    addresses: list[str] = field(default_factory=list)
-    ports: list[int] = field(default_factory=list)
-    records: list[str] = field(default_factory=list)
-    port_records: list[int] = field(default_factory=list)
+    addresses: list[str] = msgspec.field(default_factory=list)
+    ports: list[int] = msgspec.field(default_factory=list)
+    records: list[str] = msgspec.field(default_factory=list)
+    port_records: list[int] = msgspec.field(default_factory=list)
 
 
 def owner_of(service: Object) -> str:

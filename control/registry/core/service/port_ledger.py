@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from control.storage import codec
 from control.storage.store import KeyExists, KeyNotFound, RevisionConflict, Store
@@ -20,8 +21,7 @@ LEAKED_AFTER = timedelta(seconds=60)
 """Time that a port may be taken without a Service before it counts as lost by a server that died in between."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(msgspec.Struct, frozen=True):
     """The ports taken as of a revision; revision 0: nothing is stored yet."""
 
     ports: frozenset[int]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from control.controllers.addons import applyset, confidential, folder, members
@@ -323,7 +324,7 @@ async def test_all_kinds_and_namespaces_are_listed_for_everything() -> None:
 
 
 async def test_lists_yield_to_the_event_loop() -> None:
-    resources = [dataclasses.replace(MAPS, kind=f"Kind{number}") for number in range(50)]
+    resources = [msgspec.structs.replace(MAPS, kind=f"Kind{number}") for number in range(50)]
     server, seen = Lister(), list[int]()
 
     async def others() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,6 +15,17 @@ from kube.cron import parse
 
 def at(text: str) -> datetime:
     return parse_time(f"{text}Z" if "Z" not in text else text)
+
+
+@pytest.mark.parametrize("day", ["2026-03-28", "2026-03-29", "2026-10-25", "2026-10-26"])
+def test_the_following_moment_is_the_same_whatever_part_of_the_day_has_passed(day: str) -> None:
+    zone, schedule = ZoneInfo("Europe/Berlin"), parse("5,40 * * * *")
+    start = at(f"{day}T00:00:00Z")
+    moments = [start + timedelta(minutes=n) for n in range(26 * 60)]
+    local = [moment.astimezone(zone) for moment in moments]
+    due = [moment for moment, wall in zip(moments, local, strict=True) if wall.minute in (5, 40)]
+    for moment in moments[: 24 * 60 : 7]:
+        assert schedule.after(moment, zone) == next(each for each in due if each > moment)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from control.storage import encryption_configuration
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, EncryptionError, Secretbox
+from control.storage.memory import MemoryStore
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Unreadable
 
@@ -241,3 +244,25 @@ def test_two_keys_of_one_name_are_rejected_where_a_wrong_one_is_not_detected() -
     with pytest.raises(EncryptionError, match="aescbc key one has two secrets"):
         configured(key("aescbc", "one", b"b"), key("aescbc", "one", b"a"))
     configured(key("aescbc", "one", b"a"), key("aescbc", "one", b"a"))
+
+
+async def test_a_watch_yields_to_the_event_loop_while_it_decrypts_many_changes() -> None:
+    store = EncryptedStore(MemoryStore(), configured(keys("aesgcm", "one")))
+    for number in range(20):
+        await store.create(f"/registry/secrets/default/{number}", b"x" * 200_000)
+    iterations, done = 0, asyncio.Event()
+
+    async def iterate() -> None:
+        nonlocal iterations
+        while not done.is_set():
+            iterations += 1
+            await asyncio.sleep(0)
+
+    async with aclosing(store.watch("/registry/", 0)) as watch:
+        others = asyncio.create_task(iterate())
+        batch = await anext(watch)
+        done.set()
+        await others
+    assert [event.value for event in batch.events] == [b"x" * 200_000] * 20
+    assert iterations >= 10
+    await store.close()

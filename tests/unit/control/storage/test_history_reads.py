@@ -15,7 +15,7 @@ from control.storage import reader as sql
 from control.storage.history_reads import HistoryReads
 from control.storage.memory import MemoryStore
 from control.storage.memory_watch import MemoryWatch
-from control.storage.store import Compacted
+from control.storage.store import Batch, Compacted
 from control.storage.watcher import Watcher
 
 from .conftest import PODS, Bench, pod
@@ -167,3 +167,34 @@ async def test_a_watch_from_an_old_revision_is_read_in_parts(bench: Bench, monke
         parts = [await anext(watcher) for _ in range(4)]
         assert [len(part) for part in parts] == [6, 6, 6, 2]
         assert [event.entry.key[-3:] for part in parts for event in part] == [f"p{n:02}" for n in range(20)]
+
+
+class PassingStore(MemoryStore):
+    """A store that takes a tenth of a second for each change, of which none has the watch's prefix."""
+
+    now, passed = 0.0, 0
+
+    def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> PassingWatch:
+        return PassingWatch(self, prefix, after_revision, previous=previous)
+
+
+class PassingWatch(MemoryWatch):
+    async def __anext__(self) -> Batch:
+        assert isinstance(self._store, PassingStore)
+        self._store.now += 0.1
+        self._store.passed += 1
+        self._seen += 1
+        return Batch((), self._seen)
+
+
+async def test_a_read_that_passes_over_many_changes_of_others_ends_and_goes_on_as_another_read() -> None:
+    store = PassingStore()
+    reads = HistoryReads(now=lambda: store.now)
+    batch = await reads.read(store, "a", "/a/", 0, 80)
+    assert batch.events == [] and 1 < batch.revision <= 2 * history_reads.SLICE_SECONDS / 0.1
+    while batch.revision < 80:
+        batch = await reads.read(store, "a", "/a/", batch.revision, 80)
+    assert store.passed == 80
+    with pytest.raises(Compacted):
+        while batch.revision < 800:
+            batch = await reads.read(store, "a", "/a/", batch.revision, 800)
