@@ -11,7 +11,7 @@ _BEGINNINGS = (
     r"gh[oprsu]_|github_pat_",  # GitHub
     r"gl(?:pat|rt|dt|cbt|ptt|soat|ft|imt|agent|oas)-",  # GitLab
     r"gl(?:sa|sr|c)_",  # Grafana
-    r"xox[abcdeprs]-|xapp-\d-",  # Slack
+    r"xox[abcdeprs]-|xapp-[0-9]-",  # Slack
     r"AKIA|ASIA|ya29\.",  # AWS, Google
     r"[rs]k_(?:live|test)_|whsec_",  # Stripe
     r"sq0(?:csp|atp)-",  # Square
@@ -34,8 +34,8 @@ URLS = tuple(
     re.compile(pattern)
     for pattern in (
         r"(\bhooks\.slack\.com/services/)[\w/-]+",
-        r"(\bdiscord(?:app)?\.com/api/(?:v\d{1,3}/)?webhooks/\d{1,24}/)[\w-]+",
-        r"(\bapi\.telegram\.org/(?:file/)?bot\d{1,24}(?::|%3[Aa]))[\w-]+",
+        r"(\bdiscord(?:app)?\.com/api/(?:v[0-9]{1,3}/)?webhooks/[0-9]{1,24}/)[\w-]+",
+        r"(\bapi\.telegram\.org/(?:file/)?bot[0-9]{1,24}(?::|%3[Aa]))[\w-]+",
     )
 )
 """URLs with a token, which follows the first group."""
