@@ -13,7 +13,8 @@ import re
 REMOVED = "<removed>"
 NAMES = (
     r"(?:passw(?:or)?d|passphrase|passcode|pwd|token|secret|credential|client-key-data|authorization|cookie"
-    r"|(?:api|access|account|auth|private|shared|signing|encryption|master|certificate)[_-]?key"
+    r"|(?:api|access|account|auth|private|shared|signing|encryption|enc|master|certificate|jwt|hmac|app|license)[_-]?key"
+    r"|(?:(?<![a-z!+:-])|(?<=--))(?:wpa[_-])?psk(?![\w-])"
     r"|(?<![a-z])(?:db|root|user|smtp|bind|require|master|admin)?(?:pass|pw)(?![a-z])|(?<![a-z])masterauth(?![a-z]))"
 )
 _NAME = re.compile(rf"({NAMES})[\w.-]{{0,64}}", re.IGNORECASE)

@@ -28,6 +28,8 @@ class Program:
 
 
 _LOGIN = Program({"-p": ""}, after=frozenset({"login"}))
+_SECRET = Program({"--from-literal": "="}, joined=False, after=frozenset({"secret"}))
+_OC = Program({**_LOGIN.options, **_SECRET.options}, after=_LOGIN.after | _SECRET.after)
 _TOKEN = Program(after=frozenset({"login"}), operands=frozenset({1}))
 _LDAP = Program({"-w": ""}, switches="xZvnHLAcC")
 _SAMBA = Program({"-U": "%", "--user": "%"})
@@ -85,7 +87,9 @@ _PROGRAMS = {
     **dict.fromkeys(("keytool", "jarsigner"), Program(dict.fromkeys(_KEYS, ""), joined=False)),
     **dict.fromkeys(("smbclient", "smbget", "rpcclient"), _SAMBA),
     **dict.fromkeys(("vault", "bao"), _TOKEN),
-    **dict.fromkeys(("docker", "podman", "nerdctl", "buildah", "skopeo", "oras", "crane", "helm", "az", "oc"), _LOGIN),
+    **dict.fromkeys(("docker", "podman", "nerdctl", "buildah", "skopeo", "oras", "crane", "helm", "az"), _LOGIN),
+    "kubectl": _SECRET,
+    "oc": _OC,
 }
 _MYSQL_NAME = re.compile(r"(?:mysql|mariadb)[\w-]{0,16}")
 PROGRAM_NAME = f"{_MYSQL_NAME.pattern}|{'|'.join(map(re.escape, _PROGRAMS))}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from wherry.command_secrets import secret_arguments, without_command_secrets
 from wherry.named_secrets import NAMES, REMOVED, without_named_secrets
+from wherry.token_forms import TOKENS, URLS
 
 _NAME = re.compile(rf"{NAMES}|^auth$", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
@@ -24,13 +25,8 @@ _PATTERNS = (
     (re.compile(r"LS0tLS1CRUdJTi[\w+/=]*"), REMOVED),  # PEM in base64
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,8192}\.[\w-]{8,8192}(?:\.[\w-]{0,8192})?"), REMOVED),  # JSON web tokens
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), REMOVED),  # bootstrap tokens
-    (
-        re.compile(r"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|dckr_pat_|hv[bs]\.|ya29\.)[\w-]{8,}"),
-        REMOVED,
-    ),
-    (re.compile(r"\b(?:AIza[\w-]{20,}|npm_[A-Za-z0-9]{16,}|SG\.[\w-]{8,128}\.[\w-]{8,})"), REMOVED),
-    (re.compile(r"(?<![\w-])sk-[\w-]{16,}"), REMOVED),
-    (re.compile(r"(\bhooks\.slack\.com/services/)[\w/-]+"), rf"\1{REMOVED}"),
+    *((pattern, REMOVED) for pattern in TOKENS),
+    *((pattern, rf"\1{REMOVED}") for pattern in URLS),
     (re.compile(r"(://)[^/\s\"'<>]{1,2048}@"), rf"\1{REMOVED}@"),
     (
         re.compile(r"((?<![^\s\"'`])[^\s\"'`:@]{1,64}:)[^\s\"'`]{1,256}@(?=(?:tcp|udp|unix)[46]?\()"),
@@ -38,7 +34,15 @@ _PATTERNS = (
     ),  # MySQL
     (re.compile(r"(?<![A-Za-z0-9])((?:sig|(?:X-\w{3,4}-)?signature)=)[\w%+/=.~-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
     (re.compile(r"([?&]key=)[\w-]{16,}"), rf"\1{REMOVED}"),
-    (re.compile(r"((?<![\w-])(?:requirepass|masterauth)\s{1,8})[^\s\"']+"), rf"\1{REMOVED}"),
+    (re.compile(r"((?<![\w-])(?:requirepass|masterauth|bindpw|rootbindpw)\s{1,8})[^\s\"']+"), rf"\1{REMOVED}"),
+    (
+        re.compile(r"(\bmachine\s{1,8}\S{1,256}\s{1,8}login\s{1,8}\S{1,256}\s{1,8}password\s{1,8})[^\s\"']+"),
+        rf"\1{REMOVED}",
+    ),  # .netrc
+    (
+        re.compile(r"(--from-literal(?:=|\s{1,8})[\w.-]{1,253}=)\\{0,15}(?:\"[^\"\n]*\"?|'[^'\n]*'?)"),
+        rf"\1{REMOVED}",
+    ),  # kubectl create secret
     (re.compile(r"\b((?:bearer|basic) )[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
 )
 _OPEN, _CLOSE = r"(?:<|\\{1,15}u003c|&lt;)", r"(?:>|\\{1,15}u003e|&gt;)"

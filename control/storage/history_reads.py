@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -33,7 +34,7 @@ SHARE, BURST_SECONDS = 0.2, 10.0
 READ_SECONDS = 30.0
 """Timeout of a read that has its place."""
 SLICE_SECONDS = 1.0
-"""Seconds after which a read ends with what it has, also without changes: an engine may pass over all those of others."""
+"""Seconds since its first changes after which a read ends, also if all were others': an engine may pass over these."""
 EVENTS, BYTES = 500, 4 << 20
 """Changes, or bytes of their values, after which a read ends."""
 
@@ -78,7 +79,7 @@ class HistoryReads:
 
     async def _changes(self, store: Store, prefix: str, after: int, until: int) -> Batch:
         """Return the next changes with a prefix, and the revision up to which they are all."""
-        found, size, end = list[Event](), 0, self._now() + SLICE_SECONDS
+        found, size, end = list[Event](), 0, math.inf
         async with contextlib.aclosing(store.watch(prefix, after, previous=True)) as history:
             history.request_progress()
             async for batch in history:
@@ -86,9 +87,10 @@ class HistoryReads:
                 size += sum(
                     len(each.value) + (len(each.previous.value) if each.previous else 0) for each in batch.events
                 )
-                full = len(found) >= EVENTS or size >= BYTES or (batch.revision > after and self._now() >= end)
-                if batch.revision >= until or full:
+                if batch.revision >= until or len(found) >= EVENTS or size >= BYTES or self._now() >= end:
                     return Batch(found, batch.revision)
+                if batch.revision > after:
+                    end = min(end, self._now() + SLICE_SECONDS)
                 history.request_progress()
         raise Unavailable("the store is closed")
 

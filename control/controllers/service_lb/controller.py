@@ -30,6 +30,7 @@ from control.controllers.service_lb.reports import Reports
 from control.controllers.service_lb.service_addresses import ServiceAddresses, foreign_ips
 from control.controllers.service_lb.service_writer import ServiceWriter
 from control.controllers.service_lb.waiting import WAKE, WaitingServices
+from control.controllers.step_counter import StepCounter
 from kube.api import core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
 from kube.informer import Change
@@ -97,7 +98,9 @@ class ServiceLoadBalancerController:
         being deleted last, then all by age.
         """
         known = [each for each in self._services.by_index(BALANCED, "yes") if plan.wanted(each)]
+        counter = StepCounter()
         for service in sorted(known, key=_rank) if self._enabled else ():
+            await counter.count(1 + len(service.spec.ports))
             key = key_of(service)
             if had_ports(service):
                 self._ports.restore(key, granted_ports(service))

@@ -94,7 +94,7 @@ class Conflicts:
         self.clock = FakeClock()
         self.reports: list[str] = []
         users = {Query("TCP", "192.0.2.1", 61000): 1000, Query("TCP", "2001:db8::1", 61000): 0}
-        self.tested = GatewayConflicts(self.reports.append, self.clock, lambda queries: users)
+        self.tested = GatewayConflicts(self.reports.append, self.reports.append, self.clock, lambda queries: users)
 
     async def reported(self, count: int) -> None:
         async with asyncio.timeout(20):

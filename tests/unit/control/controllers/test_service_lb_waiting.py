@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
 from control.controllers.context import Context
+from control.controllers.service_lb import ServiceLoadBalancerController
 from control.controllers.service_lb.waiting import WAKE, WaitingServices
 from kube.api import core_v1, meta_v1
 from kube.informer import Informer
@@ -28,6 +31,16 @@ def add(services: Informer[core_v1.Service], key: str, first: int, count: int) -
     services._set(key, core_v1.Service(metadata=metadata, spec=core_v1.ServiceSpec(type="LoadBalancer", ports=ports)))
 
 
+async def iterations_during(work: Coroutine[Any, Any, None]) -> int:
+    """Return how many iterations of the event loop others get meanwhile."""
+    iterations, working = 0, asyncio.create_task(work)
+    while not working.done():
+        iterations += 1
+        await asyncio.sleep(0)
+    await working
+    return iterations
+
+
 async def test_freed_ports_wake_each_waiting_service_once_in_small_steps() -> None:
     enqueued = list[str]()
     services, waiting = waiting_services(enqueued)
@@ -39,20 +52,8 @@ async def test_freed_ports_wake_each_waiting_service_once_in_small_steps() -> No
     add(services, "shop/served", 1024, 1)
     waiting.freed(FREED)
     assert enqueued == [WAKE], "nothing is compared in the handler of an informer"
-    iterations, done = 0, asyncio.Event()
-
-    async def iterate() -> None:
-        nonlocal iterations
-        while not done.is_set():
-            iterations += 1
-            await asyncio.sleep(0)
-
-    others = asyncio.create_task(iterate())
-    await waiting.wake()
-    done.set()
-    await others
+    assert await iterations_during(waiting.wake()) >= PORTS * SERVICES / 300
     assert Counter(enqueued[1:]) == Counter(f"evil/s{number}" for number in range(SERVICES))
-    assert iterations >= PORTS * SERVICES / 300
 
 
 async def test_a_service_that_waits_when_its_port_is_compared_is_woken() -> None:
@@ -66,3 +67,16 @@ async def test_a_service_that_waits_when_its_port_is_compared_is_woken() -> None
     assert enqueued == [WAKE, "shop/web"]
     await waiting.wake()
     assert enqueued == [WAKE, "shop/web"], "the ports are compared once"
+
+
+async def test_the_ports_of_waiting_services_are_claimed_in_small_steps_when_the_controllers_start() -> None:
+    controller = ServiceLoadBalancerController(Context(LaggingAPI().client(), FakeClock()))
+    for number in range(SERVICES):
+        add(controller._services, f"evil/s{number:02}", 1024, PORTS)
+    controller.controller.run = ended  # type: ignore[method-assign]
+    iterations = await iterations_during(controller.run())
+    assert iterations >= SERVICES, "the first Service has the ports, and each other one fails at the first of them"
+
+
+async def ended() -> None:
+    """Take the place of the loop that reconciles."""
