@@ -69,7 +69,7 @@ class _Work:
         informers, client, clock = context.informers, context.client, context.clock
         self._installation = installation
         self.controller = Controller(
-            "gateway", self.reconcile, workers=WORKERS, clock=clock, owner=self._owner, turns=True
+            "gateway", self.reconcile, workers=WORKERS, clock=clock, owner=self._owner, round_robin=True
         )
         self._delay = BatchDelay()
         self._informers = Informers(

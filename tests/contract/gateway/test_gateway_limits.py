@@ -29,6 +29,13 @@ def named(name: str, **more: Any) -> dict[str, Any]:
     return {**GATEWAY, "metadata": {"name": name, "namespace": more.pop("namespace", "infra")}, **more}
 
 
+def to(gateway: str, namespace: str = "infra") -> dict[str, Any]:
+    """Return a route in a namespace to a Gateway in infra."""
+    spec: dict[str, Any] = {"parentRefs": [{"name": gateway, "namespace": "infra"}]}
+    spec["rules"] = [{"backendRefs": [{"name": "app", "port": 8080}]}]
+    return {**ROUTE, "metadata": {"name": "route", "namespace": namespace}, "spec": spec}
+
+
 async def test_gateways_beyond_the_limit_of_a_namespace_wait_and_harm_no_other(cluster: GatewayCluster) -> None:
     names = [f"g{number:02}" for number in range(MOST_GATEWAYS)]
     for name in names:
@@ -57,9 +64,7 @@ async def test_routes_of_gateways_beyond_the_limit_are_not_compared(
     monkeypatch.setattr(Cluster, "compute", counted)
     await cluster.apply(named("first"))
     await cluster.gateway_has("first", "Programmed", "True")
-    await cluster.apply(
-        named("waits"), SERVICE, {**ROUTE, "spec": {**ROUTE["spec"], "parentRefs": [{"name": "waits"}]}}
-    )
+    await cluster.apply(named("waits"), SERVICE, to("waits"))
     await cluster.gateway_has("waits", "Programmed", "False", "NoResources")
     assert computed["infra/waits"] == 0
     await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/first")
@@ -97,8 +102,7 @@ async def test_gateways_of_a_namespace_that_take_long_delay_no_other_namespace(
 async def test_a_route_that_no_listener_allows_has_a_status_that_follows_its_service(cluster: GatewayCluster) -> None:
     await cluster.apply(GATEWAY)
     await cluster.gateway_has("web", "Programmed", "True")
-    spec = {**ROUTE["spec"], "parentRefs": [{"name": "web", "namespace": "infra"}]}
-    await cluster.apply({**ROUTE, "metadata": {"name": "route", "namespace": "apps"}, "spec": spec})
+    await cluster.apply(to("web", "apps"))
     path = f"{GROUP}/namespaces/apps/httproutes/route"
 
     async def has(type_: str, reason: str) -> None:
@@ -112,8 +116,7 @@ async def test_a_route_that_no_listener_allows_has_a_status_that_follows_its_ser
 
     await has("Accepted", "NotAllowedByListeners")
     await has("ResolvedRefs", "BackendNotFound")
-    service = {**SERVICE, "metadata": {"name": "app", "namespace": "apps"}}
-    await cluster.apply(service)
+    await cluster.apply({**SERVICE, "metadata": {"name": "app", "namespace": "apps"}})
     await has("ResolvedRefs", "ResolvedRefs")
     await cluster.server.request("DELETE", "/api/v1/namespaces/apps/services/app")
     await has("ResolvedRefs", "BackendNotFound")

@@ -132,7 +132,7 @@ async def test_reconciling_of_many_controllers_is_spread_over_iterations(monkeyp
     assert not shares.delay("attacker"), "no other namespace's keys were delayed"
 
 
-async def test_with_turns_keys_of_one_owner_that_take_long_keep_no_worker_from_others() -> None:
+async def test_in_round_robin_keys_of_one_owner_that_take_long_keep_no_worker_from_others() -> None:
     started: list[str] = []
 
     async def reconcile(key: str) -> None:
@@ -140,7 +140,7 @@ async def test_with_turns_keys_of_one_owner_that_take_long_keep_no_worker_from_o
         if key.startswith("evil/"):
             await asyncio.get_running_loop().create_future()
 
-    controller = Controller("test", reconcile, workers=2, clock=FakeClock(), turns=True)
+    controller = Controller("test", reconcile, workers=2, clock=FakeClock(), round_robin=True)
     for number in range(5):
         controller.enqueue(f"evil/{number}")
     controller.enqueue("good/one")

@@ -120,7 +120,9 @@ async def test_a_queue_with_owners_keeps_none_of_them() -> None:
     for number in range(10):
         queue.add(f"n{number}/a")
         queue.done(await queue.get())
-    assert queue._turns is not None and not (queue._turns._ready or queue._turns._held or queue._turns._owners)
+    assert queue._round_robin is not None and not (
+        queue._round_robin._ready or queue._round_robin._held or queue._round_robin._owners
+    )
 
 
 async def test_of_two_delays_the_sooner_counts() -> None:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Turns(Generic[K]):
+class RoundRobin(Generic[K]):
     """Distinct keys. It is true while there is a key for a worker; its length includes keys whose owners have a worker."""
 
     def __init__(self, owner: Callable[[K], str]) -> None:
