@@ -47,13 +47,15 @@ class Controller:
         queue: str = "",
         clock: Clock = SYSTEM,
         owner: Callable[[str], str] = _namespace,
+        turns: bool = False,
     ) -> None:
         """`queue` is the queue's name in metrics, where upstream's is not the controller's.
 
         `owner` returns whose long steps those of a key are: those of all its keys have one share of time.
+        With `turns` they have one worker at a time too, round robin with other owners: for keys that take long.
         """
         self.name, self._owner = name, owner
-        self.queue: WorkQueue[str] = WorkQueue(clock, queue or name)
+        self.queue: WorkQueue[str] = WorkQueue(clock, queue or name, owner if turns else None)
         self._reconcile, self._workers = reconcile, workers
 
     def enqueue(self, key: str) -> None:

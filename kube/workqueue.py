@@ -1,7 +1,8 @@
 """A queue of keys for reconcilers: each key is in it once, and is worked on by one worker at a time.
 
 A key added while a worker has it is kept aside and comes back when the worker is done (the dirty and processing sets of
-client-go). Failures come back after an exponential delay per key.
+client-go). Failures come back after an exponential delay per key. Keys are worked on in the order in which they are added, or
+in turns of their owners (`Turns`).
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from kube.clock import SYSTEM, Clock
 from kube.counters import Counter, Gauge, Histogram, before_scrape
+from kube.turns import Turns
 
 K = TypeVar("K", bound=Hashable)
 
@@ -53,7 +55,8 @@ class ShutDown(Exception):
 class WorkQueue(Generic[K]):
     """An async queue of distinct keys with delayed and rate-limited adding."""
 
-    def __init__(self, clock: Clock = SYSTEM, name: str = "") -> None:
+    def __init__(self, clock: Clock = SYSTEM, name: str = "", owner: Callable[[K], str] | None = None) -> None:
+        """With `owner`, the owners of keys have turns, and one worker each."""
         self._clock, self._name = clock, name
         if name:
             _named.add(self)
@@ -62,7 +65,8 @@ class WorkQueue(Generic[K]):
             self._waited, self._worked = WAITED.bound(name), WORKED.bound(name)
         self._since: dict[K, float] = {}
         """Time at which a key was added, or taken by a worker."""
-        self._queue: deque[K] = deque()
+        self._turns = None if owner is None else Turns(owner)
+        self._queue: deque[K] | Turns[K] = deque() if self._turns is None else self._turns
         self._dirty: set[K] = set()
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
@@ -171,6 +175,10 @@ class WorkQueue(Generic[K]):
         if self._name:
             now = self._clock.monotonic()
             self._worked(now - self._since.pop(key, now))
+        if self._turns is not None:
+            self._turns.release(key)
+            if self._turns:
+                self._wake_one()  # the worker that had the key may take another owner's
         if key in self._dirty:
             self._append(key)
 

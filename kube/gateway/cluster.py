@@ -7,6 +7,7 @@ loop: users decide how many routes there are. Each object is converted at the ex
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ from kube.gateway.informers import Informers
 from kube.gateway.ingress_conversions import IngressConversions
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.ingress_hosts import HostOwnership
+from kube.gateway.listeners import AllowedNamespaces
 from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
@@ -105,22 +107,38 @@ class Cluster:
         return found is not None and found.spec.controller_name == CONTROLLER and found.spec.parameters_ref is None
 
     async def compute(self, gateway: Gateway) -> Result:
-        """Compute a Gateway with its routes."""
-        routes = []
+        """Compute a Gateway with its routes.
+
+        Routes in namespaces that no listener allows are neither converted nor compared: any user can make some.
+        """
+        routes, refused = [], {}
+        allowed = AllowedNamespaces(gateway, self)
         for number, key in enumerate(
             [key_of(each) for each in self._informers.routes.by_index(PARENT, key_of(gateway))]
         ):
             if number % ROUTES_PER_ITERATION == ROUTES_PER_ITERATION - 1:
                 await asyncio.sleep(0)
             route = self._informers.routes.get(key)
-            if route is not None:
+            if route is None:
+                continue
+            if namespace_of(route) in allowed:
                 routes.append((route, await self.rules_of(key, route)))
+            else:
+                refused[key] = computation.rejected(key_of(gateway), route, self._rules.converted(key))
         age = _age(gateway)
         before = self._limit.used_before(age, (namespace_of(route) for route, _ in routes))
         result = await completed(computation.compute_in_steps(gateway, routes, self, before))
         if (current := self.gateway(age[1])) is not None and _age(current) == age:
             self._limit.record(age, result.usage, before)
-        return result
+        return dataclasses.replace(result, routes={**result.routes, **refused}) if refused else result
+
+    async def compute_listeners(self, gateway: Gateway) -> Result:
+        """Compute a Gateway as if it had no routes, and record nothing."""
+        return await completed(computation.compute_in_steps(gateway, (), self))
+
+    def forget_matches(self, key: str) -> None:
+        """Leave the matches of the routes of a Gateway that is not served to others."""
+        self._limit.forget(key)
 
     def by_age(self, keys: Iterable[str]) -> list[str]:
         """Return keys in the order in which each Gateway's computation affects no earlier one's."""

@@ -26,10 +26,13 @@ class RouteResult:
     """A route at a Gateway; what of it is computed from which generation of the route."""
 
     generation: int | None
-    resolved: Verdict
+    resolved: Verdict | None
+    """None if the rules of the route are not converted."""
     partial: str
     attachments: Mapping[int, Attachment]
     """By the positions of the route's parent references."""
+    compared: bool = True
+    """False if no listener allows routes of the namespace, so that none was compared with the route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,15 @@ class Result:
 
 Routes = Sequence[tuple[HTTPRoute, RouteRules]]
 """Routes that refer to a Gateway, with their converted rules."""
+
+
+def rejected(gateway: str, route: HTTPRoute, rules: RouteRules | None) -> RouteResult:
+    """Return the result of a route in a namespace of which no listener of a Gateway allows routes."""
+    message = f"No listener allows HTTPRoutes in namespace {route.metadata.namespace}"
+    verdict = Attachment(failed("NotAllowedByListeners", message))
+    positions = (number for number, each in enumerate(route.spec.parent_refs) if parent_of(each, route) == gateway)
+    resolved, partial = (rules.resolved, rules.partial) if rules is not None else (None, "")
+    return RouteResult(route.metadata.generation, resolved, partial, dict.fromkeys(positions, verdict), compared=False)
 
 
 def compute_in_steps(

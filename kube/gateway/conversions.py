@@ -47,6 +47,11 @@ class Conversions(Generic[T]):
         """Convert an object again: it, or what it refers to, has changed."""
         self._entries.pop(key, None)
 
+    def converted(self, key: str) -> T | None:
+        """Return an object if it is converted already."""
+        entry = self._entries.get(key)
+        return entry.value if entry is not None else None
+
     async def get(self, key: str, steps: Callable[[], Generator[int, None, T]]) -> T:
         """Return the converted object. `steps` is called before anything is awaited, so that a later change is noticed."""
         entry = self._entries.get(key)

@@ -69,6 +69,27 @@ def evaluate(gateway: Gateway, view: View) -> Generator[int, None, tuple[Listene
     return tuple(states)
 
 
+class AllowedNamespaces:
+    """The namespaces of which any listener of a Gateway allows HTTPRoutes, each looked up once."""
+
+    def __init__(self, gateway: Gateway, view: View) -> None:
+        self._own, self._view = gateway.metadata.namespace or "", view
+        found = [_namespaces(each) for each in gateway.spec.listeners if "HTTPRoute" in _kinds(each)[0]]
+        self._same = None in found
+        self._selectors = {each for each in found if each is not None}
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, namespace: str) -> bool:
+        known = self._known.get(namespace)
+        if known is None:
+            known = self._known[namespace] = (self._same and namespace == self._own) or self._selected(namespace)
+        return known
+
+    def _selected(self, namespace: str) -> bool:
+        labels = self._view.labels(namespace) if self._selectors else None
+        return labels is not None and any(each.matches(labels) for each in self._selectors)
+
+
 def _state(gateway: Gateway, listener: Listener, conflicts: Verdict, found: Certificates) -> ListenerState:
     certificates, certificates_resolved = found
     kinds, kinds_resolved = _kinds(listener)

@@ -92,7 +92,7 @@ class Configuration:
             return
         key = metadata.annotations.get(names.OWNER, "")
         found = self._computed.get(key)
-        if key and (found is None or not found.compiled):
+        if key and (found is None or not found.compiled or change.type == "DELETED"):
             self._affect(key)
         self._changed.set()
 
@@ -154,8 +154,14 @@ class Configuration:
             self._computed.pop(key, None)
             self._release(key)
             return
-        served = (await self._cluster.compute(gateway)).served
-        await self._store(key, gateway.metadata.namespace or "", gateway.metadata.uid or "", served)
+        namespace, uid = gateway.metadata.namespace or "", gateway.metadata.uid or ""
+        if not self._api.ports(
+            uid
+        ):  # as the controller does: matches at Gateways beyond the limits of a namespace are none
+            self._cluster.forget_matches(key)
+            await self._store(key, namespace, uid, ())
+            return
+        await self._store(key, namespace, uid, (await self._cluster.compute(gateway)).served)
 
     async def _store(self, key: str, namespace: str, uid: str, listeners: Sequence[model.Listener]) -> None:
         """Compile the routes and certificates of a Gateway that has ports; another one is computed again once it has some."""

@@ -72,6 +72,14 @@ class Certificates:
             name_of(each) for each in found if namespace_of(each) == NAMESPACE and CERTIFICATE in each.metadata.labels
         ]
 
+    def namespace_of(self, copy: str) -> str:
+        """Return the namespace of the Secret of a copy, that of copies if nothing refers to it."""
+        source = self._sources.get(copy)
+        if source is not None:
+            return source[0][0]
+        found = self._secrets.get(f"{NAMESPACE}/{copy}")
+        return (found.metadata.annotations.get(CERTIFICATE, "") if found else "").partition("/")[0] or NAMESPACE
+
     async def reconcile(self, copy: str) -> None:
         """Bring one copy to what its Secret is, or delete it. Raises StatusError."""
         found, data = self._secrets.get(f"{NAMESPACE}/{copy}"), None

@@ -36,6 +36,8 @@ from kube.shared_informers import wait_until_listed
 
 DELAY_SECONDS, NO_PORT_SECONDS = 0.05, 60.0
 """Time that changes are collected before a Gateway is computed, and until a gateway without ports is reconciled again."""
+WORKERS = 4
+"""Each namespace has one of them at most: its Gateways may be compared with any number of routes."""
 GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION = (
     "gateway route ingresses ingress-status copy class definition".split()
 )
@@ -66,7 +68,9 @@ class _Work:
     def __init__(self, context: Context, installation: Installation) -> None:
         informers, client, clock = context.informers, context.client, context.clock
         self._installation = installation
-        self.controller = Controller("gateway", self.reconcile, workers=2, clock=clock, owner=_namespace)
+        self.controller = Controller(
+            "gateway", self.reconcile, workers=WORKERS, clock=clock, owner=self._owner, turns=True
+        )
         self._delay = BatchDelay()
         self._informers = Informers(
             informers.of(GatewayClass),
@@ -154,6 +158,11 @@ class _Work:
         key = key_of(gateway)
         return not self._generated.has_service(key), gateway.metadata.creation_timestamp or "", key
 
+    def _owner(self, key: str) -> str:
+        """Return whose time and turn the work for a key takes: those of the object's namespace."""
+        kind, _, name = key.partition(" ")
+        return self._certificates.namespace_of(name) if kind == COPY else name.partition("/")[0]
+
     async def reconcile(self, key: str) -> float | None:
         """Reconcile what a key of the queue names."""
         kind, _, name = key.partition(" ")
@@ -164,8 +173,9 @@ class _Work:
         gateway = self._informers.gateways.get(name)
         if gateway is None:
             self._delay.forget(name)
-        else:  # each route is compared with each listener
-            self._delay.record(name, len(self._gateways.routes_of(name) or ()) * len(gateway.spec.listeners))
+        else:
+            compared = sum(each.compared for each in (self._gateways.routes_of(name) or {}).values())
+            self._delay.record(name, compared * len(gateway.spec.listeners))
         return again
 
     async def _reconcile_ingresses(self, name: str) -> float | None:
@@ -204,8 +214,3 @@ class _Work:
 
     def _copy_changed(self, name: str) -> None:
         self.controller.enqueue(f"{COPY} {name}")
-
-
-def _namespace(key: str) -> str:
-    """Return whose time the work for a key takes: that of the object's namespace."""
-    return key.partition(" ")[2].partition("/")[0]

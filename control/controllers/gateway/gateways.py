@@ -58,15 +58,25 @@ class Gateways:
         return self._routes.get(key)
 
     async def prepare(self, key: str) -> tuple[Gateway, Result, str] | None:
-        """Compute a Gateway, and record what it uses; None if there is none. The text is why it may not use it."""
+        """Compute a Gateway, and record what it uses; None if there is none. The text is why it may not use it.
+
+        One that may not is computed without its routes: any number of Gateways would have all routes compared.
+        """
         gateway = self._cluster.gateway(key)
         if gateway is None:
             return None
-        result = await self._cluster.compute(gateway)
-        used = {each for state in result.listeners if state.programmed for each in state.certificates}
-        refused = self._limits.admit(key, len(_ports(result)), len(used))
-        self._certificates.use(key, () if refused or not result.accepted.ok else used)
+        result = await self._cluster.compute_listeners(gateway)
+        refused = self._admit(key, result)
+        if refused:
+            self._cluster.forget_matches(key)
+        else:
+            result = await self._cluster.compute(gateway)
+            refused = self._admit(key, result)  # a certificate may have changed meanwhile
+        self._certificates.use(key, () if refused or not result.accepted.ok else _certificates(result))
         return gateway, result, refused
+
+    def _admit(self, key: str, result: Result) -> str:
+        return self._limits.admit(key, len(_ports(result)), len(_certificates(result)))
 
     async def reconcile(self, key: str) -> float | None:
         """Bring one Gateway, its objects and its status to what they should be; return the seconds until a retry."""
@@ -163,8 +173,10 @@ class Gateways:
         before = self._routes.pop(key, {})
         if routes is not None:
             self._routes[key] = routes
-        for route in before.keys() | (routes or {}).keys():
-            if before.get(route) != (routes or {}).get(route):
+        after = routes or {}
+        for route in before.keys() | after.keys():
+            result = after.get(route)
+            if before.get(route) != result or (result is not None and result.resolved is None):
                 self._route_changed(route)
 
 
@@ -184,6 +196,11 @@ def _known(gateway: Gateway) -> Known:
     }
     ports = {each.port for each in gateway.spec.listeners if each.name in programmed}
     return Known([each.get("value", "") for each in status.addresses], ports)
+
+
+def _certificates(result: Result) -> set[tuple[str, str]]:
+    """Return the certificates of the listeners that can be served."""
+    return {each for state in result.listeners if state.programmed for each in state.certificates}
 
 
 def _ports(result: Result) -> list[int]:

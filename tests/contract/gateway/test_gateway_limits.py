@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from typing import Any
 
+import pytest
+
 from control.controllers import manager
+from control.controllers.gateway import limits
 from control.controllers.gateway.limits import MOST_GATEWAYS
 from kube.api import core_v1, discovery_v1, meta_v1, rbac_v1
 from kube.client import Client
+from kube.gateway.cluster import Cluster
+from kube.gateway.computation import Result
 from kube.gateway.names import HOSTS, NAMESPACE
+from kube.gateway.objects import Gateway
+from kube.object_names import key_of
 from tests.contract.gateway.conftest import GROUP, GatewayCluster
 from tests.contract.gateway.test_gateway_controller import GATEWAY, ROUTE, SERVICE
 from tests.contract.gateway.test_gateway_tls import copy, https, secret
@@ -33,6 +42,81 @@ async def test_gateways_beyond_the_limit_of_a_namespace_wait_and_harm_no_other(c
     assert len(await cluster.generated()) == MOST_GATEWAYS + 1
     await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/g00")
     await cluster.gateway_has("waits", "Programmed", "True")
+
+
+async def test_routes_of_gateways_beyond_the_limit_are_not_compared(
+    cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_GATEWAYS", 1)
+    compute, computed = Cluster.compute, Counter[str]()
+
+    async def counted(self: Cluster, gateway: Gateway) -> Result:
+        computed[key_of(gateway)] += 1
+        return await compute(self, gateway)
+
+    monkeypatch.setattr(Cluster, "compute", counted)
+    await cluster.apply(named("first"))
+    await cluster.gateway_has("first", "Programmed", "True")
+    await cluster.apply(
+        named("waits"), SERVICE, {**ROUTE, "spec": {**ROUTE["spec"], "parentRefs": [{"name": "waits"}]}}
+    )
+    await cluster.gateway_has("waits", "Programmed", "False", "NoResources")
+    assert computed["infra/waits"] == 0
+    await cluster.server.request("DELETE", f"{GROUP}/namespaces/infra/gateways/first")
+    await cluster.gateway_has("waits", "Programmed", "True")
+    await cluster.route_has("route", "Accepted", "True")
+
+
+async def test_gateways_of_a_namespace_that_take_long_delay_no_other_namespace(
+    cluster: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, began, end = Cluster.compute, Counter[str](), asyncio.Event()
+
+    async def slow(self: Cluster, gateway: Gateway) -> Result:
+        if gateway.metadata.namespace == "infra":
+            began[key_of(gateway)] += 1
+            await end.wait()
+        return await compute(self, gateway)
+
+    monkeypatch.setattr(Cluster, "compute", slow)
+    names = [f"g{number}" for number in range(8)]
+    await cluster.apply(*(named(name) for name in names))
+
+    async def busy() -> bool:
+        return bool(began)
+
+    await eventually(busy)
+    await cluster.apply(named("other", namespace="apps"))
+    await cluster.gateway_has("other", "Programmed", "True", namespace="apps")
+    assert len(began) == 1
+    end.set()
+    for name in names:
+        await cluster.gateway_has(name, "Programmed", "True")
+
+
+async def test_a_route_that_no_listener_allows_has_a_status_that_follows_its_service(cluster: GatewayCluster) -> None:
+    await cluster.apply(GATEWAY)
+    await cluster.gateway_has("web", "Programmed", "True")
+    spec = {**ROUTE["spec"], "parentRefs": [{"name": "web", "namespace": "infra"}]}
+    await cluster.apply({**ROUTE, "metadata": {"name": "route", "namespace": "apps"}, "spec": spec})
+    path = f"{GROUP}/namespaces/apps/httproutes/route"
+
+    async def has(type_: str, reason: str) -> None:
+        async def look() -> bool:
+            parents = (await cluster.get(path)).get("status", {}).get("parents", [])
+            return any(
+                each["type"] == type_ and each["reason"] == reason for one in parents for each in one["conditions"]
+            )
+
+        await eventually(look)
+
+    await has("Accepted", "NotAllowedByListeners")
+    await has("ResolvedRefs", "BackendNotFound")
+    service = {**SERVICE, "metadata": {"name": "app", "namespace": "apps"}}
+    await cluster.apply(service)
+    await has("ResolvedRefs", "ResolvedRefs")
+    await cluster.server.request("DELETE", "/api/v1/namespaces/apps/services/app")
+    await has("ResolvedRefs", "BackendNotFound")
 
 
 async def ports(client: Client) -> dict[str, list[int | None]]:

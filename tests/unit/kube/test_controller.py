@@ -130,3 +130,24 @@ async def test_reconciling_of_many_controllers_is_spread_over_iterations(monkeyp
     await asyncio.gather(*tasks, return_exceptions=True)
     assert max(after - before for before, after in itertools.pairwise(seen)) <= 2
     assert not shares.delay("attacker"), "no other namespace's keys were delayed"
+
+
+async def test_with_turns_keys_of_one_owner_that_take_long_keep_no_worker_from_others() -> None:
+    started: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        started.append(key)
+        if key.startswith("evil/"):
+            await asyncio.get_running_loop().create_future()
+
+    controller = Controller("test", reconcile, workers=2, clock=FakeClock(), turns=True)
+    for number in range(5):
+        controller.enqueue(f"evil/{number}")
+    controller.enqueue("good/one")
+    task = asyncio.create_task(controller.run())
+    await settle()
+    controller.enqueue("good/two")
+    await settle()
+    assert started == ["evil/0", "good/one", "good/two"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

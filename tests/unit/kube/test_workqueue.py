@@ -76,6 +76,53 @@ async def test_all_waiting_workers_end_when_the_queue_is_shut_down() -> None:
     assert [type(each) for each in results] == [ShutDown, ShutDown]
 
 
+def owned() -> WorkQueue[str]:
+    return WorkQueue(owner=lambda key: key.partition("/")[0])
+
+
+async def test_owners_of_keys_have_turns_and_one_worker_each() -> None:
+    queue = owned()
+    for key in ("evil/1", "evil/2", "evil/3", "shop/1", "bank/1"):
+        queue.add(key)
+    assert [await queue.get() for _ in range(3)] == ["evil/1", "shop/1", "bank/1"]
+    other = asyncio.create_task(queue.get())
+    await settle()
+    assert not other.done() and len(queue) == 2
+    queue.add("shop/2")
+    queue.done("shop/1")
+    assert await asyncio.wait_for(other, 5) == "shop/2"
+    queue.done("evil/1")
+    queue.done("bank/1")
+    queue.add("bank/2")
+    assert [await queue.get(), await queue.get()] == ["evil/2", "bank/2"]
+
+
+async def test_a_worker_that_waits_takes_the_next_key_of_an_owner_whose_worker_takes_anothers() -> None:
+    queue = owned()
+    queue.add("evil/1")
+    queue.add("evil/2")
+    assert await queue.get() == "evil/1"
+    waiting = asyncio.create_task(queue.get())
+    await settle()
+    queue.done("evil/1")
+    queue.add("evil/1")
+    assert await asyncio.wait_for(waiting, 5) == "evil/2"
+    queue.done("evil/2")
+    assert await queue.get() == "evil/1"
+    queue.add("evil/1")
+    assert len(queue) == 0
+    queue.done("evil/1")
+    assert await queue.get() == "evil/1"
+
+
+async def test_a_queue_with_owners_keeps_none_of_them() -> None:
+    queue = owned()
+    for number in range(10):
+        queue.add(f"n{number}/a")
+        queue.done(await queue.get())
+    assert queue._turns is not None and not (queue._turns._ready or queue._turns._held or queue._turns._owners)
+
+
 async def test_of_two_delays_the_sooner_counts() -> None:
     clock = FakeClock()
     queue: WorkQueue[str] = WorkQueue(clock)

@@ -17,9 +17,10 @@ from kube.api import core_v1, discovery_v1, meta_v1, networking_v1
 from kube.clock import SYSTEM
 from kube.gateway import names
 from kube.gateway.cluster import Cluster
+from kube.gateway.computation import Result
 from kube.gateway.ingress_hosts import record
 from kube.gateway.names import CONTROLLER
-from kube.gateway.objects import GatewayClass
+from kube.gateway.objects import Gateway, GatewayClass
 from kube.informer import Informer
 from kube.step_limit import sampling
 from netproxy.gateway import api, configuration, routing
@@ -159,6 +160,25 @@ async def test_a_gateway_is_served_at_its_private_ports_until_it_is_deleted(site
     await site.until((NODE, 61000, False))
     site.api.remove(web)
     await site.until()
+
+
+async def test_a_gateway_is_computed_only_while_it_has_private_ports(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, computed = Cluster.compute, []
+
+    async def recorded(self: Cluster, each: Gateway) -> Result:
+        computed.append(each.metadata.name)
+        return await compute(self, each)
+
+    monkeypatch.setattr(Cluster, "compute", recorded)
+    refused, served = gateway(listener(), name="a"), gateway(listener(), name="b")
+    site.put(refused, served, route(), slice_of(served.metadata.uid or "", {80: 61000}))
+    await site.until((NODE, 61000, False))
+    assert "a" not in computed
+    site.put(slice_of(refused.metadata.uid or "", {80: 61001}))
+    await site.until((NODE, 61000, False), (NODE, 61001, False))
+    assert "a" in computed
 
 
 async def test_a_port_with_tls_is_served_once_its_certificate_is_there(site: Site) -> None:

@@ -20,6 +20,7 @@ from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
 from kube.gateway.view import Certificate
+from kube.object_names import key_of
 from kube.shared_informers import SharedInformers
 from kube.step_limit import StepTooLong
 from tests.support.clock import FakeClock, settle
@@ -340,3 +341,33 @@ async def test_a_few_certificates_are_checked_in_an_iteration_of_the_loop(follow
         seen.append(checks)
     await computing
     assert checks == 50 and max(after - before for before, after in itertools.pairwise(seen)) <= 3
+
+
+async def test_routes_in_namespaces_that_no_listener_allows_are_not_converted(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converted: list[str] = []
+    convert = rules.convert_in_steps
+
+    def recorded(each: HTTPRoute, view: Any) -> Any:
+        converted.append(key_of(each))
+        return convert(each, view)
+
+    monkeypatch.setattr(rules, "convert_in_steps", recorded)
+    selected = {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "web"}}}}
+    parents = [parent(namespace="infra"), parent(sectionName="absent", namespace="infra")]
+    foreign = route(namespace="apps", parents=parents)
+    web = gateway(listener(), listener("more", 8080, allowedRoutes=selected))
+    await followed.put(web, service(), foreign)
+    result = await followed.cluster.compute(web)
+    (found,) = result.routes.values()
+    assert not converted and not found.compared and found.resolved is None
+    assert [each.accepted.reason for each in found.attachments.values()] == ["NotAllowedByListeners"] * 2
+
+    await followed.cluster.rules_of("apps/route", foreign)
+    assert (await followed.cluster.compute(web)).routes["apps/route"].resolved is not None
+
+    assert await followed.put(namespace("apps", team="web")) == {"infra/web"}
+    found = (await followed.cluster.compute(web)).routes["apps/route"]
+    assert found.compared and found.attachments[0].accepted.ok
+    assert found.attachments[1].accepted.reason == "NoMatchingParent"
