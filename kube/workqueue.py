@@ -2,7 +2,7 @@
 
 A key added while a worker has it is kept aside and comes back when the worker is done (the dirty and processing sets of
 client-go). Failures come back after an exponential delay per key. Keys are worked on in the order in which they are added, or
-in turns of their owners (`Turns`).
+round robin over their owners (`Turns`).
 """
 
 from __future__ import annotations
