@@ -126,7 +126,7 @@ OTHERS = (
         "a body's name takes the path's place",
         "control.server.replacing:read",
         "metadata.match_name(meta, name, namespace)",
-        'request.info = __import__("dataclasses").replace(request.info, name=meta.get("name") or name)',
+        'request.info = __import__("msgspec").structs.replace(request.info, name=meta.get("name") or name)',
         ("replace",),
     ),
     Mutant(
