@@ -108,8 +108,14 @@ def test_every_machine_serves_a_gateway_and_the_backend_sees_the_client(
     apply(first, ns3, gateway(), route("one"))
     first.kubectl("wait", "--for=condition=Programmed", "gateway/web", "-n", ns3, "--timeout=60s")
 
-    addresses = {each["value"] for each in first.get("gateway", "web", "-n", ns3)["status"]["addresses"]}
-    assert {first.host.address, second.host.address} <= addresses
+    wanted = {first.host.address, second.host.address}
+
+    def listed() -> bool:
+        """Return whether the nodes' addresses are listed: each is when its node accepts connections."""
+        status = first.get("gateway", "web", "-n", ns3)["status"]
+        return wanted <= {each["value"] for each in status.get("addresses", ())}
+
+    eventually(listed, "the addresses of both nodes")
     for machine in two:
         address = machine.host.address
         url, host = f"http://{address}/path", ("-H", f"Host: {HOST}")
