@@ -17,6 +17,7 @@ from kube import kubeconfig
 from wherry.settings import Settings
 
 SOON = timedelta(days=30)
+_NEW_CA = "nothing renews a CA: move the workloads to a new cluster before it ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +37,26 @@ class Found:
 
 
 def ending(settings: Settings, now: datetime) -> Iterator[Ending]:
-    """Find the certificates of this machine that end within a month."""
+    """Find the certificates of this machine, and of its CAs, that end within a month."""
     for found in certificates(settings):
-        path, certificate = found.path, found.certificate
-        left = certificate.not_valid_after_utc - now
+        path, left = found.path, found.certificate.not_valid_after_utc - now
         if left > SOON:
             continue
-        when = f"ends in {left.days} days" if left > timedelta() else f"ended on {certificate.not_valid_after_utc:%F}"
         if not settings.is_worker:
             fix = "`wherry certs renew` renews it"
         elif left > timedelta():
             fix = "the daemon that has it should have renewed it: see its log, and `kubectl get csr`"
         else:
             fix = "`wherry reset` and join again: the cluster does not know this machine any more"
-        yield Ending(f"the certificate in {path} {when}", fix)
+        yield Ending(f"the certificate in {path} {_when(found, now)}", fix)
+    for found in authorities(settings):
+        if found.certificate.not_valid_after_utc - now <= SOON:
+            yield Ending(f"the CA in {found.path} {_when(found, now)}", _NEW_CA)
+
+
+def _when(found: Found, now: datetime) -> str:
+    end = found.certificate.not_valid_after_utc
+    return f"ends in {(end - now).days} days" if end > now else f"ended on {end:%F}"
 
 
 def authorities(settings: Settings) -> Iterator[Found]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from wherry import membership, options
+from wherry import membership, options, os_errors
 from wherry import settings as saved
 from wherry.addon_commands import addons_app
 from wherry.bundle_commands import bundle_app
@@ -216,10 +216,22 @@ def main() -> None:
     if COMPLETION in os.environ:
         enable_completion()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # an error at the end of the process would have no sentence
     except (WherryError, CommandError, StatusError) as error:
-        errors.print(f"wherry: {error}", style="red", soft_wrap=True)
+        _fail(str(error))
+    except BrokenPipeError:  # whoever read the output has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        _fail(os_errors.sentence(error))
+
+
+def _fail(text: str) -> NoReturn:
+    errors.print(f"wherry: {text}", style="red", soft_wrap=True)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -82,9 +82,10 @@ def open_file(path: Path, *, follow: bool = True) -> Iterator[IO[bytes]]:
         if error.errno == errno.ELOOP:
             raise WherryError(f"{path} is no snapshot: it is a link") from error
         raise
+    if not stat.S_ISREG(os.fstat(source).st_mode):
+        os.close(source)
+        raise WherryError(f"{path} is no snapshot: it is not a regular file")
     with open(source, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise WherryError(f"{path} is no snapshot: it is not a regular file")
         yield file
 
 

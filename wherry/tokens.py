@@ -23,7 +23,8 @@ from wherry.settings import Settings
 
 LIFETIME = timedelta(hours=24)
 SIGNED_SECONDS = 30.0
-_TTL = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+_TTL = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
+LONGEST = timedelta(days=36500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ def lifetime(text: str) -> timedelta:
     if text != "0" and (match is None or not text):
         raise WherryError(f"--ttl {text}: write it as in 24h, 1h30m or 45s; 0 is for ever")
     hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    if 3600 * hours + 60 * minutes + seconds > LONGEST.total_seconds():
+        raise WherryError(f"--ttl {text}: at most {LONGEST.days * 24}h; 0 is for ever")
     return timedelta(hours=hours, minutes=minutes, seconds=seconds)
 
 

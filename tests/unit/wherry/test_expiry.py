@@ -20,7 +20,7 @@ def test_a_members_certificates_near_their_end_are_renewed_by_up(tmp_path: Path)
     settings = Settings(prefix=str(tmp_path))
     pair(29).save(settings.layout.pki, "apiserver")
     pair(31).save(settings.layout.pki, "front-proxy-client")
-    pair(1).save(settings.layout.pki, "front-proxy-ca")
+    pair(400).save(settings.layout.pki, "front-proxy-ca")
     old = pair(-1)
     access = Access(server="https://192.0.2.1:6443", certificate=old.cert_pem, key=old.key_pem)
     kubeconfig.write(settings.layout.admin_kubeconfig, kubeconfig.render(access))
@@ -45,3 +45,14 @@ def test_a_workers_are_renewed_by_its_daemons_and_past_their_end_it_joins_again(
     ended, ending = expiry.ending(settings, NOW)
     assert "kubelet-client-current.pem ended on" in ended.what and "join again" in ended.fix
     assert "kube-proxy-client-current.pem ends in 5 days" in ending.what and "should have renewed it" in ending.fix
+
+
+def test_authorities_that_end_are_found_though_nothing_renews_them(tmp_path: Path) -> None:
+    for role in ("", "worker"):
+        settings = Settings(prefix=str(tmp_path / role), role=role or "control-plane")
+        for name, days in (("ca", 9.5), ("front-proxy-ca", -1.0), ("etcd-ca", 31.0)):
+            pair(days).save(settings.layout.pki, name)
+        assert [(end.what.split("/")[-1], end.fix.partition(":")[0]) for end in expiry.ending(settings, NOW)] == [
+            ("ca.crt ends in 9 days", "nothing renews a CA"),
+            ("front-proxy-ca.crt ended on 2026-04-30", "nothing renews a CA"),
+        ]

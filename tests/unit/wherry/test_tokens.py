@@ -29,6 +29,14 @@ def test_another_time_to_live_is_refused_with_its_form(text: str) -> None:
         tokens.lifetime(text)
 
 
+def test_a_time_to_live_has_a_limit() -> None:
+    assert tokens.lifetime("876000h") == tokens.LONGEST
+    with pytest.raises(WherryError, match="at most 876000h; 0 is for ever"):
+        tokens.lifetime("876000h1s")
+    with pytest.raises(WherryError, match="write it as in 24h"):
+        tokens.lifetime("99999999999999h")
+
+
 def test_a_token_is_a_secret_in_upstreams_form() -> None:
     made = tokens.secret(TOKEN, NOW, "for a test", (NODE_GROUP,))
     assert (made.metadata.name, made.metadata.namespace) == ("bootstrap-token-abcdef", "kube-system")
