@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,6 +22,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 
 from kube.serving import watched
 from kube.serving.acceptor import Acceptor
+from kube.serving.bound import bound
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable
 from kube.serving.watched import Watched
@@ -78,16 +78,7 @@ class BoundedRunner(web.AppRunner):
 
     async def listen(self, host: str, port: int, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         """Begin to serve; OSError where the address cannot be bound."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind((host, port))
-        except OSError:
-            listening.close()
-            raise
+        listening = bound(host, port)
         self.port = listening.getsockname()[1]
         self._acceptor = Acceptor(listening, self._make, watched.end, self._limits, self.table, tls)
         self._acceptor.start()

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Collection, Iterable
 
 from kube.clock import Clock
+from kube.serving.bound import bound
 from netproxy.gateway_sockets import ALL, CLOSED, FAILED, KEPT, LISTENING, PASS, PASSED, RELEASED, TAKE
 from netproxy.socket_channel import Address, Message, SocketChannel, listening_address
 
@@ -159,13 +160,8 @@ def bind(address: str, port: int) -> socket.socket:
 
     It listens at once: before, another one could be bound to the same address, for SO_REUSEADDR is set.
     """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    found = bound(address, port)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        found.bind((address, port))
         found.setblocking(False)
         found.listen(BACKLOG)
     except OSError:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from kube.cpu_timer import CpuTimer
+from tests.support.cpu_signals import burn, cpu_signals
 
 
 @pytest.fixture
 def signals() -> Iterator[list[float]]:
-    """CPU times of the thread at which a signal came."""
-    found: list[float] = []
-    before = signal.signal(signal.SIGPROF, lambda *_: found.append(time.thread_time()))
-    yield found
-    signal.signal(signal.SIGPROF, before)
-
-
-def burn(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
+    with cpu_signals() as found:
+        yield found
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,21 +12,13 @@ import pytest
 
 from kube import cpu_timer
 from kube.cpu_timer import CpuTimer
+from tests.support.cpu_signals import burn, cpu_signals
 
 
 @pytest.fixture
 def signals() -> Iterator[list[float]]:
-    """CPU times of the thread at which a signal came."""
-    found: list[float] = []
-    before = signal.signal(signal.SIGPROF, lambda *_: found.append(time.thread_time()))
-    yield found
-    signal.signal(signal.SIGPROF, before)
-
-
-def burn(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
+    with cpu_signals() as found:
+        yield found
 
 
 def test_once_is_once_and_it_can_be_started_anew(signals: list[float]) -> None:

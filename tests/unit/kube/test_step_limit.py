@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from kube import step_limit
 from kube.step_limit import Limit, Shares, StepTooLong, limited, sampling
+from tests.support.cpu_signals import burn
 
 T = TypeVar("T")
 SECONDS = 0.2
@@ -37,12 +38,6 @@ def run(request: pytest.FixtureRequest) -> Run[Any]:
 
 def _shares() -> Shares:
     return Shares("test", SECONDS, 0.5, 60.0)
-
-
-def _burn(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
 
 
 async def _forever() -> None:
@@ -77,7 +72,7 @@ def test_a_regular_expression_that_backtracks_without_end_is_stopped(run: Run[An
 def test_work_of_many_short_steps_is_not_stopped(run: Run[Any]) -> None:
     async def work() -> str:
         for _ in range(10):
-            _burn(SECONDS / 2)
+            burn(SECONDS / 2)
             await asyncio.sleep(0)
         return "done"
 
@@ -96,7 +91,7 @@ def test_time_that_the_step_does_not_compute_does_not_count(run: Run[Any]) -> No
 
 def test_time_of_other_threads_does_not_count(run: Run[Any]) -> None:
     async def work() -> str:
-        others = [threading.Thread(target=_burn, args=(SECONDS * 3,)) for _ in range(2)]
+        others = [threading.Thread(target=burn, args=(SECONDS * 3,)) for _ in range(2)]
         for other in others:
             other.start()
         for other in others:
@@ -181,7 +176,7 @@ def test_long_steps_that_are_not_stopped_may_take_a_share_of_the_time(run: Run[A
 
     async def work() -> None:
         for _ in range(6):
-            _burn(SECONDS * 0.75)
+            burn(SECONDS * 0.75)
             await asyncio.sleep(0)
 
     run(_limited(work(), shares, "ann"))
@@ -190,7 +185,7 @@ def test_long_steps_that_are_not_stopped_may_take_a_share_of_the_time(run: Run[A
 
     async def quick() -> None:
         for _ in range(200):
-            _burn(0.005)
+            burn(0.005)
             await asyncio.sleep(0)
 
     run(_limited(quick(), short, "ann"))
@@ -211,7 +206,7 @@ def test_nothing_is_limited_in_another_thread_and_nothing_breaks() -> None:
 
 
 async def _burn_for(seconds: float) -> str:
-    _burn(seconds)
+    burn(seconds)
     return "done"
 
 
