@@ -106,6 +106,16 @@ def test_entries_of_the_same_name_of_another_cluster_are_not_replaced() -> None:
         assert without(text, OWN) == text
 
 
+def test_a_context_of_the_same_name_that_a_person_led_elsewhere_is_not_replaced() -> None:
+    text = merged(OTHER, OWN).text.replace(
+        "    cluster: wherry\n    user: wherry\n", "    cluster: work\n    user: jane\n"
+    )
+    found = merged(text, OWN)
+    assert found.context.startswith("wherry-")
+    assert entries(found.text)["contexts"]["wherry"] == {"cluster": "work", "user": "jane"}
+    assert entries(without(found.text, OWN))["contexts"]["wherry"] == {"cluster": "work", "user": "jane"}
+
+
 def test_without_add_a_kubeconfig_without_the_cluster_stays_and_no_deleted_context_comes_back() -> None:
     assert merged(OTHER, OWN, add=False) == Merged(OTHER, "", current=False)
     document = yaml.safe_load(merged("", OWN).text) | {"contexts": [], "current-context": ""}

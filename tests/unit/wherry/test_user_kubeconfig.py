@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pwd
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from kube import kubeconfig
 from kube.kubeconfig import Access, render
-from wherry import home_files, reset, user_kubeconfig
+from wherry import (
+    addresses,
+    check,
+    cluster,
+    containerd,
+    daemons,
+    home_files,
+    reset,
+    starting,
+    tokens,
+    up,
+    user_kubeconfig,
+)
 from wherry.layout import Layout
+from wherry.main import app
 from wherry.settings import Settings
 from wherry.terminal import PlainConsole
 
@@ -203,3 +220,49 @@ def test_a_reset_that_keeps_the_data_keeps_the_context(
     monkeypatch.setattr(user_kubeconfig, "remove", removed.append)
     reset._remove_files(Settings(prefix=str(tmp_path)), keep_data=keep_data)
     assert bool(removed) is not keep_data
+
+
+async def test_up_merges_the_kubeconfig_that_it_wrote_and_knows_the_former_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[bytes, bool]] = []
+
+    async def nothing(*arguments: Any, **options: Any) -> dict[str, int]:
+        return {}
+
+    @contextlib.asynccontextmanager
+    async def connect(settings: Settings) -> AsyncIterator[None]:
+        yield None
+
+    def offer(settings: Settings, former: bytes) -> None:
+        calls.append((former, b"certificate-authority-data" in settings.layout.admin_kubeconfig.read_bytes()))
+
+    for module, name in ((daemons, "running"), (check, "prepare"), (starting, "start_member"), (tokens, "create")):
+        monkeypatch.setattr(module, name, nothing)
+    for module, name in ((check, "require"), (containerd, "write_configuration"), (up, "_print_how_to_join")):
+        monkeypatch.setattr(module, name, lambda *arguments, **options: None)
+    monkeypatch.setattr(addresses, "own_address", lambda: "192.0.2.1")
+    monkeypatch.setattr(cluster, "admin", connect)
+    monkeypatch.setattr(user_kubeconfig, "offer", offer)
+    wanted = Settings(prefix=str(tmp_path), node_name="n1", node_ip="192.0.2.1")
+    wanted.layout.etc.mkdir(parents=True)
+    wanted.layout.admin_kubeconfig.write_bytes(b"former")
+    await up.up(wanted)
+    assert calls == [(b"former", True)]
+
+
+def test_renewed_certificates_reach_the_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = Settings(
+        prefix=str(tmp_path),
+        node_name="n1",
+        node_ip="192.0.2.1",
+        cluster_dns="10.96.0.10",
+        runtime_endpoint="unix:///x",
+    )
+    settings.save()
+    settings.layout.admin_kubeconfig.write_bytes(b"former")
+    calls: list[bytes] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(user_kubeconfig, "update", lambda settings, former: calls.append(former))
+    done = CliRunner().invoke(app, ["certs", "renew", "--prefix", str(tmp_path)])
+    assert done.exit_code == 0 and calls == [b"former"]
