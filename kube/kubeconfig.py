@@ -95,12 +95,19 @@ def load(path: str | Path, context: str = "") -> Access:
         raise KubeconfigError(f"{path}: no such file") from error
     except yaml.YAMLError as error:
         raise KubeconfigError(f"{path}: cannot be read: {yaml_problem(error)}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise KubeconfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise KubeconfigError(f"{path}: cannot be read: {error}") from error
     except (ValueError, RecursionError):  # a scalar that is no date or number, deep nesting
         raise KubeconfigError(f"{path}: cannot be read: invalid YAML") from None
-    if not isinstance(document, dict):
-        raise KubeconfigError(f"{path}: not a kubeconfig")
+    try:
+        return _access(document, path, context)
+    except (AttributeError, KeyError, TypeError):  # a part of another type
+        raise KubeconfigError(f"{path}: not a kubeconfig") from None
+
+
+def _access(document: dict[str, Any], path: Path, context: str) -> Access:
     chosen = _named(document, "contexts", "context", context or document.get("current-context", ""), path)
     cluster = _named(document, "clusters", "cluster", chosen.get("cluster", ""), path)
     user = _named(document, "users", "user", chosen["user"], path) if chosen.get("user") else {}

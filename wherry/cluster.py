@@ -27,7 +27,7 @@ NO_NETWORK = "container runtime network not ready: NetworkReady=false"
 @contextlib.asynccontextmanager
 async def admin(settings: Settings) -> AsyncIterator[Client]:
     """Lend a client with all rights."""
-    async with _as(settings.layout.admin_kubeconfig, None) as client:
+    async with _as(settings.layout.admin_kubeconfig, None, "`wherry up` writes it again") as client:
         yield client
 
 
@@ -42,16 +42,16 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
             yield client
         return
     path = settings.layout.agent_kubeconfig
-    async with _as(path, servers.beside(path)) as client:
+    async with _as(path, servers.beside(path), "`wherry reset` and join again") as client:
         yield client
 
 
 @contextlib.asynccontextmanager
-async def _as(path: Path, remembered: Path | None) -> AsyncIterator[Client]:
+async def _as(path: Path, remembered: Path | None, fix: str) -> AsyncIterator[Client]:
     try:
         access = kubeconfig.load(path)
     except kubeconfig.KubeconfigError as error:
-        raise WherryError(f"{error}: run `wherry up` first") from error
+        raise WherryError(f"{error}: {fix}") from error
     client = Client(RetryAfterTransport(HttpsTransport(access, "wherry", Servers(access.server, remembered))))
     try:
         yield client
