@@ -25,6 +25,7 @@ from wherry.terminal import console, errors, plain, styled
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
+from wherry.why_command import why
 from wherry.wrapping import beside, wrapped
 
 app = typer.Typer(
@@ -187,6 +188,7 @@ def reset(
 
 app.command()(membership.join)
 app.command()(upgrade)
+app.command()(why)
 app.command()(dev)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
