@@ -18,6 +18,8 @@ from wherry.why.model import Story
 Object = dict[str, Any]
 LIMIT_SECONDS = 30.0
 LOOK_SECONDS = 0.05
+NO_CAUSES = "no causes"
+"""Health of an object without a condition: nothing is wrong with it any more."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Broken:
     """A fault. `cause` is a regular expression that the text of the cause matches, `fix` the command, or its beginning.
 
     filled: words of the command that a person fills in. edited: (old, new) texts that a person changes in the editor.
-    healthy: condition of the object once the command has run; "" if the command only shows more.
+    healthy: condition of the object once the command has run, or NO_CAUSES; "" if the command only shows more.
     """
 
     ask: str
@@ -91,7 +93,9 @@ async def check(cluster: AsyncCluster, case: Broken) -> None:
     last = report.lines(found)[-2:]
     assert last[0].startswith("cause: ") and last[-1].startswith("fix: "), last
     await run(cluster, cause.fix, case)
-    if case.healthy:
+    if case.healthy == NO_CAUSES:
+        await _without_causes(cluster, case)
+    elif case.healthy:
         await cluster.wait(case.ask, case.healthy, namespace=case.namespace)
 
 
@@ -104,6 +108,16 @@ async def _named(cluster: AsyncCluster, case: Broken) -> Story:
             return found
         await asyncio.sleep(LOOK_SECONDS)
     raise AssertionError(f"no cause matches {case.cause!r}:\n" + "\n".join(report.lines(found) if found else []))
+
+
+async def _without_causes(cluster: AsyncCluster, case: Broken) -> None:
+    found = None
+    for _ in range(int(LIMIT_SECONDS / LOOK_SECONDS)):
+        found = await told(cluster, case.ask, case.namespace)
+        if not found.causes:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
+    raise AssertionError("it is not mended:\n" + "\n".join(report.lines(found) if found else []))
 
 
 async def run(cluster: AsyncCluster, command: str, case: Broken) -> str:

@@ -14,11 +14,11 @@ MOST_DEPTH = 6
 
 
 class Diagnosis:
-    """The causes of objects of one cluster. `reader` has the objects."""
+    """The causes of objects of one cluster. `reader` has the objects, `other` is the function of kinds without one."""
 
-    def __init__(self, reader: Reader, finders: Mapping[type[Any], Finder]) -> None:
+    def __init__(self, reader: Reader, finders: Mapping[type[Any], Finder], other: Finder) -> None:
         self.reader = reader
-        self._finders = finders
+        self._finders, self._other = finders, other
         self._asked: list[tuple[type[Any], str]] = []
 
     async def causes(self, obj: Any) -> Sequence[Cause]:
@@ -26,9 +26,7 @@ class Diagnosis:
         asked = type(obj), key_of(obj)
         if asked in self._asked or len(self._asked) >= MOST_DEPTH:
             return ()
-        finder = self._finders.get(type(obj))
-        if finder is None:
-            return ()
+        finder = self._finders.get(type(obj), self._other)
         self._asked.append(asked)
         try:
             return await finder(self, obj)

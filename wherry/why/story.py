@@ -7,6 +7,7 @@ from typing import Any
 
 from kube.client import Client
 from wherry.errors import WherryError
+from wherry.why.causes import other_kinds
 from wherry.why.causes.finders import FINDERS
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Story, reference
@@ -31,7 +32,7 @@ async def tell(
     if obj is None:
         where = f" in namespace {namespace}" if resource.namespaced else ""
         raise WherryError(reader.unknown[0] if reader.unknown else f"there is no {resource.singular} {name}{where}")
-    causes = await Diagnosis(reader, FINDERS).causes(obj)
+    causes = await Diagnosis(reader, FINDERS, other_kinds.causes).causes(obj)
     happened = await moments(reader, obj)
     if since is not None:
         happened = [moment for moment in happened if moment.time >= now - since]

@@ -69,3 +69,11 @@ async def _defined(client: Client, wanted: str, group: str) -> type[Any] | None:
         resources.register_custom(struct, resource)
         return struct
     return None
+
+
+async def kind_by_target(client: Client, target: str) -> type[Any] | None:
+    """Return the type of a kind by the name in the server's messages ("pods.", "ships.example.org"); None if there is none."""
+    try:
+        return await kind_named(client, target.rstrip("."))
+    except WherryError:
+        return None

@@ -10,6 +10,7 @@ from kube.object_names import namespace_of
 from wherry.why import commands
 from wherry.why.causes import containers, probes
 from wherry.why.causes.deletion import finalizers
+from wherry.why.causes.nodes import not_ready
 from wherry.why.causes.pod_claims import claims
 from wherry.why.causes.scheduling import condition, unscheduled
 from wherry.why.diagnosis import Diagnosis
@@ -54,7 +55,7 @@ async def _node(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
     name = pod.spec.node_name or ""
     node = await diagnosis.reader.get(core_v1.Node, name) if name else None
     if node is not None:
-        return await diagnosis.causes(node)
+        return await not_ready(diagnosis, node)
     if name and diagnosis.reader.missing(core_v1.Node, name):
         return [Cause(f"its node {name} does not exist", commands.kubectl("delete", reference(pod)), reference(pod))]
     return ()

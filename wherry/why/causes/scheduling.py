@@ -56,7 +56,7 @@ def _not_tried(pod: core_v1.Pod, scheduler: str) -> Cause:
         text = "the scheduler has not looked at it yet: if that lasts, no scheduler is running"
         return Cause(text, "kubectl get lease kube-scheduler -n kube-system -o yaml", about)
     text = f"no scheduler named {scheduler} has looked at it (spec.schedulerName)"
-    return Cause(text, f"kubectl get pods -A | grep {scheduler}", about)
+    return Cause(text, "kubectl get pods -A", about)
 
 
 async def _obstacles(

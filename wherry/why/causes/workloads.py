@@ -15,7 +15,7 @@ from wherry.why.causes.deletion import finalizers
 from wherry.why.causes.scheduling import condition
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
-from wherry.why.owners import controller_of
+from wherry.why.owners import controller_of, template_owner
 
 
 async def deployment(diagnosis: Diagnosis, obj: apps_v1.Deployment) -> Sequence[Cause]:
@@ -42,14 +42,14 @@ async def deployment(diagnosis: Diagnosis, obj: apps_v1.Deployment) -> Sequence[
                 reference(obj),
             )
         ]
-    return _refused(obj)
+    return await _refused(diagnosis, obj)
 
 
 async def replicas(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
     """Return why a ReplicaSet, ReplicationController, StatefulSet or DaemonSet has too few Ready pods."""
     if found := _not_acting(diagnosis, obj):
         return found
-    if found := _refused(obj):
+    if found := await _refused(diagnosis, obj):
         return found
     pods = [each for each in await _pods(diagnosis, obj) if _is_of(each, obj)]
     if found := await of_pods(diagnosis, pods):
@@ -116,15 +116,15 @@ def _unfinished(obj: apps_v1.Deployment) -> bool:
     return obj.status is None or (obj.status.updated_replicas or 0) < wanted
 
 
-def _refused(obj: Any) -> Sequence[Cause]:
+async def _refused(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
     """Return the error with which the API server refused the workload's pods."""
     for each in obj.status.conditions if obj.status is not None else ():
         if each.type == "ReplicaFailure" and each.status == "True":
-            return [refusal(obj, each.message or "")]
+            return [await refusal(diagnosis, obj, each.message or "")]
     return ()
 
 
-def refusal(obj: Any, message: str) -> Cause:
+async def refusal(diagnosis: Diagnosis, obj: Any, message: str) -> Cause:
     """Return the cause of an error of the API server for a pod of a workload: a quota, a limit, a policy, a webhook."""
     about = reference(obj)
     text = f"the API server refuses its pods: {message}"
@@ -136,17 +136,16 @@ def refusal(obj: Any, message: str) -> Cause:
     if "serviceaccount" in message and "not found" in message:
         account = message.partition('serviceaccount "')[2].partition('"')[0]
         return Cause(text, f"kubectl create serviceaccount {account} -n {about.namespace}", about)
-    return Cause(text, commands.edit(about), about)
+    return Cause(text, commands.edit(await template_owner(diagnosis.reader, obj)), about)
 
 
 async def _not_created(diagnosis: Diagnosis, obj: Any, pods: Sequence[core_v1.Pod]) -> Sequence[Cause]:
     """Return the last error of creating a pod, if some are missing."""
-    wanted = getattr(obj.spec, "replicas", None)
-    if wanted is None:
-        wanted = getattr(obj.status, "desired_number_scheduled", 1)
+    replicas: int | None = getattr(obj.spec, "replicas", None)
+    wanted: int = getattr(obj.status, "desired_number_scheduled", 1) if replicas is None else replicas
     if len(pods) >= wanted:
         return ()
     for event in reversed(await diagnosis.reader.events(obj)):
         if event.reason == "FailedCreate":
-            return [refusal(obj, event.message or "")]
+            return [await refusal(diagnosis, obj, event.message or "")]
     return [Cause(f"{len(pods)} of {wanted} pods have been created so far", about=reference(obj), waits=True)]
