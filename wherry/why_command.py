@@ -13,11 +13,15 @@ import typer
 from wherry import options, output
 from wherry.errors import WherryError
 
+DENIED = "denied"
 FORMATS = ("text", "json", "yaml")
 
 
 def why(
-    words: Annotated[list[str], typer.Argument(metavar="KIND/NAME", help="Object, such as pod/web-1.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="KIND/NAME", help="Object, such as pod/web-1; or: denied USER VERB RESOURCE[/NAME]."),
+    ],
     prefix: options.Prefix = "/",
     format: options.TextOutput = "text",
     *,
@@ -31,9 +35,13 @@ def why(
     context: Annotated[
         str, typer.Option(help="Context of the kubeconfig. Default: the current one.", show_default=False)
     ] = "",
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="With denied: a group of the user. Can be repeated.", show_default=False),
+    ] = None,
     since: Annotated[str, typer.Option(help="Show what happened in this time, such as 10m.", show_default=False)] = "",
 ) -> None:
-    """Explain the state of an object.
+    """Explain the state of an object, or why a user may not do something.
 
     Shows what happened to it, why it is not as it should be, and the next command. Works with every Kubernetes cluster.
     """
@@ -41,9 +49,13 @@ def why(
 
     if format not in FORMATS:
         raise WherryError(f"-o {format}: use text, json or yaml")
-    kind, name = split(words)
+    length = _duration(since)
+    if words[0] != DENIED:
+        split(words)
+        if group:
+            raise WherryError("--group belongs to `wherry why denied`")
     path = kubeconfig or _kubeconfig(prefix)
-    asyncio.run(_answer(path, context, kind, name, namespace, _duration(since), format))
+    asyncio.run(_answer(path, context, words, namespace, group or [], length, format))
 
 
 def _duration(text: str) -> timedelta | None:
@@ -72,14 +84,26 @@ def _kubeconfig(prefix: str) -> Path:
 
 
 async def _answer(
-    path: Path, context: str, kind: str, name: str, namespace: str, since: timedelta | None, format: str
+    path: Path,
+    context: str,
+    words: list[str],
+    namespace: str,
+    groups: list[str],
+    since: timedelta | None,
+    format: str,
 ) -> None:
     from kube.clock import SYSTEM
     from wherry import cluster
-    from wherry.why import report, story
+    from wherry.why import denied, report, story
+    from wherry.why.subject import split
 
+    now = SYSTEM.now()
     async with cluster.as_user(path, context) as (client, default):
-        found = await story.tell(client, kind, name, namespace or default, SYSTEM.now(), since)
+        if words[0] == DENIED:
+            wanted = await denied.request(client, words[1:], namespace or default, groups)
+            found = await denied.explained(client, wanted, now)
+        else:
+            found = await story.tell(client, *split(words), namespace or default, now, since)
     if format == "text":
         print("\n".join(report.lines(found)))
     else:

@@ -12,7 +12,8 @@ NOTHING_WRONG = "nothing is wrong with it as far as the cluster's objects show"
 
 def lines(story: Story) -> list[str]:
     """Return a story as lines: what it is, what happened, and at the end the cause and the next command."""
-    found = [f"{story.subject}{f' in {story.subject.namespace}' if story.subject.namespace else ''}: {story.state}", ""]
+    where = f" in {story.subject.namespace}" if story.subject.namespace else ""
+    found = [f"{story.subject}{where}: {story.state}", ""]
     found += [_moment(moment) for moment in story.moments]
     if story.moments:
         found.append("")
