@@ -28,6 +28,8 @@ class Moment(msgspec.Struct, frozen=True):
     text: str
     actor: str = ""
     count: int = 1
+    trace: str = ""
+    """ID of the OpenTelemetry trace, "" if it is not known."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ class Story(msgspec.Struct, frozen=True):
     moments: list[Moment]
     causes: list[Cause]
     unknown: list[str]
-    """What could not be read, one sentence each."""
+    """What is not known, and why."""
 
 
 def reference(obj: Any) -> Reference:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from kube.api import core_v1
+from wherry.why import journal
 from wherry.why.model import Moment
 from wherry.why.owners import controller_of
 from wherry.why.reading import Reader, event_time
@@ -14,8 +18,28 @@ from wherry.why.times import duration, parsed
 
 async def moments(reader: Reader, obj: Any) -> list[Moment]:
     """Return what is known to have happened to an object, the oldest first."""
-    found = [*_writes(obj), *_states(obj), *_events(await reader.events(obj))]
-    return sorted(found, key=lambda moment: moment.time)
+    known = await journal.about(reader, obj)
+    texts = {(moment.actor, moment.text) for moment in known.moments}
+    events = [each for each in _events(await reader.events(obj)) if (each.actor, each.text) not in texts]
+    writes = [] if known.whole else _writes(obj)
+    return _counted(sorted([*known.moments, *writes, *_states(obj), *events], key=_order))
+
+
+def _order(moment: Moment) -> float:
+    """Order moments by time; one whose time has no fraction happened at some point of that second, and comes at its end."""
+    return moment.time.timestamp() + (0.999 if not moment.time.microsecond else 0)
+
+
+def _counted(found: list[Moment]) -> list[Moment]:
+    """Join moments that follow each other and say the same: the last one stays, with their number."""
+    joined: list[Moment] = []
+    for moment in found:
+        last = joined[-1] if joined else None
+        if last is not None and (last.actor, last.text) == (moment.actor, moment.text):
+            joined[-1] = msgspec.structs.replace(moment, count=last.count + moment.count)
+        else:
+            joined.append(moment)
+    return joined
 
 
 def _writes(obj: Any) -> Iterable[Moment]:
@@ -51,11 +75,14 @@ def _writes(obj: Any) -> Iterable[Moment]:
 def _states(obj: Any) -> Iterable[Moment]:
     """Yield when conditions changed, and when containers started and ended."""
     status = getattr(obj, "status", None)
+    changed: dict[tuple[datetime, str], list[str]] = {}
     for condition in getattr(status, "conditions", None) or ():
         time = parsed(getattr(condition, "last_transition_time", None))
         if time is not None:
             why = f" ({condition.reason})" if getattr(condition, "reason", None) else ""
-            yield Moment(time, f"condition {condition.type} became {condition.status}{why}")
+            changed.setdefault((time, condition.status), []).append(f"{condition.type}{why}")
+    for (time, value), names in changed.items():
+        yield Moment(time, f"condition{'s' if len(names) > 1 else ''} {', '.join(names)} became {value}")
     if isinstance(status, core_v1.PodStatus):
         for each in (*status.init_container_statuses, *status.container_statuses):
             for state in (each.last_state, each.state):

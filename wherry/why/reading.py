@@ -45,7 +45,7 @@ class Reader:
                     self._missing.add(key)
                 else:
                     where = f" in {namespace}" if namespace else ""
-                    self._note(f"{kind.__name__} {name}{where} could not be read: {error}")
+                    self.note(f"{kind.__name__} {name}{where} could not be read: {error}")
             self._objects[key] = found
         read: T | None = self._objects[key]
         return read
@@ -83,15 +83,15 @@ class Reader:
                     field_selector=fields,
                     limit=PAGE,
                     continue_=token,
-                    unreadable=lambda metadata, why: self._note(f"{plural} {metadata.name} could not be read: {why}"),
+                    unreadable=lambda metadata, why: self.note(f"{plural} {metadata.name} could not be read: {why}"),
                 )
                 items += page.items
                 token = page.continue_
                 if not token:
                     return items
-            self._note(f"only the first {len(items)} {plural} {where} were read")
+            self.note(f"only the first {len(items)} {plural} {where} were read")
         except (StatusError, msgspec.ValidationError) as error:
-            self._note(f"the {plural} {where} could not be read: {error}")
+            self.note(f"the {plural} {where} could not be read: {error}")
         return items
 
     async def events(self, obj: Any) -> list[core_v1.Event]:
@@ -109,7 +109,8 @@ class Reader:
         ]
         return sorted(about, key=event_time)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Note what is not known."""
         if text not in self.unknown:
             self.unknown.append(text)
 

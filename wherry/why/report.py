@@ -42,7 +42,13 @@ def data(story: Story) -> dict[str, Any]:
         "subject": {"kind": story.subject.kind, "name": story.subject.name, "namespace": story.subject.namespace},
         "state": story.state,
         "moments": [
-            {"time": each.time.isoformat(), "actor": each.actor, "text": each.text, "count": each.count}
+            {
+                "time": each.time.isoformat(),
+                "actor": each.actor,
+                "text": each.text,
+                "count": each.count,
+                **({"trace": each.trace} if each.trace else {}),
+            }
             for each in story.moments
         ],
         "causes": [

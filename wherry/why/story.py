@@ -12,6 +12,7 @@ from wherry.why.causes.finders import FINDERS
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Story, reference
 from wherry.why.moments import moments
+from wherry.why.owners import template_owner
 from wherry.why.reading import Reader
 from wherry.why.states import state
 from wherry.why.subject import kind_named
@@ -36,4 +37,6 @@ async def tell(
     happened = await moments(reader, obj)
     if since is not None:
         happened = [moment for moment in happened if moment.time >= now - since]
-    return Story(reference(obj), state(obj, now), happened, list(reversed(causes)), reader.unknown)
+    owner = await template_owner(reader, obj)
+    of = f", of {owner}" if owner != reference(obj) else ""
+    return Story(reference(obj), f"{state(obj, now)}{of}", happened, list(reversed(causes)), reader.unknown)

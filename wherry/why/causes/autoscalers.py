@@ -65,10 +65,9 @@ async def _inactive(
     if "metrics.k8s.io" in message or "unable to fetch metrics" in message or "no metrics returned" in message:
         if target is not None and target.kind == "Deployment":
             deployment = await diagnosis.reader.get(apps_v1.Deployment, target.name, namespace_of(obj))
-            if deployment is not None and (found := await diagnosis.causes(deployment)):
-                return Cause(
-                    f"its target {name_of(deployment)} has no metrics: {found[0].text}", found[0].fix, found[0].about
-                )
+            if deployment is not None and (others := await diagnosis.causes(deployment)):
+                first = others[0]
+                return Cause(f"its target {name_of(deployment)} has no metrics: {first.text}", first.fix, first.about)
         text = f"there are no metrics of its pods: {message}"
         return Cause(text, "kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods", about)
     return Cause(f"{reason}: {message}", commands.kubectl("describe", about), about)
