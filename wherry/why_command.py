@@ -41,7 +41,7 @@ def why(
     ] = None,
     since: Annotated[str, typer.Option(help="Show what happened in this time, such as 10m.", show_default=False)] = "",
 ) -> None:
-    """Explain the state of an object, or why a user may not do something.
+    """Explain the state of an object, or a denied request.
 
     Shows what happened to it, why it is not as it should be, and the next command. Works with every Kubernetes cluster.
     """
