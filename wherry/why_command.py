@@ -1,4 +1,4 @@
-"""The command `wherry why`: what happened to an object, why it is not as it should be, and what to do."""
+"""The command `wherry why`: causes of an object's state, and the next command."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def _duration(text: str) -> timedelta | None:
     if not text:
         return None
     try:
-        return timedelta(seconds=duration.parse(text))
+        seconds = duration.parse(text)
+        if seconds <= 0:
+            raise ValueError
+        return timedelta(seconds=seconds)
     except ValueError as error:
         raise WherryError(f"--since {text}: write a duration such as 90s, 10m or 2h") from error
 

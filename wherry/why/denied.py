@@ -1,4 +1,4 @@
-"""Why a user may not do something: the answer of the API server, and the role that is missing."""
+"""Finds why a user may not do something: the answer of the API server, and the role that is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERBS = frozenset(
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a user wants to do. `resource` is a plural name, with a subresource after a slash if it has one."""
+    """A request of a user. `resource` is a plural name, with a subresource after a slash if it has one."""
 
     user: str
     groups: tuple[str, ...]

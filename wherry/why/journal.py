@@ -26,7 +26,7 @@ class _Page(msgspec.Struct, rename="camel"):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What the journal has about an object; `whole` if it begins before the object."""
+    """Moments of the journal about an object; `whole` if it begins before the object."""
 
     moments: list[Moment]
     whole: bool

@@ -53,7 +53,7 @@ class Story(msgspec.Struct, frozen=True):
     moments: list[Moment]
     causes: list[Cause]
     unknown: list[str]
-    """What is not known, and why."""
+    """Facts that are not known, and why."""
 
 
 def reference(obj: Any) -> Reference:

@@ -1,4 +1,4 @@
-"""What happened to an object, in order: from its own fields, its owners and its events."""
+"""Events of an object in order: from its own fields, the journal and its events."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from wherry.errors import WherryError
 
 
 class CustomObject(msgspec.Struct, rename="camel"):
-    """What objects of kinds that a CustomResourceDefinition defines have in common."""
+    """Fields that objects of all custom resources have."""
 
     metadata: meta_v1.ObjectMeta
     api_version: str = ""

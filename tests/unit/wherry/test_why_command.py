@@ -34,7 +34,7 @@ def test_other_words_are_refused_in_one_sentence(words: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["x", "10", "-5m", "1w"])
 def test_a_wrong_duration_is_refused(text: str) -> None:
-    with pytest.raises(WherryError, match="--since .*: write a duration such as 90s, 10m or 2h"):
+    with pytest.raises(WherryError, match=r"--since .*: write a duration such as 90s, 10m or 2h"):
         why_command._duration(text)
 
 

@@ -1,4 +1,4 @@
-"""Why a HorizontalPodAutoscaler does not scale."""
+"""Finds why a HorizontalPodAutoscaler does not scale."""
 
 from __future__ import annotations
 

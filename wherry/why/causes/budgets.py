@@ -1,4 +1,4 @@
-"""Why a PodDisruptionBudget allows no eviction."""
+"""Finds why a PodDisruptionBudget allows no eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why containers of a pod wait, exit or restart."""
+"""Finds why containers of a pod wait, exit or restart."""
 
 from __future__ import annotations
 

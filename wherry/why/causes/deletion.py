@@ -1,4 +1,4 @@
-"""Why an object that was deleted still exists."""
+"""Finds why an object that was deleted still exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT_BY_GARBAGE_COLLECTION = {"foregroundDeletion", "orphan"}
 
 
 def finalizers(obj: Any, now: datetime) -> list[Cause]:
-    """Return a cause for each finalizer that holds up the deletion of an object."""
+    """Return a cause for each finalizer that blocks the deletion of an object."""
     metadata = obj.metadata
     if metadata.deletion_timestamp is None:
         return []

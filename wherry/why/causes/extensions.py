@@ -1,4 +1,4 @@
-"""Why extensions of the API do not work: aggregated APIs, definitions, webhooks."""
+"""Finds why extensions of the API do not work: aggregated APIs, definitions, webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an image cannot be pulled."""
+"""Finds why an image cannot be pulled."""
 
 from __future__ import annotations
 

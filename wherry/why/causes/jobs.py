@@ -1,4 +1,4 @@
-"""Why a Job does not complete, or a CronJob does not run."""
+"""Finds why a Job does not complete, or a CronJob does not run."""
 
 from __future__ import annotations
 

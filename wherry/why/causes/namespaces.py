@@ -1,4 +1,4 @@
-"""Why a namespace hangs in Terminating."""
+"""Finds why a namespace hangs in Terminating."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _discovery(diagnosis: Diagnosis, namespace: core_v1.Namespace, message
 async def _finalizers(
     diagnosis: Diagnosis, namespace: core_v1.Namespace, conditions: dict[str, core_v1.NamespaceCondition]
 ) -> Sequence[Cause]:
-    """Return the first object whose finalizers hold up the namespace."""
+    """Return the first object whose finalizers block the namespace."""
     remaining = conditions.get("NamespaceContentRemaining")
     named = name_of(namespace)
     for target, _ in _REMAINING.findall(remaining.message or "" if remaining is not None else ""):

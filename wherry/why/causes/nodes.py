@@ -1,4 +1,4 @@
-"""Why a node is not Ready, or takes no pods."""
+"""Finds why a node is not Ready, or takes no pods."""
 
 from __future__ import annotations
 

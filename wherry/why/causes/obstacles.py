@@ -1,4 +1,4 @@
-"""What a node lacks for a pod: resources, places for pods, ports."""
+"""Obstacles of a node for a pod: resources, places for pods, ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an object of a kind without a function of its own is not as it should be: its deletion and its conditions."""
+"""Finds why an object of a kind without a function of its own is not as it should be: its deletion and its conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = frozenset(
 
 
 async def causes(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
-    """Return the finalizers that hold up an object's deletion, or its first condition that is False."""
+    """Return the finalizers that block an object's deletion, or its first condition that is False."""
     if obj.metadata.deletion_timestamp is not None:
         return finalizers(obj, diagnosis.reader.now)
     about = reference(obj)

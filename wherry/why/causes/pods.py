@@ -1,4 +1,4 @@
-"""Why a pod is not Ready."""
+"""Finds why a pod is not Ready."""
 
 from __future__ import annotations
 

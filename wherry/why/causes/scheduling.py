@@ -1,4 +1,4 @@
-"""Why a pod has no node: what each node lacks, and the change that needs the least."""
+"""Finds why a pod has no node: what each node lacks, and the change that needs the least."""
 
 from __future__ import annotations
 

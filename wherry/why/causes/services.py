@@ -1,4 +1,4 @@
-"""Why a Service does not answer: its selector, the readiness of its pods, its ports, network policies."""
+"""Finds why a Service does not answer: its selector, the readiness of its pods, its ports, network policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a PersistentVolumeClaim is not Bound, and why a volume or claim is not deleted."""
+"""Finds why a PersistentVolumeClaim is not Bound, and why a volume or claim is not deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a workload (Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController) has too few Ready pods."""
+"""Finds why a workload (Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController) has too few Ready pods."""
 
 from __future__ import annotations
 
