@@ -1,4 +1,4 @@
-"""Bounded record of the decisions of one process about objects: who changed them, what was refused, what waits for what.
+"""Bounded record of the decisions of one process about objects: changes, refusals, attempts.
 
 `wherry why` reads it through the API. Entries are made by the code that decides, as it decides: they have what events and logs
 leave out (denied requests, the reasons of each node, changes by admission). The oldest entries of the namespaces with the most

@@ -1,4 +1,4 @@
-"""Entries of the journal about attempts to schedule a pod: what each node lacks."""
+"""Entries of the journal about attempts to schedule a pod, with the nodes of each reason."""
 
 from __future__ import annotations
 

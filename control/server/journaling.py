@@ -1,4 +1,4 @@
-"""Entries of the journal about requests: what was written by whom, and what was refused.
+"""Entries of the journal about requests: writes with their users, and refused requests.
 
 Objects that change all the time by design (leases, events, endpoints) and statuses are left out: their own fields show them.
 """

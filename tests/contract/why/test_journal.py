@@ -1,4 +1,4 @@
-"""The journal through the API: who wrote, what was refused and denied, what the scheduler found; for those who may see it."""
+"""The journal through the API: writers, refused and denied requests, attempts of the scheduler, and access to it."""
 
 from __future__ import annotations
 

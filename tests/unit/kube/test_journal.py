@@ -1,4 +1,4 @@
-"""The journal of decisions: what it keeps of an object, in order, and within its limit."""
+"""The journal of decisions: entries of an object in order, within the limit."""
 
 from __future__ import annotations
 

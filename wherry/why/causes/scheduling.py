@@ -1,4 +1,4 @@
-"""Finds why a pod has no node: what each node lacks, and the change that needs the least."""
+"""Finds why a pod has no node: the obstacles of each node, and the change that removes those of the nearest one."""
 
 from __future__ import annotations
 
