@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kube.clock import SYSTEM
 from wherry.testing import AsyncCluster
 from wherry.why import report, story
 from wherry.why.model import Story
@@ -27,7 +26,8 @@ class Broken:
     """A fault. `cause` is a regular expression that the text of the cause matches, `fix` the command, or its beginning.
 
     filled: words of the command that a person fills in. edited: (old, new) texts that a person changes in the editor.
-    healthy: condition of the object once the command has run, or NO_CAUSES; "" if the command only shows more.
+    healthy: condition of the object once the command has run, or NO_CAUSES; "" if the command only
+    shows more, None if it cannot be run here.
     """
 
     ask: str
@@ -36,10 +36,12 @@ class Broken:
     objects: Sequence[Object] = ()
     filled: Mapping[str, str] = field(default_factory=dict)
     edited: tuple[str, str] | None = None
-    healthy: str = "Ready"
+    healthy: str | None = "Ready"
     prepare: Callable[[AsyncCluster], Awaitable[None]] | None = None
     after: Callable[[AsyncCluster], Awaitable[None]] | None = None
     namespace: str = "default"
+    seconds: float = 0.0
+    """Virtual seconds that pass before each look; 0: the cluster's time is real."""
 
 
 def container(name: str = "app", image: str = "registry.test/app:1", **fields: Any) -> Object:
@@ -77,7 +79,13 @@ def workload(
 async def told(cluster: AsyncCluster, ask: str, namespace: str = "default") -> Story:
     """Return the story of an object (KIND/NAME) of a cluster."""
     kind, _, name = ask.partition("/")
-    return await story.tell(cluster.client, kind, name, namespace, SYSTEM.now())
+    return await story.tell(cluster.client, kind, name, namespace, cluster.now)
+
+
+async def mended(case: Broken, nodes: int = 1) -> None:
+    """Check a case on a cluster of its own."""
+    async with AsyncCluster(nodes, time="virtual" if case.seconds else "real") as cluster:
+        await check(cluster, case)
 
 
 async def check(cluster: AsyncCluster, case: Broken) -> None:
@@ -92,7 +100,8 @@ async def check(cluster: AsyncCluster, case: Broken) -> None:
     assert cause.fix.startswith(case.fix), f"the fix is {cause.fix!r}"
     last = report.lines(found)[-2:]
     assert last[0].startswith("cause: ") and last[-1].startswith("fix: "), last
-    await run(cluster, cause.fix, case)
+    if case.healthy is not None:
+        await run(cluster, cause.fix, case)
     if case.healthy == NO_CAUSES:
         await _without_causes(cluster, case)
     elif case.healthy:
@@ -103,6 +112,8 @@ async def _named(cluster: AsyncCluster, case: Broken) -> Story:
     """Return the story as soon as its cause is the one of the case; fails with the last one."""
     found = None
     for _ in range(int(LIMIT_SECONDS / LOOK_SECONDS)):
+        if case.seconds:
+            await cluster.advance(seconds=case.seconds)
         found = await told(cluster, case.ask, case.namespace)
         if found.causes and re.search(case.cause, found.causes[-1].text):
             return found
@@ -113,6 +124,8 @@ async def _named(cluster: AsyncCluster, case: Broken) -> Story:
 async def _without_causes(cluster: AsyncCluster, case: Broken) -> None:
     found = None
     for _ in range(int(LIMIT_SECONDS / LOOK_SECONDS)):
+        if case.seconds:
+            await cluster.advance(seconds=case.seconds)
         found = await told(cluster, case.ask, case.namespace)
         if not found.causes:
             return

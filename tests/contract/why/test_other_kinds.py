@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, check, pod, workload
+from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, workload
 from wherry.testing import AsyncCluster, Run
 
 
@@ -279,5 +279,4 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 async def test_the_cause_is_named_and_the_fix_mends_it(name: str) -> None:
-    async with AsyncCluster(1) as cluster:
-        await check(cluster, CASES[name])
+    await mended(CASES[name])
