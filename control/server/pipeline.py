@@ -92,12 +92,16 @@ class Pipeline:
         shares: Shares | None = None,
     ) -> None:
         self.config, self.auth = config, auth
-        self.resources, self.finite = resources, finite
+        self._resources, self._finite = resources, finite
         self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
         self._tracer = tracer
         self._clearing = Clearing(request_headers(config))
         self._shares = shares or request_shares()
         self._streams = FairSteps(STREAMS_SECONDS, CONTINUED)
+
+    def add_middleware(self, wrap: Callable[[Handler], Handler]) -> None:
+        """Put a handler around that of the API's paths, for requests that begin from now on."""
+        self._resources = wrap(self._resources)
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
@@ -186,7 +190,7 @@ class Pipeline:
         request.attributes = attributes
         client = credentials.client
         anybody = client is not None and request.user.name == ANONYMOUS
-        handler = self.resources if info.is_resource else self.finite
+        handler = self._resources if info.is_resource else self._finite
         authorized = self._authorize(request, attributes, client.who if anybody else limit.owner)
         if request.span is None:
             await authorized
