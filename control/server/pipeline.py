@@ -207,11 +207,10 @@ class Pipeline:
         if not level.enter(width):
             with spans.child("priorityandfairness"):
                 await self.fairness.wait(flow, width, user, info)
-        counts = self.fairness.begun(flow)
         try:
-            return await self._in_flight(request, info, handler)
+            with self.fairness.executing(flow):
+                return await self._in_flight(request, info, handler)
         finally:
-            counts[1] -= 1
             level.leave(width)
 
     async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:
