@@ -92,7 +92,15 @@ class RBACEscalation(Plugin):
         return f"{who} is attempting to grant RBAC permissions not currently held:\n{what}"
 
     async def _may(self, attributes: Attributes, verb: str, plural: str, name: str) -> bool:
-        asked = AuthzAttributes(attributes.user, verb, GROUP, "v1", plural, "", attributes.namespace, name)
+        asked = AuthzAttributes(
+            user=attributes.user,
+            verb=verb,
+            group=GROUP,
+            version="v1",
+            resource=plural,
+            namespace=attributes.namespace,
+            name=name,
+        )
         return await allowed(self._authorizer, asked)
 
 

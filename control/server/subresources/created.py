@@ -27,19 +27,9 @@ async def admit(
     server: Verbs, request: Request, resource: Resource, name: str, obj: Object, context: Context
 ) -> Attributes:
     """Have admission change an object or refuse it; returns what `validate` is to be shown."""
-    attributes = Attributes(
-        resource,
-        "CREATE",
-        request.user,
-        request.info.namespace,
-        name,
-        request.info.subresource,
-        obj,
-        options=context.options,
-        dry_run=context.dry_run,
-        warnings=context.warnings,
-        annotations=context.annotations,
-        size=context.size,
+    info = request.info
+    attributes = context.attributes(
+        resource, "CREATE", info.namespace, name, subresource=info.subresource, obj=obj, size=context.size
     )
     await server.registry.admission.admit(attributes)
     return attributes
