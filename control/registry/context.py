@@ -1,4 +1,4 @@
-"""The context of a write (who, with which options), its outcome, and the admission chain that it passes."""
+"""The context of a write (user and options), its outcome, and the interface of the admission chain."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from kube.json_object import Object
 from kube.resources import Resource, by_path
 
 Result = tuple[Written | None, bool, Object]
-"""What to show or None, whether the object is gone, and the object."""
+"""The object or Status to return (None: a Status), whether the object is gone, and the object."""
 
 
 class Release:

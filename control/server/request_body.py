@@ -50,7 +50,7 @@ class RequestBody:
         self.chunked = b"transfer-encoding" in headers
         self.done = not self.chunked and not self.length
         self.incomplete = not self.done and cycle is not None and cycle.more_body
-        """Whether a part of the body was still to come when the request began."""
+        """True if a part of the body was not received yet when the request began."""
         self._protocol = protocol if self.incomplete else None
 
     def left(self) -> bool:

@@ -1,4 +1,4 @@
-"""Kinds as CEL types, for checking a policy's expressions against what they concern: built-in types and custom schemas.
+"""CEL types of the kinds that a policy matches, for type-checking its expressions: built-in types and custom schemas.
 
 A policy is evaluated on plain objects, whatever their kind, so fields have their own names here, not the escaped ones of
 custom resources' rules, and a time is the string that it is in JSON. What nothing is known of, and what is one type or

@@ -1,4 +1,4 @@
-"""Admission for what is created and not stored: bindings, evictions, token requests, reviews.
+"""Admission for objects that are created and not stored: bindings, evictions, token requests, reviews.
 
 Plugins, policies and webhooks see a CREATE with the object that was sent, under its own kind, as upstream's create handler
 shows it. What the server then writes to carry the request out is not shown again.
