@@ -122,7 +122,7 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
         settings = await _install(prepared)
     except BaseException:
         await _show_logs(settings)
-        errors.print("  what was installed is taken away again")
+        errors.print("  removing the installation again")
         await asyncio.shield(reset(prepared.settings))
         raise
     console.print(f"\nThis machine is node {settings.node_name}; `kubectl get nodes` on the first machine shows it.")

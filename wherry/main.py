@@ -126,7 +126,7 @@ def kubeconfig(prefix: options.Prefix = "/") -> None:
     try:
         sys.stdout.write(path.read_text())
     except PermissionError as error:
-        raise WherryError(f"{path} is for root alone: run it with sudo") from error
+        raise WherryError(f"{path} is only for root: run it with sudo") from error
 
 
 @app.command()

@@ -254,7 +254,7 @@ def load(prefix: str = "/") -> Settings | None:
     except FileNotFoundError:
         return None
     except PermissionError as error:
-        raise WherryError(f"{path} is for root alone, since URLs in it may have passwords: run it with sudo") from error
+        raise WherryError(f"{path} is only for root, since URLs in it may have passwords: run it with sudo") from error
     except msgspec.MsgspecError as error:
         raise WherryError(
             f"{path} is damaged ({error}): remove it and run `wherry up` with your options again"
@@ -285,8 +285,8 @@ def complete(settings: Settings, default_address: str) -> Settings:
     changes |= {"node_ip": first, "second_node_ip": "".join(others)}
     if not settings.is_worker and ipaddress.ip_address(first).version != services[0].version:
         raise WherryError(
-            f"--node-ip {first}: the first address of a machine of the control plane and the first --service-cidr, "
-            f"{services[0]}, are of one family"
+            f"--node-ip {first}: the first address of a control-plane node must have the family of the first "
+            f"--service-cidr, {services[0]}"
         )
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")

@@ -1,4 +1,4 @@
-"""Builds what all groups share: clients, clock, metrics, the node's state and cgroups."""
+"""Builds the objects that all groups share: clients, clock, metrics, the node's state and cgroups."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def interrupt_join(machine: Machine, three: Machines) -> None:
         three.kubectl("delete", "node", machine.node, "--ignore-not-found")
         if status != 0:
             break
-    assert status == 130 and "what was installed is taken away again" in message, message
+    assert status == 130 and "removing the installation again" in message, message
 
 
 def _interrupted(machine: Machine, three: Machines) -> tuple[int, str]:

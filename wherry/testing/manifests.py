@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from kube.json_object import Object
 from wherry.testing.errors import ClusterError
 
 
@@ -22,7 +23,6 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-Object: TypeAlias = dict[str, Any]
 Source: TypeAlias = "str | Path | Mapping[str, Any] | Iterable[Source]"
 
 

@@ -105,5 +105,5 @@ def test_a_user_who_may_not_read_the_settings_is_advised_to_use_sudo(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(WherryError, match=r"wherry\.json is for root alone, .*: run it with sudo"):
+    with pytest.raises(WherryError, match=r"wherry\.json is only for root, .*: run it with sudo"):
         saved.load(str(tmp_path))

@@ -111,7 +111,7 @@ def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str]
         ({"node_ip": "127.0.0.1"}, "name a routable address"),
         ({"node_ip": "10.96.0.4"}, "choose another"),
         ({"node_ip": "nowhere"}, "not an IP address"),
-        ({"node_ip": "fd99::1"}, "the first --service-cidr, 10.96.0.0/12, are of one family"),
+        ({"node_ip": "fd99::1"}, "the family of the first --service-cidr, 10.96.0.0/12"),
         ({"store": "postgres"}, "either sqlite or etcd"),
         ({"store": "etcd"}, "needs --etcd-servers"),
         ({"etcd_servers": "http://127.0.0.1:2379"}, "is for --store etcd"),
