@@ -72,7 +72,9 @@ class DelayedKeys(Generic[K]):
         while True:
             await self._clock.sleep(seconds)
             self._wakes = -math.inf
-            while self._pass_on_due(SLICE):
+            more = True
+            while more:
+                more = self._pass_on_due(SLICE)
                 await asyncio.sleep(0)
             if not self._heap:
                 self._timer, self._wakes = None, math.inf

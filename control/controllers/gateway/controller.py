@@ -29,6 +29,7 @@ from kube.gateway.cluster import Cluster
 from kube.gateway.informers import Informers
 from kube.gateway.names import INGRESS, NAMESPACE
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.steps import SHARES
 from kube.gateway.view import Certificate
 from kube.informer import Change
 from kube.object_names import key_of
@@ -38,8 +39,8 @@ DELAY_SECONDS, NO_PORT_SECONDS = 0.05, 60.0
 """Time that changes are collected before a Gateway is computed, and until a gateway without ports is reconciled again."""
 WORKERS = 4
 """Each namespace has one of them at most: its Gateways may be compared with any number of routes."""
-GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION = (
-    "gateway route ingresses ingress-status copy class definition".split()
+GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION, REFERENCES = (
+    "gateway route ingresses ingress-status copy class definition references".split()
 )
 
 
@@ -83,7 +84,13 @@ class _Work:
             informers.of(networking_v1.Ingress),
         )
         self._hosts = HostRecords(client, clock, informers.filtered(core_v1.ConfigMap, NAMESPACE), self._affected)
-        self._cluster = Cluster(self._informers, self._certificate_state, self._hosts, self._affected)
+        self._cluster = Cluster(
+            self._informers,
+            self._certificate_state,
+            self._hosts,
+            self._affected,
+            lambda namespace: self.controller.enqueue(f"{REFERENCES} {namespace}"),
+        )
         secrets = informers.filtered(core_v1.Secret, field_selector=f"type={TYPE}")
         self._certificates = Certificates(client, secrets, self._cluster.certificate_changed, self._copy_changed)
         self._generated = GeneratedObjects(
@@ -130,6 +137,7 @@ class _Work:
             COPY: self._certificates.reconcile,
             CLASS: self._reconcile_class,
             DEFINITION: installation.ensure_definition,
+            REFERENCES: self._follow_references,
         }
         self._informers.classes.subscribe(lambda change: self.controller.enqueue(f"{CLASS} {change.key}"))
         self._informers.gateways.subscribe(lambda change: self._affected(change.key))
@@ -184,6 +192,13 @@ class _Work:
         except NoPort:
             return NO_PORT_SECONDS
         return self._ingresses.retry_seconds
+
+    async def _follow_references(self, namespace: str) -> float | None:
+        """Go through what in a namespace refers to changed objects, within its share of the time of computations."""
+        if (delay := SHARES.delay(namespace)) > 0:
+            return delay
+        await self._cluster.follow_references(namespace)
+        return None
 
     async def _reconcile_class(self, name: str) -> None:
         if (found := self._informers.classes.get(name)) is not None:
