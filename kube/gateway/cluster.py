@@ -13,6 +13,7 @@ from typing import Any
 
 from kube.api import core_v1, networking_v1
 from kube.gateway import computation, indexes, ingress_gateway, rules
+from kube.gateway.allowed_routes import AllowedNamespaces
 from kube.gateway.computation import Result
 from kube.gateway.conversions import Conversions
 from kube.gateway.grants import Grants
@@ -21,7 +22,6 @@ from kube.gateway.informers import Informers
 from kube.gateway.ingress_conversions import IngressConversions
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.ingress_hosts import HostOwnership
-from kube.gateway.listeners import AllowedNamespaces
 from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant

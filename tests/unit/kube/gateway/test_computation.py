@@ -245,7 +245,7 @@ def test_a_class_with_parameters_is_not_accepted() -> None:
     assert status is not None and conditions(status) == {"Accepted": ("False", "InvalidParameters")}
 
 
-def test_a_computation_in_steps_yields_for_each_route() -> None:
+def test_a_computation_in_steps_yields_for_each_listener_and_each_route() -> None:
     view, routes = FakeView(), [route(name=f"r{number}") for number in range(5)]
     steps = computation.compute_in_steps(gateway(), [(each, convert_route(each, view)) for each in routes], view)
-    assert len(list(steps)) == 5
+    assert len(list(steps)) == 1 + 5
