@@ -7,6 +7,7 @@ once: copies of certificates are deleted, and ports are given, only when all tha
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from control.controllers.batch_delay import BatchDelay
@@ -34,7 +35,9 @@ from kube.gateway.view import Certificate
 from kube.informer import Change
 from kube.object_names import key_of
 from kube.shared_informers import wait_until_listed
+from kube.step_limit import Limit, StepTooLong, limited
 
+log = logging.getLogger(__name__)
 DELAY_SECONDS, NO_PORT_SECONDS = 0.05, 60.0
 """Time that changes are collected before a Gateway is computed, and until a gateway without ports is reconciled again."""
 WORKERS = 4
@@ -152,7 +155,7 @@ class _Work:
         await self._hosts.restore()
         known = sorted(self._informers.gateways.list(), key=self._rank)
         for gateway in known:
-            await self._gateways.prepare(key_of(gateway))
+            await self._restore(key_of(gateway))
         await self._ingresses.prepare()
         for copy in self._certificates.copies():
             self._copy_changed(copy)
@@ -160,6 +163,18 @@ class _Work:
         async with asyncio.TaskGroup() as group:
             cancellation.start(group, self._listening.run, "connections to gateways")
             await self.controller.run()
+
+    async def _restore(self, key: str) -> None:
+        """Compute a Gateway at the start, at the expense of its namespace. One that cannot be computed uses nothing until it is
+        reconciled.
+        """
+        try:
+            await limited(self._gateways.restore(key), Limit(SHARES, key.partition("/")[0]))
+        except StepTooLong as error:
+            log.error("gateway %s: %s", key, error)
+        except Exception:
+            log.exception("gateway %s cannot be computed", key)
+        await asyncio.sleep(0)
 
     def _rank(self, gateway: Gateway) -> tuple[bool, str, str]:
         """Gateways that were served before come first, then the older ones."""

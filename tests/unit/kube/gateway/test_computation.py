@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,8 +14,10 @@ from kube.gateway import computation, statuses
 from kube.gateway.computation import Result
 from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute
+from kube.gateway.steps import SECONDS, completed
 from kube.gateway.verdict import failed
 from kube.object_names import key_of
+from tests.support.cpu_signals import burn
 from tests.support.gateway_results import compute, convert_route
 from tests.support.gateways import FakeView, from_all, gateway, listener, made, parent, route, rule
 
@@ -249,3 +253,14 @@ def test_a_computation_in_steps_yields_for_each_listener_and_each_route() -> Non
     view, routes = FakeView(), [route(name=f"r{number}") for number in range(5)]
     steps = computation.compute_in_steps(gateway(), [(each, convert_route(each, view)) for each in routes], view)
     assert len(list(steps)) == 1 + 5
+
+
+async def test_after_a_computation_that_took_its_time_others_have_a_turn() -> None:
+    def steps() -> Generator[int, None, str]:
+        yield from ()
+        burn(2 * SECONDS)
+        return "done"
+
+    turns: list[int] = []
+    asyncio.get_running_loop().call_soon(turns.append, 1)
+    assert await completed(steps()) == "done" and turns
