@@ -249,6 +249,50 @@ def test_a_class_with_parameters_is_not_accepted() -> None:
     assert status is not None and conditions(status) == {"Accepted": ("False", "InvalidParameters")}
 
 
+def test_routes_of_a_namespace_that_need_too_many_comparisons_are_refused_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+
+    def recorded(each: HTTPRoute, *args: Any) -> Any:
+        compared.append(key_of(each))
+        return attach(each, *args)
+
+    attach = computation.attach
+    monkeypatch.setattr(computation, "attach", recorded)
+    monkeypatch.setattr(computation, "MOST_COMPARISONS", 2 * 8 * 17)
+    web = gateway(*(listener(f"l{n}", 80, hostname=f"{n}.com", allowedRoutes=from_all()) for n in range(8)))
+    hosts = [f"h{number}.org" for number in range(16)]
+    many = [
+        route(
+            name=f"r{number}",
+            namespace="apps",
+            hostnames=hosts,
+            parents=[parent(namespace="infra")],
+            created=f"2026-01-0{number + 1}T00:00:00Z",
+        )
+        for number in range(5)
+    ]
+    own = route(name="own", hostnames=["1.com"], created="2026-02-01T00:00:00Z")
+    result = computed(web, own, *reversed(many))
+    assert [reason(result, each) for each in (own, *many)] == [
+        "Accepted",
+        *["NoMatchingListenerHostname"] * 2,
+        *["TooManyHostnames"] * 3,
+    ]
+    assert compared == ["apps/r0", "apps/r1", "infra/own"]
+
+
+def test_routes_that_are_all_attached_need_no_more_comparisons_than_they_may() -> None:
+    """The smallest routes at the most listeners, of which the matches suffice for."""
+    listeners = [listener(f"l{n}", n, hostname="a.com") for n in range(1, 65)]
+    sections = [parent(sectionName=f"l{n}") for n in range(1, 33)]
+    many = [route(name=f"r{n}", hostnames=["a.com"], parents=sections) for n in range(MOST_MATCHES // 32)]
+    result = computed(gateway(*listeners), *many)
+    assert {each.accepted.ok for one in result.routes.values() for each in one.attachments.values()} == {True}
+    assert sum(result.attached) == MOST_MATCHES
+
+
 def test_a_computation_in_steps_yields_for_each_listener_and_each_route() -> None:
     view, routes = FakeView(), [route(name=f"r{number}") for number in range(5)]
     steps = computation.compute_in_steps(gateway(), [(each, convert_route(each, view)) for each in routes], view)
