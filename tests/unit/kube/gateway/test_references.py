@@ -1,4 +1,4 @@
-"""What refers to a changed object is gone through in steps, for each namespace at its own expense."""
+"""Steps in which all that refers to a changed object is gone through, for each namespace at its own expense."""
 
 from __future__ import annotations
 
