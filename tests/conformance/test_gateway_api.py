@@ -52,7 +52,9 @@ def test_the_ingress_tests_pass(one: Machines) -> None:
 
 def test_wherrys_definitions_validate_as_upstreams(one: Machines) -> None:
     selected = ("-test.v", "-test.run", "Gateway|HTTP|BackendObject")
-    check(gateway_api.run(one.first, "cel.test", "cel-wherrys", *selected, folder=gateway_api.tree() / "tests/cel"), 100)
+    check(
+        gateway_api.run(one.first, "cel.test", "cel-wherrys", *selected, folder=gateway_api.tree() / "tests/cel"), 100
+    )
 
 
 def test_upstreams_definitions_are_validated_as_by_upstream(one: Machines) -> None:

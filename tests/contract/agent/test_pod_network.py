@@ -66,7 +66,9 @@ async def test_pods_wait_for_the_network_that_the_node_requires(
         ready = await condition(node)
         assert (ready.status, ready.reason) == ("False", "KubeletNotReady")
         assert (ready.message or "").startswith(PROBLEM)
-        assert (ready.message or "").endswith("requires the pod network site, and the container runtime has loaded podman")
+        assert (ready.message or "").endswith(
+            "requires the pod network site, and the container runtime has loaded podman"
+        )
         await create(node, "plugin", hostNetwork=True)
         await create(node, "waiting")
         await node.ready("plugin")

@@ -63,7 +63,11 @@ def _aggregator() -> dict[str, Any]:
     if not Path(sys.base_prefix).is_relative_to("/usr"):
         folders["python"] = Path(sys.base_prefix), sys.base_prefix
     found = {f"host-{name}": each for name, each in folders.items() if each[0].exists()}
-    fields = {"SONOBUOY_ADVERTISE_IP": "status.podIP", "SONOBUOY_NS": "metadata.namespace", "SONOBUOY_POD": "metadata.name"}
+    fields = {
+        "SONOBUOY_ADVERTISE_IP": "status.podIP",
+        "SONOBUOY_NS": "metadata.namespace",
+        "SONOBUOY_POD": "metadata.name",
+    }
     env: list[dict[str, Any]] = [{"name": k, "valueFrom": {"fieldRef": {"fieldPath": v}}} for k, v in fields.items()]
     env += [{"name": "PYTHONPATH", "value": "/programs:/packages"}, {"name": "SERVICE_ACCOUNT", "value": ACCOUNT}]
     env += [{"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}]

@@ -28,9 +28,7 @@ def info(*names: object) -> dict[str, str]:
 )
 def test_a_node_is_not_ready_with_another_network_than_it_requires(names: tuple[str, ...], seen: str) -> None:
     found = required_network.problem("flannel", info(*names))
-    assert found == (
-        f"{UNREADY}the node requires the pod network flannel, and the container runtime has loaded {seen}"
-    )
+    assert found == (f"{UNREADY}the node requires the pod network flannel, and the container runtime has loaded {seen}")
 
 
 def test_a_network_of_the_required_name_is_accepted() -> None:
