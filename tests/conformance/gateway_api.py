@@ -34,7 +34,7 @@ SUITE = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a program printed: its exit status, and the number of tests by PASS, FAIL and SKIP."""
+    """Result of a program: its exit status, and the number of tests by PASS, FAIL and SKIP."""
 
     status: int
     counts: dict[str, int]

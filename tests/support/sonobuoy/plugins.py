@@ -1,4 +1,4 @@
-"""Plugins for tests of Sonobuoy's protocol, one for each way in which results reach the worker."""
+"""Plugins for tests of Sonobuoy's protocol, whose results reach the worker by the file `done` or without it."""
 
 from __future__ import annotations
 
