@@ -95,7 +95,11 @@ ServiceCidr = Annotated[str, _option("Address range of Services. Default: 10.96.
 ClusterDomain = Annotated[str, _option("DNS domain of the cluster. Default: cluster.local.")]
 ClusterDns = Annotated[str, _option("Address of cluster DNS, or none. Default: the 10th one of the Service range.")]
 PodNetwork = Annotated[
-    str, _option("Pod network: wherry, or none (your CNI plugin). Default: wherry.", known=("wherry", "none"))
+    str,
+    _option(
+        "Pod network: wherry, none (your CNI plugin), or the name of its CNI network. Default: wherry.",
+        known=("wherry", "none"),
+    ),
 ]
 Proxy = Annotated[
     str,

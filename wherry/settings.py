@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import pwd
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from wherry.snapshot_options import SnapshotOptions
 USER = "wherry"
 """Account of the control plane under systemd."""
 NO_DNS = "none"
+_NETWORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+"""Names that libcni accepts for a network."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +132,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def own_pod_network(self) -> bool:
         return self.pod_network == "wherry"
+
+    @property
+    def required_network(self) -> str:
+        """Name of the CNI network that another program installs; empty if it may have any name, or is Wherry's."""
+        return "" if self.pod_network in ("wherry", "none") else self.pod_network
 
     @property
     def serves_dns(self) -> bool:
@@ -325,8 +333,11 @@ def _check_tracing(settings: Settings) -> None:
 
 
 def _check_network(settings: Settings) -> None:
-    if settings.pod_network not in ("wherry", "none"):
-        raise WherryError(f"--pod-network {settings.pod_network}: it is either wherry or none")
+    if not _NETWORK_NAME.fullmatch(settings.pod_network):
+        raise WherryError(
+            f"--pod-network {settings.pod_network}: it is wherry, none, or the name of a CNI network: "
+            "a letter or digit, then letters, digits, dots, hyphens and underscores"
+        )
     if settings.proxy not in ("wherry", "upstream", "none"):
         raise WherryError(f"--proxy {settings.proxy}: it is one of wherry, upstream and none")
     if settings.dns not in ("proxy", "alone", "none"):

@@ -102,7 +102,7 @@ def _same(before: Settings | None, settings: Settings) -> bool:
 
 async def _leave(before: Settings, settings: Settings) -> None:
     """Remove what parts of the network had that other programs replace; the daemons are stopped."""
-    if before.own_pod_network != settings.own_pod_network:
+    if other_network.replaces(before, settings):
         await other_network.change(before, settings)
     if before.own_proxy and not settings.own_proxy:
         with step("take the rules of Wherry's proxy away"):

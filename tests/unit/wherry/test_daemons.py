@@ -77,7 +77,7 @@ def test_parts_of_the_network_that_others_have_run_nowhere(
     [
         (Settings(proxy="kube"), "--proxy kube"),
         (Settings(dns="no"), "--dns no"),
-        (Settings(pod_network="flannel"), "--pod-network flannel: it is either wherry or none"),
+        (Settings(pod_network="cni/x"), "--pod-network cni/x: it is wherry, none, or the name of a CNI network"),
         (Settings(proxy="upstream", proxy_mode="auto"), "--proxy-mode auto"),
     ],
 )
