@@ -20,7 +20,6 @@ from wherry import (
     daemons,
     expiry,
     health,
-    image_pulls,
     installation,
     other_network,
     snapshot_status,
