@@ -25,9 +25,11 @@ from wherry.terminal import console, errors, plain, styled
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
+from wherry.usage import CommandLine
 from wherry.wrapping import beside, wrapped
 
 app = typer.Typer(
+    cls=CommandLine,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -82,7 +82,7 @@ def logs(
     prefix: options.Prefix = "/",
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until interrupted.")] = False,
-    tail: Annotated[int, typer.Option("--tail", "-n", help="Number of lines to begin with.")] = 100,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Number of lines to begin with.", min=0)] = 100,
 ) -> None:
     """Print the logs of this machine's daemons."""
     from wherry import daemon_logs
