@@ -223,7 +223,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # an error at the end of the process would have no sentence
     except (WherryError, CommandError, StatusError) as error:
-        _fail(str(error))
+        _fail(str(error), error.status if isinstance(error, WherryError) else 1)
     except BrokenPipeError:  # whoever read the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -231,9 +231,9 @@ def main() -> None:
         _fail(os_errors.sentence(error))
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, status: int = 1) -> NoReturn:
     errors.print(f"wherry: {text}", style="red", soft_wrap=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

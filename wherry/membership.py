@@ -98,6 +98,7 @@ def join(
     flags = wanted.given(arguments)
     settings = wanted.merge(Settings(prefix=prefix), file, flags, known, joining=role)
     with file.located({name.replace("_", "-") for name in arguments}):
+        joining.require_valid(settings, role, chosen)
         credentials = joining.credentials(
             chosen["server"],
             chosen["token"],

@@ -9,9 +9,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from wherry import options, output
-from wherry import settings as saved
-from wherry.errors import WherryError
+from wherry import option_checks, options, output
+from wherry.errors import OptionError, WherryError
 from wherry.membership import control_plane, root
 from wherry.settings import Settings
 from wherry.terminal import console
@@ -143,6 +142,8 @@ def store_migrate(
     root()
     settings = control_plane(prefix)
     wanted = msgspec.structs.replace(settings, store="etcd", **given)
-    saved.check_store(wanted)
+    found = option_checks.problems(wanted, wanted.node_ip)
+    if found := [problem for problem in found if problem.option.startswith(("etcd-", "store"))]:
+        raise OptionError(found)
     keys = asyncio.run(snapshot.migrate(settings, wanted))
     console.print(f"moved {keys} keys to etcd; the cluster is stored there from now on")

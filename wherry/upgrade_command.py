@@ -11,7 +11,8 @@ from wherry import addresses, config_file, options, output, wanted
 from wherry.command_options import options_of
 from wherry.errors import WherryError
 from wherry.membership import installed, join, root
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 from wherry.up_command import up
 
 

@@ -22,7 +22,8 @@ class CommandLine(TyperGroup):
 
 def _wrong_value(error: typer.BadParameter) -> str:
     """Return why a value is refused, by the type of its parameter."""
-    param, found = error.param, getattr(error.__cause__, "errors", list)()
+    param = error.param
+    found: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
     value = found[0].get("input") if found else None
     given = f"{value!r} is " if isinstance(value, str | int) else ""
     least, most = getattr(param, "min", None), getattr(param, "max", None)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from wherry.command_options import Option
-from wherry.config_file import REGISTRIES, ConfigFile
-from wherry.errors import WherryError
+from wherry.config_file import MIRROR, REGISTRIES, ConfigFile
+from wherry.errors import OptionError, WherryError, wrong
 from wherry.published import SHARED_SETTINGS
 from wherry.registries import Registry
 from wherry.settings import NO_DNS, OF_A_NODE, Settings, check_worker
@@ -43,7 +43,7 @@ def mirrors(pairs: Collection[str]) -> dict[str, str]:
     """Read --registry-mirror HOST=URL."""
     found = [pair.partition("=") for pair in pairs]
     if bad := [host for host, _, url in found if not url]:
-        raise WherryError(f"--registry-mirror {bad[0]}: write HOST=URL, as in docker.io=http://127.0.0.1:5000")
+        raise OptionError([wrong("registry-mirror", bad[0], MIRROR)])
     return {host: url for host, _, url in found}
 
 

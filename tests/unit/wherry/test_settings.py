@@ -9,7 +9,8 @@ from kube.tracing.configuration import TracingConfiguration
 from wherry import configuration, settings
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 
 
 def test_defaults_are_derived_from_the_machine_and_the_ranges() -> None:
@@ -84,9 +85,9 @@ def test_a_machine_of_both_families_has_an_address_of_each() -> None:
     ("wrong", "message"),
     [
         ({"node_ip": "192.0.2.1,192.0.2.2"}, "one address, or one of IPv4 and one of IPv6"),
-        ({"node_ip": "192.0.2.1,fd00:244::5"}, "lies in fd00:244::/56"),
+        ({"node_ip": "192.0.2.1,fd00:244::5"}, "lies in --pod-cidr fd00:244::/56"),
         ({"cluster_dns": "10.96.0.10,10.96.0.11"}, "one address, or one of IPv4 and one of IPv6"),
-        ({"cluster_dns": "10.96.0.10,fd00:97::a"}, "--cluster-dns fd00:97::a lies outside of the service range"),
+        ({"cluster_dns": "10.96.0.10,fd00:97::a"}, "--cluster-dns fd00:97::a: it lies outside of the service range"),
         ({"cluster_dns": "10.96.0.x"}, "--cluster-dns 10.96.0.x: not an IP address"),
         ({"pod_cidr": "10.244.0.0/16"}, "ranges of the same families"),
         ({"service_cidr": "fd00:96::/112,10.96.0.0/12"}, "in the same order"),
@@ -103,7 +104,7 @@ def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str]
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"node_name": "Not_A_Name"}, "choose one with --node-name"),
+        ({"node_name": "Not_A_Name"}, "--node-name Not_A_Name: a lowercase RFC 1123 subdomain must"),
         ({"service_cidr": "10.96.0.0/33"}, "--service-cidr 10.96.0.0/33"),
         ({"service_cidr": "10.244.1.0/24"}, "overlap"),
         ({"service_cidr": "10.96.0.0/30"}, "fewer than 16"),

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from wherry.main import app
 
-OF_LIBRARIES = re.compile(r"Input should|unable to parse|pydantic|Traceback|validator|type=|Expected `|at `\$", re.IGNORECASE)
+OF_LIBRARIES = re.compile(
+    r"Input should|unable to parse|pydantic|Traceback|validator|type=|Expected `|at `\$", re.IGNORECASE
+)
 """Texts by which the libraries that read values explain an error to programmers."""
 
 
