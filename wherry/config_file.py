@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from kube import yaml_errors
 from kube.log_lines import escaped
-from wherry import registries, yaml_errors
+from wherry import registries
 from wherry.command_options import Option
 from wherry.errors import OptionError, Problem, UsageError, WherryError
 from wherry.registries import Registry

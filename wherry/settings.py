@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from control import addon_names
+from kube import decode_errors
 from kube.files import write_file
 from kube.port_ranges import LOAD_BALANCERS
 from kube.tracing.configuration import TracingConfiguration
@@ -250,7 +251,7 @@ def load(prefix: str = "/") -> Settings | None:
         raise WherryError(f"{path} is for root alone, since URLs in it may have passwords: run it with sudo") from error
     except msgspec.MsgspecError as error:
         raise WherryError(
-            f"{path} is damaged ({error}): remove it and run `wherry up` with your options again"
+            f"{path} is damaged ({decode_errors.sentence(error)}): remove it and run `wherry up` with your options again"
         ) from error
 
 

@@ -39,7 +39,7 @@ def test_a_file_of_the_administrators_is_checked_before_anything_starts(tmp_path
     file.write_text("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n")
     assert control_config(settings).tracing_config_file == file
     file.write_text("kind: TracingConfiguration\n")
-    with pytest.raises(WherryError, match=f"{file}: Object missing required field `apiVersion`"):
+    with pytest.raises(WherryError, match=f"{file}: apiVersion is missing"):
         control_config(settings)
 
 
@@ -158,9 +158,10 @@ def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
     kept = complete(Settings(prefix=str(tmp_path), node_name="n1", names=["a.example"]), "192.0.2.10")
     kept.save()
     assert settings.load(str(tmp_path)) == kept
-    kept.layout.settings.write_text("{")
-    with pytest.raises(WherryError, match="is damaged"):
-        settings.load(str(tmp_path))
+    for text, why in (("{", "it is not JSON"), ('{"max_pods": "many"}', "max_pods: write a whole number, not a text")):
+        kept.layout.settings.write_text(text)
+        with pytest.raises(WherryError, match=rf"is damaged \({why}\): remove it"):
+            settings.load(str(tmp_path))
 
 
 def test_another_prefix_shares_no_path_with_the_first() -> None:

@@ -15,7 +15,7 @@ _SENTENCES = (
     (r"could not find expected ':'", "a key has no colon after it"),
     (r"unexpected end of stream", "a quotation mark is missing"),
     (r"expected ',' or '[]}]'", "a bracket is not closed, or a comma is missing"),
-    (r"did not find expected node|expected the node content", "a value is missing"),
+    (r"did not find expected node|expected the node content", "a value or a closing bracket is missing"),
     (r"expected <block end>", "this is neither a key nor an item of a list: check the indentation"),
     (r"another document", "there is a second document: write all of it in one"),
     (r"undefined alias", "an alias (*) has no anchor (&)"),
@@ -31,14 +31,28 @@ _SENTENCES = (
 UNKNOWN = "this is not YAML: check indentation, quotes and brackets"
 
 
+class DuplicateKey(yaml.constructor.ConstructorError):
+    """A mapping has a key twice; its `problem` is a sentence. Loaders that refuse such files raise it."""
+
+
 def sentence(error: Exception, text: str) -> tuple[int, str]:
     """Return the line of an error, 0 if it has none, and the sentence for it."""
     if isinstance(error, RecursionError):
         return 0, "lists and mappings are nested too deeply"
+    if not isinstance(error, yaml.YAMLError):  # of a scalar: no such date, a number with too many digits
+        return 0, "a value is neither a number nor a date: write it in quotes"
     if isinstance(error, yaml.reader.ReaderError):
         position = error.position if isinstance(error.position, int) else 0
         return text.count("\n", 0, position) + 1, "a character is not allowed in YAML"
     mark = getattr(error, "problem_mark", None)
+    if isinstance(error, DuplicateKey):
+        return (mark.line + 1 if mark else 0), str(error.problem)
     said = f"{getattr(error, 'context', None) or ''} {getattr(error, 'problem', None) or ''}"
     found = next((sentence for pattern, sentence in _SENTENCES if re.search(pattern, said)), UNKNOWN)
     return (mark.line + 1 if mark else 0), found
+
+
+def with_line(error: Exception, text: str) -> str:
+    """Return the sentence for an error, with its line: `line 3: a bracket is not closed`."""
+    line, found = sentence(error, text)
+    return f"line {line}: {found}" if line else found
