@@ -47,8 +47,7 @@ def config_print(
     These are the saved ones with those of /etc/wherry/config.yaml over them, in the form of that file. Values that
     `wherry up` would refuse are named on standard error, with status 1.
     """
-    if format not in ("yaml", "json"):
-        raise WherryError(f"-o {format}: use yaml or json")
+    output.check(format, ("yaml", "json"))
     before = saved.load(prefix) or Settings(prefix=prefix)
     file = config_file.read(Layout(Path(prefix)).config, options_of(join) | options_of(up))
     shown = _effective(before, file)

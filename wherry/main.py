@@ -16,7 +16,7 @@ from wherry.bundle_commands import bundle_app
 from wherry.certs_commands import certs_app
 from wherry.config_commands import config_app
 from wherry.dev_command import dev
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
 from wherry.settings import Settings
@@ -90,8 +90,9 @@ def status(
 
     Ends with status 1 if a daemon, the API server or a node is not healthy.
     """
-    from wherry.status_command import show
+    from wherry.status_command import check, show
 
+    check(format, watch=watch)
     if not show(installed(prefix), format, watch=watch):
         raise typer.Exit(1)
 
@@ -110,7 +111,7 @@ def check(
     from wherry import daemons
 
     if output not in ("text", "json") or (output == "json" and not security):
-        raise WherryError(f"-o {output}: with --security it is text or json")
+        raise UsageError(f"-o {output}: with --security it is text or json")
     if security:
         root()
         _check_security(installed(prefix), output)

@@ -14,7 +14,7 @@ from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
 from wherry import config_file, options, output, wanted
 from wherry import settings as saved
 from wherry.command_options import options_of
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.layout import Layout
 from wherry.settings import Settings
 from wherry.terminal import console
@@ -146,7 +146,7 @@ def create(
     try:
         wanted = bootstrap_tokens.parse(token) if token else None
     except bootstrap_tokens.TokenError as error:
-        raise WherryError(f"{token}: {error}") from error
+        raise UsageError(f"{token}: {error}") from error
 
     async def work() -> bootstrap_tokens.Token:
         async with cluster.admin(settings) as client:

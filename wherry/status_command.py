@@ -9,7 +9,7 @@ import time
 from kube.clock import SYSTEM
 from kube.log_lines import escaped
 from wherry import output, status
-from wherry.errors import WherryError
+from wherry.errors import UsageError
 from wherry.settings import Settings
 
 FORMATS = ("text", "json", "yaml")
@@ -18,12 +18,16 @@ CLEAR = "\x1b[H\x1b[2J"
 """Sequence that clears a terminal."""
 
 
+def check(format: str, *, watch: bool) -> None:
+    """Raise UsageError for an unknown format, or one that is not watched."""
+    output.check(format, FORMATS)
+    if watch and format != "text":
+        raise UsageError(f"-o {format}: --watch shows text only")
+
+
 def show(settings: Settings, format: str, *, watch: bool = False) -> bool:
     """Print the status and return whether all is healthy; with `watch`, until interrupted."""
-    if format not in FORMATS:
-        raise WherryError(f"-o {format}: use text, json or yaml")
-    if watch and format != "text":
-        raise WherryError(f"-o {format}: --watch shows text only")
+    check(format, watch=watch)
     try:
         while True:
             found = asyncio.run(status.collect(settings, SYSTEM.now()))

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from wherry import option_checks, options, output
-from wherry.errors import OptionError, WherryError
+from wherry.errors import OptionError, UsageError, WherryError
 from wherry.membership import control_plane, root
 from wherry.settings import Settings
 from wherry.terminal import console
@@ -37,7 +37,7 @@ def snapshot_save(
 
     root()
     if path is not None and name:
-        raise WherryError("--name is for a file in the snapshot folder: leave out the path")
+        raise UsageError("--name is for a file in the snapshot folder: leave out the path")
     made = asyncio.run(snapshot.save(control_plane(prefix), path, name=name))
     found = made.summary
     console.print(f"{found.path}: {found.keys} keys at revision {found.revision}, {found.size} bytes", soft_wrap=True)
@@ -117,7 +117,7 @@ def snapshot_prune(
     settings = control_plane(prefix)
     kept = settings.snapshot_options.retention if keep is None else keep
     if kept < 0:
-        raise WherryError(f"--keep {keep}: it is at least 0")
+        raise UsageError(f"--keep {keep}: it is at least 0")
     _print_deleted(asyncio.run(snapshot_catalog.prune(settings, kept)))
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from wherry.command_options import Option
 from wherry.config_file import MIRROR, REGISTRIES, ConfigFile
-from wherry.errors import OptionError, WherryError, wrong
+from wherry.errors import OptionError, UsageError, wrong
 from wherry.published import SHARED_SETTINGS
 from wherry.registries import Registry
 from wherry.settings import NO_DNS, OF_A_NODE, Settings, check_worker
@@ -99,11 +99,11 @@ def _unset(name: str, file: ConfigFile, flags: Mapping[str, Any], options: Mappi
     option = options.get(name.lstrip("-"))
     field = _field(option) if option else ""
     if option is None or field not in Settings.__struct_fields__:
-        raise WherryError(f"--unset {name}: there is no such option; `wherry up --help` lists them")
+        raise UsageError(f"--unset {name}: there is no such option; `wherry up --help` lists them")
     if option.name in file.lines:
-        raise WherryError(f"--unset {name}: remove it from {file.place(option.name)} instead")
+        raise UsageError(f"--unset {name}: remove it from {file.place(option.name)} instead")
     if field in flags:
-        raise WherryError(f"--unset {name}: it is set in the same command")
+        raise UsageError(f"--unset {name}: it is set in the same command")
     return field
 
 

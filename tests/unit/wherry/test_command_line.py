@@ -96,6 +96,7 @@ def test_versions_are_shown_also_without_a_cluster(format: str, tmp_path: Path) 
     found = CliRunner().invoke(app, ["version", "-o", format, "--prefix", str(tmp_path)])
     shown = json.loads(found.output) if format == "json" else yaml.safe_load(found.output)
     assert shown["wherry"] == VERSION and shown["commit"]
+    assert found.output.startswith("{" if format == "json" else f"wherry: {VERSION}\n"), "YAML is not JSON"
     assert shown["server"] == "not available: there is no cluster on this machine: `wherry up` makes one"
 
 
