@@ -123,7 +123,7 @@ def create(
     token: Annotated[str, typer.Argument(help="The token. Default: a random one.", show_default=False)] = "",
     prefix: options.Prefix = "/",
     ttl: Annotated[str, typer.Option(help="Time until it expires, as 24h or 1h30m; 0: never.")] = "24h",
-    description: Annotated[str, typer.Option(help="Description for people.", show_default=False)] = "",
+    description: Annotated[str, typer.Option(help="Description for people. Default: none.", show_default=False)] = "",
     *,
     print_join_command: Annotated[
         bool, typer.Option("--print-join-command", help="Print the whole `wherry join` command.")
