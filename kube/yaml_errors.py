@@ -1,4 +1,4 @@
-"""Errors of YAML files in the words of somebody who writes them: what is wrong at a line, and how to write it."""
+"""Errors of YAML files in the words of somebody who writes them, with the line and the fix."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _KEYS = "write options as keys, as in `max-pods: 200`"
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """What is wrong in a file: its line, 0 for that of no line, the whole sentence, and the option that has no value."""
+    """Problem of a file: its line, 0 for that of no line, the whole sentence, and the option that has no value."""
 
     line: int
     text: str

@@ -25,7 +25,7 @@ class UsageError(WherryError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the value of an option is refused; `others` are options that it contradicts.
+    """Reason for which the value of an option is refused; `others` are options that it contradicts.
 
     The text names the option as it is on the command line. It begins with the option, unless the fix is another one.
     """

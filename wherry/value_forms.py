@@ -10,23 +10,18 @@ import ipaddress
 import re
 from pathlib import Path
 
+from agent.images import names as image_names
 from kube import names, urls
 
 LONGEST_SOCKET_PATH = 107
 """Bytes of the path of a Unix socket in Linux (sun_path without its end)."""
+LONGEST_PREFIX = 253
+"""Characters of a prefix of etcd's keys."""
 LONGEST_IMAGE = 255
 """Characters of an image's name, without tag and digest."""
 _NOT_IN_URLS = frozenset(' "\\?#')
 _CIDR = re.compile(r"[0-9A-Fa-f.:]{1,39}/[0-9]{1,3}")
 _ETCD_PREFIX = re.compile(r"(?:/[A-Za-z0-9._-]+)+/?")
-_PATH_PART = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
-_DOMAIN_PART = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_IMAGE = re.compile(
-    rf"(?P<name>(?:(?:{_DOMAIN_PART}(?:\.{_DOMAIN_PART})*|\[[0-9A-Fa-f:]+\])(?::[0-9]{{1,5}})?/)?{_PATH_PART}(?:/{_PATH_PART})*)"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-    r"(?:@sha256:[0-9a-f]{64}|@sha512:[0-9a-f]{128})?"
-)
-_IDENTIFIER = re.compile(r"[0-9a-f]{64}")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -76,11 +71,13 @@ def certificate_name(text: str) -> str:
 
 
 def image(text: str) -> str:
-    """Check the reference of an image (distribution/reference)."""
-    found = _IMAGE.fullmatch(text)
-    if found is None or _IDENTIFIER.fullmatch(text):
-        return "this is no image; write it as registry.k8s.io/pause:3.10"
-    return "" if len(found["name"]) <= LONGEST_IMAGE else f"its name has more than {LONGEST_IMAGE} characters"
+    """Check the reference of an image, as the agent checks those of containers."""
+    try:
+        image_names.with_default_tag(text)
+    except image_names.InvalidImageName as error:
+        return f"{error}; write it as registry.k8s.io/pause:3.10"
+    long = len(image_names.without_tag(text)) > LONGEST_IMAGE
+    return f"its name has more than {LONGEST_IMAGE} characters" if long else ""
 
 
 def socket_endpoint(text: str) -> str:
@@ -122,7 +119,9 @@ def _is_host(host: str) -> bool:
 
 
 def etcd_prefix(text: str) -> str:
-    return "" if _ETCD_PREFIX.fullmatch(text) else "it begins with /, and has letters, digits, '.', '_', '-' and '/'"
+    if len(text) <= LONGEST_PREFIX and _ETCD_PREFIX.fullmatch(text):
+        return ""
+    return "it begins with /, and has letters, digits, '.', '_', '-' and '/'"
 
 
 def file(text: str) -> str:

@@ -45,8 +45,11 @@ WRONG = [
     ("name: [a.example, 'bad name !']", f"name bad name !: it is neither an address nor a DNS name: {RULE}"),
     ("name: [é.example]", "name é.example: it is neither an address nor a DNS name"),
     ("name: ['fe80::1%eth0']", "name fe80::1%eth0: it is neither an address nor a DNS name"),
-    ("sandbox-image: BAD IMAGE", "sandbox-image BAD IMAGE: this is no image; write it as registry.k8s.io/pause:3.10"),
-    ("sandbox-image: a:b:c", "sandbox-image a:b:c: this is no image"),
+    (
+        "sandbox-image: BAD IMAGE",
+        "sandbox-image BAD IMAGE: invalid reference format; write it as registry.k8s.io/pause:3.10",
+    ),
+    ("sandbox-image: a:b:c", "sandbox-image a:b:c: invalid reference format"),
     ("runtime-endpoint: banana", "runtime-endpoint banana: this is no socket; write it as unix:///run/"),
     ("runtime-endpoint: tcp://127.0.0.1:1", "runtime-endpoint tcp://127.0.0.1:1: this is no socket"),
     (f"runtime-endpoint: /{'x' * 107}", f"runtime-endpoint /{'x' * 107}: the path of a socket has at most 107 bytes"),

@@ -72,7 +72,7 @@ CHARACTERS = st.one_of(st.sampled_from(list("-_.:/,@=%[]{}#*'\"\\ ~!0189azAZ\n\t
 
 @st.composite
 def texts(draw: st.DrawFn, good: str) -> str:
-    """A text, or a good value of an option with some characters replaced, inserted or taken away."""
+    """A text, or a good value of an option with some characters replaced, inserted or removed."""
     if not good or draw(st.integers(0, 3)) == 0:
         return draw(st.text(CHARACTERS, min_size=1, max_size=draw(st.sampled_from([3, 30, 300]))))
     for _ in range(draw(st.integers(0, 3))):
