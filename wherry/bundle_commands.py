@@ -13,7 +13,7 @@ from typing import IO, Annotated
 import typer
 
 from wherry import options
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.membership import installed, root
 from wherry.progress import position_in, step
 from wherry.terminal import console, errors
@@ -87,7 +87,7 @@ def bundle_load(
 
     root()
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
-        raise WherryError(f"--sha256 {sha256!r} is no SHA-256: give the 64 digits that `wherry bundle create` printed")
+        raise UsageError(f"--sha256 {sha256!r} is no SHA-256: give the 64 digits that `wherry bundle create` printed")
     settings = saved.load(prefix)
     with bundle.opened(path) as file, _reported(path):
         with step("verify the bundle") as progress, position_in(file.fileno(), progress):

@@ -16,7 +16,7 @@ from wherry.bundle_commands import bundle_app
 from wherry.certs_commands import certs_app
 from wherry.config_commands import config_app
 from wherry.dev_command import dev
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
 from wherry.settings import Settings
@@ -25,9 +25,11 @@ from wherry.terminal import console, errors
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
+from wherry.usage import CommandLine
 from wherry.why_command import why
 
 app = typer.Typer(
+    cls=CommandLine,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -88,8 +90,9 @@ def status(
 
     Ends with status 1 if a daemon, the API server or a node is not healthy.
     """
-    from wherry.status_command import show
+    from wherry.status_command import check, show
 
+    check(format, watch=watch)
     if not show(installed(prefix), format, watch=watch):
         raise typer.Exit(1)
 
@@ -199,7 +202,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # an error at the end of the process would have no sentence
     except (WherryError, CommandError, StatusError) as error:
-        _fail(str(error))
+        _fail(str(error), error.status if isinstance(error, WherryError) else 1)
     except BrokenPipeError:  # whoever read the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -207,9 +210,9 @@ def main() -> None:
         _fail(os_errors.sentence(error))
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, status: int = 1) -> NoReturn:
     errors.print(f"wherry: {text}", style="red", soft_wrap=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from wherry import options, output
-from wherry import settings as saved
-from wherry.errors import WherryError
+from wherry import option_checks, options, output
+from wherry.errors import OptionError, UsageError, WherryError
 from wherry.membership import control_plane, root
 from wherry.settings import Settings
 from wherry.terminal import console
@@ -38,7 +37,7 @@ def snapshot_save(
 
     root()
     if path is not None and name:
-        raise WherryError("--name is for a file in the snapshot folder: leave out the path")
+        raise UsageError("--name is for a file in the snapshot folder: leave out the path")
     made = asyncio.run(snapshot.save(control_plane(prefix), path, name=name))
     found = made.summary
     console.print(f"{found.path}: {found.keys} keys at revision {found.revision}, {found.size} bytes", soft_wrap=True)
@@ -118,7 +117,7 @@ def snapshot_prune(
     settings = control_plane(prefix)
     kept = settings.snapshot_options.retention if keep is None else keep
     if kept < 0:
-        raise WherryError(f"--keep {keep}: it is at least 0")
+        raise UsageError(f"--keep {keep}: it is at least 0")
     _print_deleted(asyncio.run(snapshot_catalog.prune(settings, kept)))
 
 
@@ -143,6 +142,8 @@ def store_migrate(
     root()
     settings = control_plane(prefix)
     wanted = msgspec.structs.replace(settings, store="etcd", **given)
-    saved.check_store(wanted)
+    found = option_checks.problems(wanted, wanted.node_ip)
+    if found := [problem for problem in found if problem.option.startswith(("etcd-", "store"))]:
+        raise OptionError(found)
     keys = asyncio.run(snapshot.migrate(settings, wanted))
     console.print(f"moved {keys} keys to etcd; the cluster is stored there from now on")

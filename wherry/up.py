@@ -25,8 +25,9 @@ from wherry import (
     units,
     user_kubeconfig,
 )
+from wherry.option_checks import complete
 from wherry.progress import step
-from wherry.settings import Settings, complete, load
+from wherry.settings import Settings, load
 from wherry.terminal import console
 
 

@@ -5,8 +5,9 @@ import pytest
 from netproxy.config import ProxyConfig
 from wherry import daemons, units
 from wherry.errors import WherryError
+from wherry.option_checks import complete
 from wherry.proxy_settings import dns_config, proxy_config
-from wherry.settings import Settings, complete
+from wherry.settings import Settings
 
 CASES = [
     # proxy, dns -> the daemons beside containerd, control and agent
