@@ -27,6 +27,8 @@ _SECRETS = frozenset({"token", "certificate_key"})
 _USER_INFORMATION = re.compile(r"://[^/\s]{0,1024}@")
 REGISTRIES = Option("registries", "registries", dict, "Image registries.", "none")
 """The only key that is no option of the command line."""
+MOST_BYTES = 1 << 20
+"""Largest file that is read; a device may have no end."""
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 
@@ -70,7 +72,7 @@ def read(
     Raise WherryError with all that is wrong in it.
     """
     try:
-        text = path.read_text()
+        text = _text(path)
     except FileNotFoundError as error:
         if must_exist:
             raise WherryError(f"there is no file {path}") from error
@@ -114,6 +116,15 @@ def read(
         problems.append(f"{path} contains secrets and other users may read it: `chmod 600 {path}`")
     _fail(problems)
     return ConfigFile(path, arguments, lines)
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file or pipe; raises WherryError if it is too long, OSError, UnicodeDecodeError."""
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise WherryError(f"{path} is no configuration file: it has more than {MOST_BYTES >> 20} MiB")
+    return data.decode()
 
 
 def _value(option: Option, node: yaml.Node) -> Any:
