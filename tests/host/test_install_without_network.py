@@ -118,3 +118,13 @@ def test_the_command_of_the_page_copies_the_wheels_that_the_sums_name_and_no_oth
     placed = {Path(path).name for path in machine.files(WHEELS)}
     expected = {path.name for path in (bundled[0].parent / "wheels").iterdir()}
     assert placed == expected and len(placed) > 40
+
+
+def test_debian_packages_that_cannot_be_had_are_named_with_the_cause(machine: CopiedMachine) -> None:
+    machine.shell(
+        "dpkg --remove --force-depends nftables; rm -rf /var/lib/apt/lists/*; rm -f /var/cache/apt/archives/nft*"
+    )
+    done = install(machine)
+    assert done.returncode == 1 and done.stdout.startswith("✗ install nftables (")
+    assert re.search("^E: .*nftables", done.stderr, re.M) and "Reading " not in done.stderr
+    assert done.stderr.endswith("see what apt-get said above; without access to package servers see docs/airgap.md\n")
