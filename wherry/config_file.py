@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from kube import bounded_files
 from wherry import registries
 from wherry.command_options import Option
 from wherry.errors import WherryError
@@ -72,7 +73,7 @@ def read(
     Raise WherryError with all that is wrong in it.
     """
     try:
-        text = _text(path)
+        text = bounded_files.read_text(path, MOST_BYTES)
     except FileNotFoundError as error:
         if must_exist:
             raise WherryError(f"there is no file {path}") from error
@@ -116,15 +117,6 @@ def read(
         problems.append(f"{path} contains secrets and other users may read it: `chmod 600 {path}`")
     _fail(problems)
     return ConfigFile(path, arguments, lines)
-
-
-def _text(path: Path) -> str:
-    """Return the text of a file or pipe; raises WherryError if it is too long, OSError, UnicodeDecodeError."""
-    with path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise WherryError(f"{path} is no configuration file: it has more than {MOST_BYTES >> 20} MiB")
-    return data.decode()
 
 
 def _value(option: Option, node: yaml.Node) -> Any:

@@ -70,7 +70,7 @@ def test_a_file_in_place_of_the_snapshot_folder_is_named(installed: Settings, wo
 def test_a_configuration_file_has_an_end(installed: Settings, tmp_path: Path, path: str) -> None:
     (tmp_path / "large").write_text("#" * (config_file.MOST_BYTES + 1))
     done = wherry(installed, "config", "validate", path.format(tmp=tmp_path))
-    assert "is no configuration file: it has more than 1 MiB" in str(done.exception)
+    assert "cannot be read: it has more than 1 MiB" in str(done.exception)
 
 
 def test_a_configuration_file_may_come_through_a_pipe(installed: Settings) -> None:
