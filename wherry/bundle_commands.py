@@ -81,10 +81,10 @@ def bundle_load(
         ),
     ] = None,
 ) -> None:
-    """Verify a bundle, install its packages, keep its wheels and load its images.
+    """Install the packages, wheels and images of a bundle.
 
-    Packages that are installed in the same version or a newer one are left out. scripts/up and scripts/join install from the
-    wheels. Images need a machine that has a cluster.
+    It is verified first. Packages that are installed in the same version or a newer one are left out. scripts/up and
+    scripts/join install from the wheels. Images need a machine that has a cluster.
     """
     from wherry import bundle, snapshot_files
     from wherry import settings as saved
