@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from kube import yaml_errors
+from kube import bounded_files, yaml_errors
 from kube.log_lines import escaped
 from wherry import registries
 from wherry.command_options import Option
@@ -29,6 +29,8 @@ _SECRETS = frozenset({"token", "certificate_key"})
 _USER_INFORMATION = re.compile(r"://[^/\s]{0,1024}@")
 REGISTRIES = Option("registries", "registries", dict, "Image registries.", "none")
 """The only key that is no option of the command line."""
+MOST_BYTES = 1 << 20
+"""Largest file that is read; a device may have no end."""
 MIRROR = "write HOST=URL, as in docker.io=http://127.0.0.1:5000"
 _OPTION = re.compile(r"--([a-z][a-z0-9-]*)")
 
@@ -147,7 +149,7 @@ def parse(
 def _text(path: Path, *, must_exist: bool) -> str | None:
     """Return the text of a file, None if there is none. Raise WherryError."""
     try:
-        return path.read_text()
+        return bounded_files.read_text(path, MOST_BYTES)
     except FileNotFoundError as error:
         if must_exist:
             raise WherryError(f"there is no file {path}") from error

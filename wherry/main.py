@@ -145,13 +145,17 @@ def reset(
 
     Removes pods, rules, links, mounts and files.
     """
+    from wherry import damaged_settings
     from wherry.reset import reset as take_away
 
     root()
-    settings = saved.load(prefix)
+    settings, problem = damaged_settings.load_or_salvage(prefix)
     if settings is None:
         console.print("there is no cluster on this machine")
         return
+    if problem:
+        what = "is removed with the options that can be read, and defaults for the others"
+        console.print(f"{problem}: the installation {what}", soft_wrap=True)
     question = (
         "Remove this machine from the cluster?" if settings.joined else "Remove the cluster with all that it holds?"
     )

@@ -256,7 +256,8 @@ def load(prefix: str = "/") -> Settings | None:
         raise WherryError(f"{path} is only for root, since URLs in it may have passwords: run it with sudo") from error
     except msgspec.MsgspecError as error:
         raise WherryError(
-            f"{path} is damaged ({decode_errors.sentence(error)}): remove it and run `wherry up` with your options again"
+            f"{path} is damaged ({decode_errors.sentence(error)}): remove it and run `wherry up` with your options again, "
+            "or `wherry reset`"
         ) from error
 
 

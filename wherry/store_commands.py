@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -14,6 +14,9 @@ from wherry.errors import OptionError, UsageError, WherryError
 from wherry.membership import control_plane, root
 from wherry.settings import Settings
 from wherry.terminal import console
+
+if TYPE_CHECKING:
+    from control.storage.archive import Summary
 
 snapshot_app = typer.Typer(no_args_is_help=True, help="Save and restore all objects of the cluster.")
 store_app = typer.Typer(no_args_is_help=True, help="Move the cluster to another storage.")
@@ -66,10 +69,13 @@ def snapshot_restore(
 
     root()
     settings = control_plane(prefix)
-    snapshot.local_file(settings, what)
-    if not yes and not typer.confirm("Replace all that the cluster has stored since?"):
-        raise typer.Exit(1)
-    revision = asyncio.run(snapshot.restore(settings, what))
+
+    def confirm(found: Summary) -> None:
+        question = f"Replace all objects of the cluster by the {found.keys} keys of revision {found.revision}?"
+        if not yes and not typer.confirm(question):
+            raise typer.Exit(1)
+
+    revision = asyncio.run(snapshot.restore(settings, what, confirm))
     console.print(f"restored; the cluster goes on at revision {revision}")
 
 

@@ -8,9 +8,12 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from kube import yaml_errors
+from kube import bounded_files, yaml_errors
 from kube.json_object import Object
 from wherry.testing.errors import ClusterError
+
+MOST_BYTES = 64 << 20
+"""Largest file that is read; a device may have no end."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -50,9 +53,10 @@ def _files(path: Path) -> list[Object]:
             raise ClusterError(f"{path}: the folder has no .yaml, .yml or .json file")
         return [each for file in files for each in _files(file)]
     try:
-        return _documents(path.read_text(), str(path))
+        text = bounded_files.read_text(path, MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise ClusterError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return _documents(text, str(path))
 
 
 def _documents(text: str, where: str) -> list[Object]:
