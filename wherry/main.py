@@ -16,7 +16,7 @@ from wherry.bundle_commands import bundle_app
 from wherry.certs_commands import certs_app
 from wherry.config_commands import config_app
 from wherry.dev_command import dev
-from wherry.errors import UsageError, WherryError
+from wherry.errors import WherryError
 from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
 from wherry.settings import Settings

@@ -166,8 +166,7 @@ def _network(settings: Settings, default_address: str | None) -> list[Problem]:
     own = _attempt(found, ranges.node_addresses, address, services or (), pods or ())
     if own and services and not settings.is_worker and ipaddress.ip_address(own[0]).version != services[0].version:
         why = (
-            "the first address of a control-plane node must have the family of the first --service-cidr, "
-            f"{services[0]}"
+            f"the first address of a control-plane node must have the family of the first --service-cidr, {services[0]}"
         )
         found.append(wrong("node-ip", own[0], why, "service-cidr"))
     return found
