@@ -10,7 +10,8 @@ import pytest
 from kube.api import core_v1
 from wherry import cluster, cni_plugins, other_network, reset, up
 from wherry.errors import WherryError
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 
 NAMES = ["bandwidth", "bridge", "loopback", "portmap"]
 
