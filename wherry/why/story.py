@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from kube import resources
 from kube.client import Client
 from wherry.errors import WherryError
 from wherry.why.causes import other_kinds
@@ -15,21 +16,32 @@ from wherry.why.moments import moments
 from wherry.why.owners import template_owner
 from wherry.why.reading import Reader
 from wherry.why.states import state
-from wherry.why.subject import kind_named
+from wherry.why.subject import kind_named, served_kind
 
 DEFAULT_NAMESPACE = "default"
+
+
+async def _other_version(reader: Reader, struct: type[Any]) -> type[Any] | None:
+    """Return a built-in kind in the version that the server has, if it does not have the one that is known here."""
+    resource = resources.of(struct)
+    if struct not in reader.unserved or not resource.group:
+        return None
+    try:
+        return await served_kind(reader.client, f"{resource.plural}.{resource.group}")
+    except WherryError:
+        return None
 
 
 async def tell(
     client: Client, kind: str, name: str, namespace: str, now: datetime, since: timedelta | None = None
 ) -> Story:
     """Return the story of an object, with what happened in the time `since`. Raises WherryError if it cannot be read."""
-    from kube import resources
-
     struct = await kind_named(client, kind)
     resource = resources.of(struct)
     reader = Reader(client, now)
     obj: Any = await reader.get(struct, name, namespace if resource.namespaced else "")
+    if obj is None and (other := await _other_version(reader, struct)) is not None:
+        obj = await reader.get(other, name, namespace if resource.namespaced else "")
     if obj is None:
         where = f" in namespace {namespace}" if resource.namespaced else ""
         raise WherryError(reader.unknown[0] if reader.unknown else f"there is no {resource.singular} {name}{where}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kube.api import core_v1, discovery_v1
+import msgspec
+
+from kube.api import apps_v1, core_v1, discovery_v1
 from kube.object_names import name_of, namespace_of
 from wherry.why import commands
 from wherry.why.causes.deletion import finalizers
@@ -16,6 +19,7 @@ from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 from wherry.why.owners import template_owner
 
+WORKLOADS: tuple[type[Any], ...] = (apps_v1.Deployment, apps_v1.StatefulSet, apps_v1.DaemonSet)
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
@@ -71,6 +75,8 @@ async def _no_pods(diagnosis: Diagnosis, service: core_v1.Service, selector: Map
     """Return the cause of a selector that selects nothing, with the pods that it was probably meant for."""
     about, namespace = reference(service), namespace_of(service)
     shown = ",".join(f"{key}={value}" for key, value in selector.items())
+    if found := await _meant_workload(diagnosis, namespace, selector):
+        return found
     others = await diagnosis.reader.all(core_v1.Pod, namespace)
     likely = _likely(others, selector, name_of(service))
     if likely is None:
@@ -87,6 +93,17 @@ async def _no_pods(diagnosis: Diagnosis, service: core_v1.Service, selector: Map
     text = f"its selector {shown} selects no pod; the pods of {owner} have {values}"
     fix = shlex.join(["kubectl", "set", "selector", str(about), values, *commands.namespaced(namespace)])
     return Cause(text, fix, about)
+
+
+async def _meant_workload(diagnosis: Diagnosis, namespace: str, selector: Mapping[str, str]) -> Cause | None:
+    """Return why a workload whose pods the selector would select has none."""
+    for kind in WORKLOADS:
+        for each in await diagnosis.reader.all(kind, namespace):
+            labels = each.spec.template.metadata.labels if each.spec and each.spec.template.metadata else {}
+            if selector.items() <= labels.items() and (found := await diagnosis.causes(each)):
+                text = f"{reference(each)}, whose pods it selects, has none: {found[0].text}"
+                return msgspec.structs.replace(found[0], text=text)
+    return None
 
 
 def _likely(pods: Sequence[core_v1.Pod], selector: Mapping[str, str], name: str) -> core_v1.Pod | None:
