@@ -108,7 +108,8 @@ async def _missing(reader: Reader, wanted: Request, reason: str) -> Cause:
     role = min((each for each in roles if not _wide(each)), key=_size, default=None)
     where = f" in {wanted.namespace}" if wanted.namespace else ""
     if role is None:
-        text = f"no role that {wanted.user} has allows it{said}, and there is no role that would without allowing everything else"
+        other = "there is no role that would without allowing everything else"
+        text = f"no role that {wanted.user} has allows it{said}, and {other}"
         return Cause(text, _new_role(wanted))
     kind = type(role).__name__
     text = f"no role that {wanted.user} has allows it{said}; the {kind} {name_of(role)} would{where}"

@@ -47,9 +47,8 @@ class Reader:
                     self._missing.add(key)
                 elif isinstance(error, StatusError) and _unserved(error):
                     self.unserved.add(kind)
-                    self.note(
-                        f"{resources.of(kind).target}: the server does not have them in version {resources.of(kind).version}"
-                    )
+                    resource = resources.of(kind)
+                    self.note(f"{resource.target}: the server does not have them in version {resource.version}")
                 else:
                     where = f" in {namespace}" if namespace else ""
                     self.note(f"{kind.__name__} {name}{where} could not be read: {error}")

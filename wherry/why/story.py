@@ -21,6 +21,10 @@ from wherry.why.subject import kind_named, served_kind
 DEFAULT_NAMESPACE = "default"
 
 
+class NoSuchObject(WherryError):
+    """The object does not exist."""
+
+
 async def _other_version(reader: Reader, struct: type[Any]) -> type[Any] | None:
     """Return a built-in kind in the version that the server has, if it does not have the one that is known here."""
     resource = resources.of(struct)
@@ -44,7 +48,9 @@ async def tell(
         obj = await reader.get(other, name, namespace if resource.namespaced else "")
     if obj is None:
         where = f" in namespace {namespace}" if resource.namespaced else ""
-        raise WherryError(reader.unknown[0] if reader.unknown else f"there is no {resource.singular} {name}{where}")
+        if reader.unknown:
+            raise WherryError(reader.unknown[0])
+        raise NoSuchObject(f"there is no {resource.singular} {name}{where}")
     causes = await Diagnosis(reader, FINDERS, other_kinds.causes).causes(obj)
     happened = await moments(reader, obj)
     if since is not None:

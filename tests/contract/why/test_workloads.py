@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shlex
 from typing import Any
@@ -15,10 +16,10 @@ from kube.client import Client, Response
 from kube.clock import SYSTEM
 from tests.support.broken_clusters import NO_CAUSES, Broken, Object, container, mended, pod, run, told, workload
 from wherry.testing import AsyncCluster, Exit, PullError, Run, Start
-from wherry.why import story, subject
+from wherry.why import following, report, story, subject
 from wherry.why.causes import nodes
 from wherry.why.diagnosis import Diagnosis
-from wherry.why.model import Reference
+from wherry.why.model import Reference, Story
 from wherry.why.reading import Reader
 
 
@@ -217,3 +218,24 @@ async def _none(_: Diagnosis, __: Any) -> tuple[()]:
 def test_a_reference_of_a_built_in_kind_has_no_group() -> None:
     assert Reference("Pod", "web", "default").target == "pod/web"
     assert Reference("Service", "web", "default", "example.org").target == "service.example.org/web"
+
+
+async def test_a_pod_is_followed_until_it_is_ready() -> None:
+    async with AsyncCluster(1) as cluster:
+        await cluster.apply(pod(envFrom=[{"configMapRef": {"name": "settings"}}]))
+        shown: list[str] = []
+
+        async def read() -> Story:
+            return await told(cluster, "pod/web")
+
+        def show(found: Story, _: bool) -> None:
+            shown.extend(report.lines(found))
+
+        limits = following.Limits(first_pause=0.05, longest_pause=0.05)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(following.follow(read, show, shown.append, limits))
+            await cluster.wait("pod/web", lambda _: any("configmap settings, which" in line for line in shown))
+            settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+            await cluster.apply(settings)
+        assert shown[-1] == report.NOTHING_WRONG
+        assert len([line for line in shown if "kubelet: container app started" in line]) == 1
