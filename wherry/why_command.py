@@ -68,9 +68,9 @@ def why(
             raise UsageError("--group belongs to `wherry why denied`")
     elif follow:
         raise UsageError("--follow belongs to an object, not to `wherry why denied`")
-    path = kubeconfig or _kubeconfig(prefix)
+    paths = [kubeconfig] if kubeconfig else _kubeconfigs(prefix)
     try:
-        asyncio.run(_answer(path, context, words, namespace, group or [], length, format, follow=follow))
+        asyncio.run(_answer(paths, context, words, namespace, group or [], length, format, follow=follow))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
@@ -89,22 +89,22 @@ def _duration(text: str) -> timedelta | None:
         raise UsageError(f"--since {text}: write a duration such as 90s, 10m or 2h") from error
 
 
-def _kubeconfig(prefix: str) -> Path:
+def _kubeconfigs(prefix: str) -> list[Path]:
     from wherry.layout import Layout
 
-    given = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    given = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     if given:
-        return Path(given)
+        return given
     own, admin = Path("~/.kube/config").expanduser(), Layout(Path(prefix)).admin_kubeconfig
     if own.exists() and not (prefix != "/" and admin.exists()):
-        return own
+        return [own]
     if not os.access(admin, os.R_OK):
         raise WherryError("there is no kubeconfig: name one with --kubeconfig, or in KUBECONFIG")
-    return admin
+    return [admin]
 
 
 async def _answer(
-    path: Path,
+    paths: list[Path],
     context: str,
     words: list[str],
     namespace: str,
@@ -120,7 +120,7 @@ async def _answer(
     from wherry.why.subject import split
 
     now = SYSTEM.now()
-    async with cluster.as_user(path, context) as (client, default):
+    async with cluster.as_user(paths, context) as (client, default):
         if words[0] == DENIED:
             wanted = await denied.request(client, words[1:], namespace or default, groups)
             found = await denied.explained(client, wanted, now)
