@@ -83,6 +83,6 @@ def _add(document: dict[str, Any], found: dict[str, Any], base: Path) -> None:
 def _user(document: dict[str, Any], context: str) -> dict[str, Any]:
     """Return the entry of a context's user; {} if it has none, or if there is no such context."""
     name = context or document.get("current-context", "")
-    chosen = next((each["context"] for each in document["contexts"] if each["name"] == name), {})
+    chosen: dict[str, Any] = next((each["context"] for each in document["contexts"] if each["name"] == name), {})
     found: dict[str, Any] = next((each["user"] for each in document["users"] if each["name"] == chosen.get("user")), {})
     return found

@@ -52,6 +52,15 @@ def why(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show changes until nothing is wrong with it.", show_default=False)
     ] = False,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="POD",
+            help="With a Service: the pod that connects, [NAMESPACE:]pod/NAME.",
+            show_default=False,
+        ),
+    ] = "",
     since: Annotated[str, typer.Option(help="Show what happened in this time, such as 10m.", show_default=False)] = "",
 ) -> None:
     """Explain the state of an object, or a denied request.
@@ -66,11 +75,12 @@ def why(
         split(words)
         if group:
             raise UsageError("--group belongs to `wherry why denied`")
-    elif follow:
-        raise UsageError("--follow belongs to an object, not to `wherry why denied`")
+    elif follow or source:
+        option = "--follow" if follow else "--from"
+        raise UsageError(f"{option} belongs to an object, not to `wherry why denied`")
     paths = [kubeconfig] if kubeconfig else _kubeconfigs(prefix)
     try:
-        asyncio.run(_answer(paths, context, words, namespace, group or [], length, format, follow=follow))
+        asyncio.run(_answer(paths, context, words, namespace, group or [], length, format, source, follow=follow))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
@@ -111,6 +121,7 @@ async def _answer(
     groups: list[str],
     since: timedelta | None,
     format: str,
+    source: str,
     *,
     follow: bool,
 ) -> None:
@@ -127,11 +138,11 @@ async def _answer(
         elif follow:
 
             async def read() -> Story:
-                return await story.tell(client, *split(words), namespace or default, SYSTEM.now(), since)
+                return await story.tell(client, *split(words), namespace or default, SYSTEM.now(), since, source)
 
             return await following.follow(read, _Shown(format).show, lambda text: print(text, file=sys.stderr))
         else:
-            found = await story.tell(client, *split(words), namespace or default, now, since)
+            found = await story.tell(client, *split(words), namespace or default, now, since, source)
     _Shown(format).show(found, ended=True)
 
 

@@ -78,10 +78,10 @@ def workload(
     }
 
 
-async def told(cluster: AsyncCluster, ask: str, namespace: str = "default") -> Story:
+async def told(cluster: AsyncCluster, ask: str, namespace: str = "default", source: str = "") -> Story:
     """Return the story of an object (KIND/NAME) of a cluster."""
     kind, _, name = ask.partition("/")
-    return await story.tell(cluster.client, kind, name, namespace, cluster.now)
+    return await story.tell(cluster.client, kind, name, namespace, cluster.now, source=source)
 
 
 async def mended(case: Broken, nodes: int = 1) -> None:

@@ -63,8 +63,8 @@ async def follow(read: Read, show: Show, note: Callable[[str], None], limits: Li
             failures = 0
             changed = _difference(last, story)
             if changed is not None:
-                show(changed, not story.causes)
-            if not story.causes:
+                show(changed, all(cause.partial for cause in story.causes))
+            if all(cause.partial for cause in story.causes):
                 return None
             pause = limits.first_pause if changed is not None else min(2 * pause, limits.longest_pause)
             last = story

@@ -51,6 +51,8 @@ class Cause(msgspec.Struct, frozen=True):
     fix: str = ""
     about: Reference | None = None
     waits: bool = False
+    partial: bool = False
+    """True if it concerns some clients only, perhaps on purpose: for others all is well."""
 
 
 class Story(msgspec.Struct, frozen=True):

@@ -63,7 +63,13 @@ def data(story: Story) -> dict[str, Any]:
             for each in story.moments
         ],
         "causes": [
-            {"text": each.text, "fix": each.fix, "about": str(each.about or story.subject), "waits": each.waits}
+            {
+                "text": each.text,
+                "fix": each.fix,
+                "about": str(each.about or story.subject),
+                "waits": each.waits,
+                "partial": each.partial,
+            }
             for each in reversed(story.causes)
         ],
         "unknown": story.unknown,
