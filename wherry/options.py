@@ -27,6 +27,15 @@ Prefix = Annotated[str, _option("Root of the installation's files, for a second 
 Output = Annotated[
     str, _option("Output format: table, wide, json or yaml. Default: table.", "--output", "-o", known=FORMATS)
 ]
+StatusOutput = Annotated[
+    str,
+    _option(
+        "Output format: text, wide, json or yaml. Default: text.",
+        "--output",
+        "-o",
+        known=("text", "wide", "json", "yaml"),
+    ),
+]
 TextOutput = Annotated[
     str, _option("Output format: text, json or yaml. Default: text.", "--output", "-o", known=("text", "json", "yaml"))
 ]

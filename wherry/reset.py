@@ -17,7 +17,7 @@ from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from cri.client import Client as RuntimeClient
 from kube import process_files
 from kube.process import CommandError
-from wherry import cni_plugins, daemons, home_files, host_port_rules, registries, units
+from wherry import cni_plugins, daemons, host_port_rules, registries, units, user_kubeconfig
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.progress import step
@@ -178,10 +178,8 @@ def _remove_files(settings: Settings, *, keep_data: bool) -> None:
     from netproxy.podnet.cni import NETWORK
 
     layout = settings.layout
-    target, user = home_files.user_kubeconfig()
-    with contextlib.suppress(OSError):
-        if not keep_data:
-            home_files.remove(target, layout.admin_kubeconfig.read_bytes(), user.pw_uid)
+    if not keep_data:
+        user_kubeconfig.remove(settings)
     doomed = [layout.run, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
     # What claims hold below the agent's folder is data.
     kept = [layout.kubelet / "local-path"] if keep_data else []

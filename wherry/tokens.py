@@ -52,9 +52,9 @@ COLUMNS: Sequence[Column[Known]] = (
     Column("TOKEN", lambda entry: str(entry.token)),
     Column("TTL", lambda entry: "<forever>" if entry.expires is None else left(entry.expires, SYSTEM.now())),
     Column("EXPIRES", lambda entry: "<never>" if entry.expires is None else format_time(entry.expires)),
-    Column("USAGES", lambda entry: ",".join(entry.usages)),
+    Column("USAGES", lambda entry: ",".join(entry.usages), wide=True),
     Column("DESCRIPTION", lambda entry: entry.description or "<none>"),
-    Column("EXTRA GROUPS", lambda entry: ",".join(entry.groups)),
+    Column("EXTRA GROUPS", lambda entry: ",".join(entry.groups), wide=True),
 )
 
 

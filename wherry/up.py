@@ -63,8 +63,7 @@ async def up(wanted: Settings) -> Settings:
     async with cluster.admin(settings) as client:
         await starting.start_member(settings, client)
         token = await tokens.create(client, description="made by wherry up") if before is None else None
-    user_kubeconfig.update(settings, former)
-    user_kubeconfig.offer(settings)
+    user_kubeconfig.offer(settings, former)
     other_proxy.describe(settings)
     other_network.describe(settings)
     _print_how_to_join(settings, token)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +94,24 @@ def test_the_version_is_the_packages() -> None:
     )
 
 
+def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["wherry", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("wherry", run_name="__main__")
+    assert ended.value.code == 0 and capsys.readouterr().out == versions.line() + "\n"
+
+
+def test_the_page_names_the_commands_without_a_prefix() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs/wherry.md").read_text()
+    without = [
+        words[0]
+        for words, command in ALL.items()
+        if not hasattr(command, "commands") and not any("--prefix" in each.opts for each in command.params)
+    ]
+    named = re.search(r"(?s)Every command accepts `--prefix`, .*?; (.*?) do not\.", text)
+    assert named is not None and sorted(re.findall("`(.*?)`", named[1])) == sorted(f"wherry {word}" for word in without)
+
+
 def test_help_is_a_command_too() -> None:
     for words in ((), ("token",), ("token", "create"), ("up",)):
         found, same = CliRunner().invoke(app, ["help", *words]), CliRunner().invoke(app, [*words, "--help"])
@@ -143,8 +163,11 @@ def test_json_and_yaml_contain_all_rows(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == []
 
 
+WITH_FORMATS = [words for words, command in ALL.items() if any("-o" in each.opts for each in command.params)]
+
+
 @pytest.mark.parametrize(
-    "words", [("token", "list"), ("snapshot", "list"), ("image", "list"), ("version",)], ids=" ".join
+    "words", [words for words in WITH_FORMATS if words not in (("status",), ("config", "print"))], ids=" ".join
 )
 def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, ...]) -> None:
     found = CliRunner().invoke(app, [*words, "-o", "xml"])
@@ -152,10 +175,19 @@ def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, 
     assert str(found.exception) == "-o xml: use table, wide, json or yaml"
 
 
+@pytest.mark.parametrize("words", WITH_FORMATS, ids=" ".join)
+def test_formats_of_output_are_completed(words: tuple[str, ...]) -> None:
+    command = ALL[words]
+    (option,) = (each for each in command.params if "-o" in each.opts)
+    known = {each.value for each in option.shell_complete(None, "")}
+    assert known >= {"json", "yaml"} and all(name in option.help for name in known)
+
+
 def test_control_characters_do_not_reach_a_terminal() -> None:
     """Names and messages may be a node's or a pod author's."""
-    assert output.table(("A",), [["a\x1b]52;c;x\x07\nb é"]]) == ["A", "a\\x1b]52;c;x\\x07\\nb é"]
-    assert output.table(("A",), [["x\x1b[2K"]]) == ["A", "x\\x1b[2K"]
+    columns: list[Column[str]] = [Column("A", str)]
+    assert output.table(columns, ["a\x1b]52;c;x\x07\nb é"]) == ["A", "a\\x1b]52;c;x\\x07\\nb é"]
+    assert output.table(columns, ["x\x1b[2K"]) == ["A", "x\\x1b[2K"]
 
 
 @pytest.mark.parametrize(

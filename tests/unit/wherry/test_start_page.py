@@ -9,7 +9,8 @@ from tests.support import messages
 from tests.support.pages import Step, parse
 from wherry.settings import Settings
 from wherry.starting import _named
-from wherry.status import Daemon, Disk, Node, Status, lines
+from wherry.status import Daemon, Disk, Node, Status
+from wherry.status_text import lines
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/start.md"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -487,7 +486,7 @@ def test_lines_fit_80_columns_and_commands_stay_whole(good: Facts) -> None:
 
 
 def test_programs_get_every_check_with_its_result(good: Facts) -> None:
-    found = json.loads(report.as_json(list(results(flag("audit-log-maxage", "1")(good)))))
+    found = report.as_data(list(results(flag("audit-log-maxage", "1")(good))))
     assert found["summary"]["FAIL"] == 1 and len(found["checks"]) == len(CHECKS)
     (failed,) = [each for each in found["checks"] if each["result"] == "FAIL"]
     assert failed == {
