@@ -115,13 +115,13 @@ class WorkQueue(Generic[K]):
             return
         if self._down:
             return
-        due = self._clock.monotonic() + seconds
+        run_at = self._clock.monotonic() + seconds
         if waiting := self._delayed.get(key):
-            if waiting[0] <= due:
+            if waiting[0] <= run_at:
                 return
             waiting[1].cancel()
         task = asyncio.create_task(self._later(key, seconds), name=f"workqueue delay {key}")
-        self._delayed[key] = (due, task)
+        self._delayed[key] = (run_at, task)
 
     async def _later(self, key: K, seconds: float) -> None:
         await self._clock.sleep(seconds)
