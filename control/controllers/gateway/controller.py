@@ -7,6 +7,7 @@ once: copies of certificates are deleted, and ports are given, only when all tha
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from control.controllers.batch_delay import BatchDelay
@@ -30,17 +31,20 @@ from kube.gateway.cluster import Cluster
 from kube.gateway.informers import Informers
 from kube.gateway.names import INGRESS, NAMESPACE
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.steps import SHARES
 from kube.gateway.view import Certificate
 from kube.informer import Change
 from kube.object_names import key_of
 from kube.shared_informers import SharedInformers, wait_until_listed
+from kube.step_limit import Limit, StepTooLong, limited
 
+log = logging.getLogger(__name__)
 DELAY_SECONDS, NO_PORT_SECONDS = 0.05, 60.0
 """Time that changes are collected before a Gateway is computed, and until a gateway without ports is reconciled again."""
 WORKERS = 4
 """Each namespace has one of them at most: its Gateways may be compared with any number of routes."""
-GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION = (
-    "gateway route ingresses ingress-status copy class definition".split()
+GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION, REFERENCES = (
+    "gateway route ingresses ingress-status copy class definition references".split()
 )
 
 
@@ -75,7 +79,7 @@ class _Work:
         self._informers = _informers(context.informers)
         shared = self._dependencies(context)
         self._generated, self._certificates = shared.generated, shared.certificates
-        self._hosts, self._listening = shared.hosts, shared.listening
+        self._hosts, self._listening, self._cluster = shared.hosts, shared.listening, shared.cluster
         self._gateways = Gateways(shared, self._affected, self._route_affected)
         self._routes = Routes(shared.client, shared.clock, shared.cluster, self._gateways, self._informers.routes)
         self._ingresses = Ingresses(shared, self._informers.ingresses, self._status_affected)
@@ -87,6 +91,7 @@ class _Work:
             COPY: self._certificates.reconcile,
             CLASS: self._reconcile_class,
             DEFINITION: installation.ensure_definition,
+            REFERENCES: self._follow_references,
         }
         self._informers.classes.subscribe(lambda change: self.controller.enqueue(f"{CLASS} {change.key}"))
         self._informers.gateways.subscribe(lambda change: self._affected(change.key))
@@ -97,7 +102,7 @@ class _Work:
         """Build what the handlers share."""
         client, clock, informers, own = context.client, context.clock, context.informers, self._informers
         hosts = HostRecords(client, clock, informers.filtered(core_v1.ConfigMap, NAMESPACE), self._affected)
-        cluster = Cluster(own, self._certificate_state, hosts, self._affected)
+        cluster = Cluster(own, self._certificate_state, hosts, self._affected, self._references_changed)
         secrets = informers.filtered(core_v1.Secret, field_selector=f"type={TYPE}")
         slices, nodes = informers.of(discovery_v1.EndpointSlice), informers.of(core_v1.Node)
         return GatewayDependencies(
@@ -120,7 +125,7 @@ class _Work:
         await self._hosts.restore()
         known = sorted(self._informers.gateways.list(), key=self._rank)
         for gateway in known:
-            await self._gateways.prepare(key_of(gateway))
+            await self._restore(key_of(gateway))
         await self._ingresses.prepare()
         for copy in self._certificates.copies():
             self._copy_changed(copy)
@@ -128,6 +133,18 @@ class _Work:
         async with asyncio.TaskGroup() as group:
             cancellation.start(group, self._listening.run, "connections to gateways")
             await self.controller.run()
+
+    async def _restore(self, key: str) -> None:
+        """Compute a Gateway at the start, at the expense of its namespace. One that cannot be computed uses nothing until it is
+        reconciled.
+        """
+        try:
+            await limited(self._gateways.restore(key), Limit(SHARES, key.partition("/")[0]))
+        except StepTooLong as error:
+            log.error("gateway %s: %s", key, error)
+        except Exception:
+            log.exception("gateway %s cannot be computed", key)
+        await asyncio.sleep(0)
 
     def _rank(self, gateway: Gateway) -> tuple[bool, str, str]:
         """Gateways that were served before come first, then the older ones."""
@@ -160,6 +177,16 @@ class _Work:
         except NoPort:
             return NO_PORT_SECONDS
         return self._ingresses.retry_seconds
+
+    def _references_changed(self, namespace: str) -> None:
+        self.controller.enqueue(f"{REFERENCES} {namespace}")
+
+    async def _follow_references(self, namespace: str) -> float | None:
+        """Go through what in a namespace refers to changed objects, within its share of the time of computations."""
+        if (delay := SHARES.delay(namespace)) > 0:
+            return delay
+        await self._cluster.follow_references(namespace)
+        return None
 
     async def _reconcile_class(self, name: str) -> None:
         if (found := self._informers.classes.get(name)) is not None:

@@ -63,6 +63,11 @@ class Gateways:
         self._certificates.use(key, () if refused or not result.accepted.ok else _certificates(result))
         return gateway, result, refused
 
+    async def restore(self, key: str) -> None:
+        """Record what a Gateway uses, at the start; one beyond the number of its namespace uses nothing and is not computed."""
+        if self._cluster.gateway(key) is not None and not self._limits.admit(key, 0, 0):
+            await self.prepare(key)
+
     def _admit(self, key: str, result: Result) -> str:
         return self._limits.admit(key, len(_ports(result)), len(_certificates(result)))
 
