@@ -47,6 +47,8 @@ class Access:
     """Name by which the server's certificate is verified, and that TLS asks for; "" for the host of the URL."""
     ca_file: str = ""
     """Path of the file with the CA, which is read again when it changes; "" if the kubeconfig contains the CA."""
+    namespace: str = ""
+    """The context's namespace."""
 
     def tls(self) -> TlsFiles:
         """Return the TLS settings for new connections; those of files follow their changes."""
@@ -133,6 +135,7 @@ def _access(document: dict[str, Any], path: Path, context: str) -> Access:
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         server_name=_server_name(cluster, path),
         ca_file=ca_file,
+        namespace=chosen.get("namespace") or "",
     )
 
 

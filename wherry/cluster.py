@@ -47,11 +47,28 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
+async def as_user(path: Path, context: str = "") -> AsyncIterator[tuple[Client, str]]:
+    """Lend a client with the rights of a kubeconfig's context, and the context's namespace (default: "default")."""
+    try:
+        access = kubeconfig.load(path, context)
+    except kubeconfig.KubeconfigError as error:
+        raise WherryError(str(error)) from error
+    async with _with(access, None) as client:
+        yield client, access.namespace or "default"
+
+
+@contextlib.asynccontextmanager
 async def _as(path: Path, remembered: Path | None, fix: str) -> AsyncIterator[Client]:
     try:
         access = kubeconfig.load(path)
     except kubeconfig.KubeconfigError as error:
         raise WherryError(f"{error}: {fix}") from error
+    async with _with(access, remembered) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _with(access: kubeconfig.Access, remembered: Path | None) -> AsyncIterator[Client]:
     client = Client(RetryAfterTransport(HttpsTransport(access, "wherry", Servers(access.server, remembered))))
     try:
         yield client

@@ -25,6 +25,7 @@ from wherry.terminal import console, errors
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
+from wherry.why_command import why
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -163,6 +164,7 @@ def reset(
 
 app.command()(membership.join)
 app.command()(upgrade)
+app.command()(why)
 app.command()(dev)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")

@@ -36,6 +36,9 @@ StatusOutput = Annotated[
         known=("text", "wide", "json", "yaml"),
     ),
 ]
+TextOutput = Annotated[
+    str, _option("Output format: text, json or yaml. Default: text.", "--output", "-o", known=("text", "json", "yaml"))
+]
 Yes = Annotated[bool, _option("Do not ask for confirmation.", "--yes", "-y")]
 
 # -- the machine ----------------------------------------------------------------------------------------------------------

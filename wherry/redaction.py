@@ -19,7 +19,9 @@ _NAME = re.compile(rf"{NAMES}|^auth$", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
 _PATTERNS = (
     (
-        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL
+        ),
         REMOVED,
     ),
     (re.compile(r"LS0tLS1CRUdJTi[\w+/=]*"), REMOVED),  # PEM in base64
@@ -28,6 +30,11 @@ _PATTERNS = (
     *((pattern, REMOVED) for pattern in TOKENS),
     *((pattern, rf"\1{REMOVED}") for pattern in URLS),
     (re.compile(r"(://)[^/\s\"'<>]{1,2048}@"), rf"\1{REMOVED}@"),
+    # A password with a slash or angle bracket that is not encoded; a port and a path are none.
+    (re.compile(r"(://[^\s\"'<>/?#@:]{0,256}:)(?![0-9]{1,5}[/?#])[^\s\"'@]{1,256}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"((?<![\w:/])//[^\s\"'<>/?#@:]{1,256}:)[^\s\"'@/]{1,256}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"(\bjdbc:oracle:\w{1,16}:[^\s\"'/@]{1,128}/)[^\s\"'@]{1,256}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"((?<!\S)/p:)[^\s\"']+"), rf"\1{REMOVED}"),  # xfreerdp
     (
         re.compile(r"((?<![^\s\"'`])[^\s\"'`:@]{1,64}:)[^\s\"'`]{1,256}@(?=(?:tcp|udp|unix)[46]?\()"),
         rf"\1{REMOVED}@",

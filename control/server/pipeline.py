@@ -29,13 +29,14 @@ from control.http.exchange import Answer, Handler, Request, Response, Upgrade, e
 from control.interfaces.acting import ACTING
 from control.interfaces.requestinfo import RequestInfo, with_query
 from control.registry.storing import storage_error
-from control.server import auditing, authorizing, query_selectors, request_spans, warnings
+from control.server import auditing, authorizing, journaling, query_selectors, request_spans, warnings
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError
 from kube.exceptions import drop_tracebacks
 from kube.fair_steps import FairSteps
+from kube.journal import Journal
 from kube.owners import owner_of
 from kube.selectors import FieldSelector
 from kube.step_limit import Limit, Shares, StepTooLong, limited
@@ -90,7 +91,9 @@ class Pipeline:
         auditor: Auditor | None = None,
         tracer: Tracer | None = None,
         shares: Shares | None = None,
+        journal: Journal | None = None,
     ) -> None:
+        self._journal = journal
         self.config, self.auth = config, auth
         self.resources, self.finite = resources, finite
         self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
@@ -110,7 +113,7 @@ class Pipeline:
             answer = await (limited(work, limit) if user is None else work)
         except Exception as error:
             # Not a variable: with its traceback it would keep this frame, and the request, until a garbage collection.
-            answer = await _refusal(request, _as_status_error(request, error))
+            answer = await self._refused(request, _as_status_error(request, error))
             drop_tracebacks(error)
         except BaseException as error:
             if request.span is not None:
@@ -129,6 +132,10 @@ class Pipeline:
                 await answer.close()  # nobody gets it
             raise
         return answer
+
+    async def _refused(self, request: Request, error: StatusError) -> Answer:
+        journaling.refused(self._journal, request, error)
+        return await _refusal(request, error)
 
     def stream_limit(self, request: Request) -> Limit:
         """Return the limit of the steps that write a request's stream."""
