@@ -1,4 +1,4 @@
-"""Upstream's default roles and bindings, and how a running cluster's are brought up to date with them.
+"""Default roles and bindings of upstream, and their reconciliation in a running cluster.
 
 The facts are in policy/*.yaml in a compact form. At every start what is missing is added: a role, rules a role
 does not cover, a binding, a binding's subjects. Nothing is removed, and an object annotated

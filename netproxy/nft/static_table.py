@@ -1,4 +1,4 @@
-"""Table of nf_tables whose whole text is known: written in one transaction, and again if others changed it."""
+"""Table of nf_tables with a fixed text: written in one transaction, and again if others changed it."""
 
 from __future__ import annotations
 

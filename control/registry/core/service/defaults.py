@@ -1,4 +1,4 @@
-"""Defaults of Services, and which fields of one type of Service mean nothing in another.
+"""Defaults of Services; drops fields that have no meaning for the Service's type.
 
 IP families are filled in where the address is allocated; here is what needs no knowledge of the cluster
 (pkg/apis/core/v1/defaults.go), and the dropping of fields that a change of type leaves behind (pkg/registry/core/service).
