@@ -46,7 +46,13 @@ class JournalPage:
             raise errors.bad_request(f"name an object by the query options {', '.join(options)}")
         namespace = namespace if resource.namespaced else ""
         wanted = AuthzAttributes(
-            request.user, "get", group=group, version=version, resource=plural, namespace=namespace, name=name
+            user=request.user,
+            verb="get",
+            group=group,
+            version=version,
+            resource=plural,
+            namespace=namespace,
+            name=name,
         )
         decision, reason = await decide(self._authorizer, wanted, owner_of(request.user.name), request.until_left)
         if decision is not Decision.ALLOW:
