@@ -167,7 +167,9 @@ WITH_FORMATS = [words for words, command in ALL.items() if any("-o" in each.opts
 
 
 @pytest.mark.parametrize(
-    "words", [words for words in WITH_FORMATS if words not in (("status",), ("config", "print"))], ids=" ".join
+    "words",
+    [words for words in WITH_FORMATS if words not in (("status",), ("why",), ("config", "print"))],
+    ids=" ".join,
 )
 def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, ...]) -> None:
     found = CliRunner().invoke(app, [*words, "-o", "xml"])

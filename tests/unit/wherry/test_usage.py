@@ -106,7 +106,7 @@ def test_an_unknown_format_is_an_error_of_the_command_line(words: tuple[str, ...
     [
         (("completion", "tcsh"), 2, "wherry: there is no completion for tcsh: use bash, zsh or fish"),
         (("help", "tokn"), 2, "wherry: there is no command tokn: `wherry help` lists them"),
-        (("status", "--watch", "-o", "json"), 2, "wherry: -o json: --watch shows text only"),
+        (("status", "--watch", "-o", "json"), 2, "wherry: -o json: --watch shows text and wide only"),
         (("up", "--foo"), 2, "No such option: --foo"),
         (("token",), 2, "Commands:"),
         (("nonsense",), 2, "No such command 'nonsense'"),
