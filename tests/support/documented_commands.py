@@ -109,7 +109,7 @@ class Page:
 
 
 def problems(line: Line, page: Page) -> list[str]:
-    """Return what is wrong with a line; remember what it creates."""
+    """Return the problems of a line; record the folders that it creates."""
     try:
         commands = shell_words.parse(line.text)
     except shell_words.Unreadable as error:

@@ -21,7 +21,7 @@ _UNNAMED = {"all", "componentstatuses", "cs", "crontabs", "crontab"}
 
 @dataclass(frozen=True)
 class Help:
-    """What the help of one command says: its options with whether each takes a value, and its use."""
+    """The help of one command: its options with whether each takes a value, and its use."""
 
     text: str
     options: dict[str, bool]
