@@ -4,7 +4,8 @@ A call to a file system whose server is gone (NFS, a hung driver's mount) blocks
 a few such calls would block the files of all pods. So calls that touch a volume run in daemon threads of their own: calls with
 the same key (a pod's, a volume's) one after another, reads with the same key shared, and no more than `LIMIT` in all. Few run
 at a time (thread_slots.py): the others wait without a thread. Calls that have not returned for a while count against the same
-pod, server or namespace (`Owner`), so that a hung file system of one leaves threads for others.
+pod, server or namespace (`Owner`), so that a hung file system of one leaves threads for others. Calls of different purposes are
+counted apart: volumes that hang do not stop the measurement of their pod's disk usage, or its removal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import errno
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 FILES = 16
 """Threads for the agent's own files: a disk answers, however slowly."""
 LIMIT = 512
-"""Most concurrent calls to volumes, those that wait for a slot not counted."""
+"""Most concurrent calls of one purpose, those that wait for a slot not counted."""
 WAIT_SECONDS = 30.0
 """Most time that a call with a time limit waits for its slot."""
 HUNG_SECONDS = 2.0
@@ -37,13 +38,18 @@ POD, SERVER, NAMESPACE = 4, 64, 256
 """Calls of a pod, of the pods of a namespace that use one server, and of a namespace that may hang before no more are begun."""
 
 
+VOLUMES, MEASUREMENT, REMOVAL = "volumes", "measurement", "removal"
+"""Purposes of calls. A pod has few for measurement and removal, and those wait for no server of a volume."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The pod of a call. `servers` are where its volumes come from: NFS servers, CSI drivers, claims."""
+    """The pod of a call, and its purpose. `servers` are where its volumes come from: NFS servers, CSI drivers, claims."""
 
     pod: str
     namespace: str = ""
     servers: frozenset[str] = frozenset()
+    purpose: str = VOLUMES
 
     @classmethod
     def of(cls, pod: core_v1.Pod) -> Owner:
@@ -57,8 +63,13 @@ class Owner:
                 servers.add(f"claim {volume.persistent_volume_claim.claim_name}")
         return cls(pod.metadata.uid or "", pod.metadata.namespace or "", frozenset(servers))
 
+    def for_purpose(self, purpose: str) -> Owner:
+        """Return the owner of calls of another purpose."""
+        return replace(self, purpose=purpose)
+
     def refusal(self, hung: Sequence[Owner]) -> str:
         """Return why no call may be begun beside those that hang, "" where one may."""
+        hung = [other for other in hung if other.purpose == self.purpose]
         if sum(other.pod == self.pod for other in hung) >= POD:
             return f"{POD} calls of the pod to file systems have not returned yet"
         near = [other for other in hung if self.namespace and other.namespace == self.namespace]
@@ -166,7 +177,8 @@ def _start(running: dict[str, _Call], key: str, owner: Owner, function: Callable
 
 def _refusal(running: dict[str, _Call], owner: Owner, apart: _Call | None = None) -> str:
     """Return why a call of an owner may not begin now, "" where it may."""
-    begun = [call for call in running.values() if call.work.begun and call is not apart]
+    calls = (call for call in running.values() if call.owner.purpose == owner.purpose and call is not apart)
+    begun = [call for call in calls if call.work.begun]
     if len(begun) >= LIMIT:
         return f"{LIMIT} calls to file systems have not returned yet"
     return owner.refusal([call.owner for call in begun if call.work.hangs(HUNG_SECONDS)])
@@ -250,7 +262,7 @@ class Threads:
         text.family(
             "wherry_volume_calls",
             "gauge",
-            f"Number of calls to volumes under way, of at most {LIMIT}: one that stays belongs to a hung file system",
+            f"Number of calls to volumes under way, at most {LIMIT} a purpose: one that stays belongs to a hung file system",
             [({}, float(sum(call.work.begun for call in self._volumes.values())), 0.0)],
         )
         text.family(

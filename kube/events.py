@@ -21,6 +21,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
 from kube.errors import StatusError
 from kube.event_queue import EventQueue, Queued
+from kube.journal import Journal
 from kube.object_names import metadata_of
 from kube.serialize import readable
 
@@ -70,13 +71,22 @@ class _Bucket(msgspec.Struct):
 class EventRecorder:
     """Record events of one component ("kubelet", "default-scheduler") on one host. `run` sends them.
 
-    With several `workers` so many are sent at once; those about one object stay in order.
+    With several `workers` so many are sent at once; those about one object stay in order. Each is recorded in the `journal`,
+    also one that is not sent.
     """
 
     def __init__(
-        self, client: Client, component: str, host: str = "", *, clock: Clock = SYSTEM, workers: int = 1
+        self,
+        client: Client,
+        component: str,
+        host: str = "",
+        *,
+        clock: Clock = SYSTEM,
+        workers: int = 1,
+        journal: Journal | None = None,
     ) -> None:
         self._client, self._component, self._host, self._clock = client, component, host, clock
+        self._journal = journal
         self._queues = [EventQueue(clock) for _ in range(workers)]
         self._numbers = itertools.count()
         self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
@@ -96,6 +106,15 @@ class EventRecorder:
     ) -> None:
         """Record that something happened to `obj` (an object or a reference); returns at once."""
         about = reference(obj, field_path)
+        if self._journal is not None:
+            self._journal.record(
+                about.kind or "",
+                about.namespace or "",
+                about.name or "",
+                self._component,
+                f"{reason}: {message}",
+                uid=about.uid or "",
+            )
         now = self._clock.now()
         stamp = format_time(now)
         nanos = int(now.timestamp() * 1e6) * 1000 + next(self._numbers) % 1000

@@ -47,6 +47,8 @@ class Access:
     """Name by which the server's certificate is verified, and that TLS asks for; "" for the host of the URL."""
     ca_file: str = ""
     """Path of the file with the CA, which is read again when it changes; "" if the kubeconfig contains the CA."""
+    namespace: str = ""
+    """The context's namespace."""
 
     def tls(self) -> TlsFiles:
         """Return the TLS settings for new connections; those of files follow their changes."""
@@ -95,12 +97,19 @@ def load(path: str | Path, context: str = "") -> Access:
         raise KubeconfigError(f"{path}: no such file") from error
     except yaml.YAMLError as error:
         raise KubeconfigError(f"{path}: cannot be read: {yaml_problem(error)}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise KubeconfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise KubeconfigError(f"{path}: cannot be read: {error}") from error
     except (ValueError, RecursionError):  # a scalar that is no date or number, deep nesting
         raise KubeconfigError(f"{path}: cannot be read: invalid YAML") from None
-    if not isinstance(document, dict):
-        raise KubeconfigError(f"{path}: not a kubeconfig")
+    try:
+        return _access(document, path, context)
+    except (AttributeError, KeyError, TypeError):  # a part of another type
+        raise KubeconfigError(f"{path}: not a kubeconfig") from None
+
+
+def _access(document: dict[str, Any], path: Path, context: str) -> Access:
     chosen = _named(document, "contexts", "context", context or document.get("current-context", ""), path)
     cluster = _named(document, "clusters", "cluster", chosen.get("cluster", ""), path)
     user = _named(document, "users", "user", chosen["user"], path) if chosen.get("user") else {}
@@ -126,6 +135,7 @@ def load(path: str | Path, context: str = "") -> Access:
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         server_name=_server_name(cluster, path),
         ca_file=ca_file,
+        namespace=chosen.get("namespace") or "",
     )
 
 

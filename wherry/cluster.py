@@ -27,7 +27,7 @@ NO_NETWORK = "container runtime network not ready: NetworkReady=false"
 @contextlib.asynccontextmanager
 async def admin(settings: Settings) -> AsyncIterator[Client]:
     """Lend a client with all rights."""
-    async with _as(settings.layout.admin_kubeconfig, None) as client:
+    async with _as(settings.layout.admin_kubeconfig, None, "`wherry up` writes it again") as client:
         yield client
 
 
@@ -42,16 +42,33 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
             yield client
         return
     path = settings.layout.agent_kubeconfig
-    async with _as(path, servers.beside(path)) as client:
+    async with _as(path, servers.beside(path), "`wherry reset` and join again") as client:
         yield client
 
 
 @contextlib.asynccontextmanager
-async def _as(path: Path, remembered: Path | None) -> AsyncIterator[Client]:
+async def as_user(path: Path, context: str = "") -> AsyncIterator[tuple[Client, str]]:
+    """Lend a client with the rights of a kubeconfig's context, and the context's namespace (default: "default")."""
+    try:
+        access = kubeconfig.load(path, context)
+    except kubeconfig.KubeconfigError as error:
+        raise WherryError(str(error)) from error
+    async with _with(access, None) as client:
+        yield client, access.namespace or "default"
+
+
+@contextlib.asynccontextmanager
+async def _as(path: Path, remembered: Path | None, fix: str) -> AsyncIterator[Client]:
     try:
         access = kubeconfig.load(path)
     except kubeconfig.KubeconfigError as error:
-        raise WherryError(f"{error}: run `wherry up` first") from error
+        raise WherryError(f"{error}: {fix}") from error
+    async with _with(access, remembered) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _with(access: kubeconfig.Access, remembered: Path | None) -> AsyncIterator[Client]:
     client = Client(RetryAfterTransport(HttpsTransport(access, "wherry", Servers(access.server, remembered))))
     try:
         yield client

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from wherry.named_secrets import NAMES, REMOVED
 from wherry.password_options import PROGRAM_NAME, Program, find
 
-_NAME = re.compile(rf"(?<![\w.-])(?P<name>{PROGRAM_NAME})(?![\w.-])(?:\\{{0,15}}[\"'`])?")
+_NAME = re.compile(rf"(?<![\w.-])(?P<name>{PROGRAM_NAME})(?![\w.-]|://)(?:\\{{0,15}}[\"'`])?")
 """A program's name, with the quote behind it if it is in quotes."""
 _LINE_END = re.compile(r"(?<!\\)\n")
 _LONGEST = 1024

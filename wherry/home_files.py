@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -22,8 +23,11 @@ _FILE_CLOCK = 5
 
 
 def user_kubeconfig() -> tuple[Path, pwd.struct_passwd]:
-    """Return the default kubeconfig path and the account of the user who called sudo."""
-    user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
+    """Return the default kubeconfig path and the account of the user who called sudo, root's if there is no such account."""
+    try:
+        user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
+    except KeyError:
+        user = pwd.getpwuid(0)
     return Path(user.pw_dir) / ".kube" / "config", user
 
 
@@ -80,26 +84,39 @@ def _is_new(folder: int, since: int) -> bool:
 
 
 def _write(folder: int, name: str, data: bytes, uid: int, gid: int) -> bool:
-    unfinished = f".{name}{_UNFINISHED}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(unfinished, dir_fd=folder)
+    _discard(folder, f".{name}{_UNFINISHED}")
     if _exists(name, folder):
         return False
+    try:
+        with unfinished(folder, name, data, uid, gid) as written:
+            os.link(written, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def unfinished(folder: int, name: str, data: bytes, uid: int, gid: int) -> Iterator[str]:
+    """Write a file that is given away and readable by its owner alone, and lend its unfinished name. Raise OSError."""
+    written = f".{name}{_UNFINISHED}"
+    _discard(folder, written)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(unfinished, flags, 0o600, dir_fd=folder)
+    descriptor = os.open(written, flags, 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
             os.fchown(file.fileno(), uid, gid)
-        os.link(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except FileExistsError:
-        return False
+        yield written
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(unfinished, dir_fd=folder)
-    return True
+            os.unlink(written, dir_fd=folder)
+
+
+def _discard(folder: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _exists(name: str, folder: int) -> bool:
@@ -110,15 +127,6 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
-def holds(path: Path, data: bytes) -> bool:
-    """Return whether a path, its folder included, is no link, and a file with exactly this content."""
-    try:
-        with _opened(path) as folder:
-            return _inode(folder, path.name, data, None) is not None
-    except OSError:
-        return False
-
-
 def remove(path: Path, data: bytes, uid: int) -> bool:
     """Remove a file with exactly this content from a folder of the home; return whether it was removed.
 
@@ -126,7 +134,7 @@ def remove(path: Path, data: bytes, uid: int) -> bool:
     none that the user could not remove. Raise OSError if the file system refuses it.
     """
     owners = (uid, os.geteuid())
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as folder:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), opened(path) as folder:
         inode = _inode(folder, path.name, data, owners)
         if os.fstat(folder).st_uid in owners and inode is not None:
             if os.lstat(path.name, dir_fd=folder).st_ino == inode:
@@ -136,8 +144,8 @@ def remove(path: Path, data: bytes, uid: int) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """Open the folder of a file, which is directly in the home. Raise OSError."""
+def opened(path: Path) -> Iterator[int]:
+    """Lend the folder of a file, which is directly in the home and no link. Raise OSError."""
     home = os.open(path.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         folder = os.open(path.parent.name, _FOLDER, dir_fd=home)
@@ -149,14 +157,22 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(folder)
 
 
-def _inode(folder: int, name: str, data: bytes, owners: tuple[int, int] | None) -> int | None:
-    """Return the number of a file of these owners, or of anybody's, with exactly this content; None for any other."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return None
+def _inode(folder: int, name: str, data: bytes, owners: tuple[int, int]) -> int | None:
+    """Return the number of a file of these owners with exactly this content; None for any other."""
+    with contextlib.suppress(OSError), read(folder, name) as (file, found):
+        if file is not None and found.st_uid in owners and file.read(len(data) + 1) == data:
+            return found.st_ino
+    return None
+
+
+@contextlib.contextmanager
+def read(folder: int, name: str) -> Iterator[tuple[BinaryIO | None, os.stat_result]]:
+    """Lend a file of a folder, None if it is no regular one, and its state. Raise OSError, of a link too."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        yield None, found
+        return
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or (owners is not None and found.st_uid not in owners):
-            return None
-        return found.st_ino if file.read(len(data) + 1) == data else None
+        yield file, found

@@ -21,13 +21,15 @@ from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
-from wherry.terminal import console, errors, plain, styled
+from wherry.terminal import console, errors
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
-from wherry.wrapping import beside, wrapped
+from wherry.usage import CommandLine
+from wherry.why_command import why
 
 app = typer.Typer(
+    cls=CommandLine,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -80,7 +82,7 @@ def down(
 @app.command()
 def status(
     prefix: options.Prefix = "/",
-    format: options.TextOutput = "text",
+    format: options.StatusOutput = "text",
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the status again every two seconds.")] = False,
 ) -> None:
@@ -88,8 +90,9 @@ def status(
 
     Ends with status 1 if a daemon, the API server or a node is not healthy.
     """
-    from wherry.status_command import show
+    from wherry.status_command import check, show
 
+    check(format, watch=watch)
     if not show(installed(prefix), format, watch=watch):
         raise typer.Exit(1)
 
@@ -97,48 +100,25 @@ def status(
 @app.command()
 def check(
     prefix: options.Prefix = "/",
+    format: options.Output = "table",
     *,
     security: Annotated[
         bool, typer.Option("--security", help="Check the running cluster by the CIS Kubernetes Benchmark.")
     ] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="With --security: text or json.")] = "text",
 ) -> None:
-    """Check that this machine meets the requirements of a node."""
-    from wherry import check as checks
-    from wherry import daemons
+    """Check that this machine meets the requirements of a node.
 
-    if output not in ("text", "json") or (output == "json" and not security):
-        raise WherryError(f"-o {output}: with --security it is text or json")
+    Ends with status 1 if something is missing, or with --security if a check fails.
+    """
+    from wherry import check_command, output
+
+    output.check(format)
     if security:
         root()
-        _check_security(installed(prefix), output)
-        return
-    settings = saved.load(prefix) or Settings(prefix=prefix)
-    running = any(asyncio.run(daemons.running(settings)).values())
-    colours = {"ok": "green", "warning": "yellow", "error": "red"}
-    worst = False
-    for finding in checks.findings(settings, running=running):
-        worst |= finding.level == "error"
-        what, *more = beside(f"{finding.level:8}", plain(finding.what))
-        fix = wrapped(f"→ {plain(finding.fix)}", 8) if finding.fix else []
-        line = styled((what[:8], colours[finding.level]), "\n".join((what[8:], *more, *fix)))
-        console.print(line, soft_wrap=True)
-    if worst:
-        raise typer.Exit(1)
-
-
-def _check_security(settings: Settings, output: str) -> None:
-    """Print every check of the benchmark; end with status 1 where one fails."""
-    from wherry.security import gather, report, table
-
-    results = list(table.results(asyncio.run(gather.facts(settings))))
-    if output == "json":
-        print(report.as_json(results))
+        well = check_command.security(installed(prefix), format)
     else:
-        colours = {"PASS": "green", "FAIL": "red", "WARN": "yellow", "N/A": "dim"}
-        for verdict, line in report.lines(results):
-            console.print(line, style=colours.get(verdict), soft_wrap=True)
-    if any(found.verdict == "FAIL" for _, found in results):
+        well = check_command.machine(saved.load(prefix) or Settings(prefix=prefix), format)
+    if not well:
         raise typer.Exit(1)
 
 
@@ -149,7 +129,7 @@ def kubeconfig(prefix: options.Prefix = "/") -> None:
     try:
         sys.stdout.write(path.read_text())
     except PermissionError as error:
-        raise WherryError(f"{path} is for root alone: run it with sudo") from error
+        raise WherryError(f"{path} is only for root: run it with sudo") from error
 
 
 @app.command()
@@ -165,13 +145,17 @@ def reset(
 
     Removes pods, rules, links, mounts and files.
     """
+    from wherry import damaged_settings
     from wherry.reset import reset as take_away
 
     root()
-    settings = saved.load(prefix)
+    settings, problem = damaged_settings.load_or_salvage(prefix)
     if settings is None:
         console.print("there is no cluster on this machine")
         return
+    if problem:
+        what = "is removed with the options that can be read, and defaults for the others"
+        console.print(f"{problem}: the installation {what}", soft_wrap=True)
     question = (
         "Remove this machine from the cluster?" if settings.joined else "Remove the cluster with all that it holds?"
     )
@@ -187,6 +171,7 @@ def reset(
 
 app.command()(membership.join)
 app.command()(upgrade)
+app.command()(why)
 app.command()(dev)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
@@ -221,7 +206,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # an error at the end of the process would have no sentence
     except (WherryError, CommandError, StatusError) as error:
-        _fail(str(error))
+        _fail(str(error), error.status if isinstance(error, WherryError) else 1)
     except BrokenPipeError:  # whoever read the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -229,9 +214,9 @@ def main() -> None:
         _fail(os_errors.sentence(error))
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, status: int = 1) -> NoReturn:
     errors.print(f"wherry: {text}", style="red", soft_wrap=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

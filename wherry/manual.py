@@ -28,7 +28,8 @@ EXIT_STATUS = {
     "0": "The command succeeded.",
     "1": "It failed, and printed the reason on standard error; or a check found a problem (check, status, upgrade, "
     "certs check); or a question was not answered with yes.",
-    "2": "The command line is wrong: nothing was done.",
+    "2": "The command line is wrong (an unknown command or option, a value that is not accepted, no command of a group): "
+    "nothing was done.",
     "130": "It was interrupted (SIGINT).",
 }
 ENVIRONMENT = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.log_lines import escaped
-from wherry.errors import WherryError
+from wherry.errors import UsageError
 
 FORMATS = ("table", "wide", "json", "yaml")
 GAP = 3
@@ -25,10 +25,10 @@ class Column(Generic[Row]):
     wide: bool = False
 
 
-def check(output: str) -> None:
-    """Raise WherryError for an unknown format, before anything is done."""
-    if output not in FORMATS:
-        raise WherryError(f"-o {output}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+def check(output: str, known: Sequence[str] = FORMATS) -> None:
+    """Raise UsageError for an unknown format, before anything is done."""
+    if output not in known:
+        raise UsageError(f"-o {output}: use {', '.join(known[:-1])} or {known[-1]}")
 
 
 def show(rows: Sequence[Row], columns: Sequence[Column[Row]], output: str, data: Callable[[Row], Any]) -> None:
@@ -36,15 +36,15 @@ def show(rows: Sequence[Row], columns: Sequence[Column[Row]], output: str, data:
     if output in ("json", "yaml"):
         print(dumped([data(row) for row in rows], output), end="")
         return
-    shown = [column for column in columns if output == "wide" or not column.wide]
-    for line in table([column.heading for column in shown], [[column.text(row) for column in shown] for row in rows]):
+    for line in table(columns, rows, wide=output == "wide"):
         print(line)
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(columns: Sequence[Column[Row]], rows: Sequence[Row], *, wide: bool = False) -> list[str]:
     """Return the lines of a table, without spaces at their ends; nodes and pods write some of its texts."""
-    lines = [headings, *([escaped(text) for text in row] for row in rows)]
-    widths = [max(len(line[number]) for line in lines) for number in range(len(headings))]
+    shown = [column for column in columns if wide or not column.wide]
+    lines = [[column.heading for column in shown], *([escaped(column.text(row)) for column in shown] for row in rows)]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(shown))]
     return [
         "".join(text.ljust(width + GAP) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
     ]
@@ -58,6 +58,16 @@ def dumped(data: Any, output: str) -> str:
 
     text: str = yaml.safe_dump(data, sort_keys=False, default_flow_style=False)
     return text
+
+
+def camel_case(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a dataclass under the names that JSON data have; a `dict_factory` of dataclasses.asdict."""
+
+    def key(name: str) -> str:
+        first, *others = name.split("_")
+        return first + "".join(map(str.capitalize, others))
+
+    return {key(name): value for name, value in items}
 
 
 def size(number: int) -> str:

@@ -19,7 +19,9 @@ _NAME = re.compile(rf"{NAMES}|^auth$", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
 _PATTERNS = (
     (
-        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL
+        ),
         REMOVED,
     ),
     (re.compile(r"LS0tLS1CRUdJTi[\w+/=]*"), REMOVED),  # PEM in base64
@@ -28,6 +30,11 @@ _PATTERNS = (
     *((pattern, REMOVED) for pattern in TOKENS),
     *((pattern, rf"\1{REMOVED}") for pattern in URLS),
     (re.compile(r"(://)[^/\s\"'<>]{1,2048}@"), rf"\1{REMOVED}@"),
+    # A password with a slash or angle bracket that is not encoded; a port and a path are none.
+    (re.compile(r"(://[^\s\"'<>/?#@:]{0,256}:)(?![0-9]{1,5}[/?#])[^\s\"'@]{1,256}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"((?<![\w:/])//[^\s\"'<>/?#@:]{1,256}:)[^\s\"'@/]{1,256}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"(\bjdbc:oracle:\w{1,16}:[^\s\"'/@]{1,128}/)[^\s\"'@]{1,256}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"((?<!\S)/p:)[^\s\"']+"), rf"\1{REMOVED}"),  # xfreerdp
     (
         re.compile(r"((?<![^\s\"'`])[^\s\"'`:@]{1,64}:)[^\s\"'`]{1,256}@(?=(?:tcp|udp|unix)[46]?\()"),
         rf"\1{REMOVED}@",
@@ -50,10 +57,11 @@ _ELEMENT = re.compile(
     rf"({_OPEN}[\w:.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}?{_CLOSE})(?!{_OPEN}).+?(?={_OPEN}|\Z)", re.IGNORECASE | re.DOTALL
 )
 """An element of XML with its text, as it is, in JSON or escaped."""
-_VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options"})
+_VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options", "parameters"})
 """Fields with maps of which every value is removed."""
-_LISTS = frozenset({"env", "httpHeaders"})
-"""Fields with lists of names and values."""
+_LISTS = frozenset({"env", "httpHeaders", "headers", "queryParams", "set", "add"})
+"""Fields with lists of names and values; those of routes are matches and modified headers."""
+_REFERENCE_FIELDS = frozenset({"apiGroup", "kind", "name", "namespace", "scope"})
 _LEFT_OUT = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 
 
@@ -95,7 +103,7 @@ def _text(text: str) -> str:
 
 
 def _field(key: str, value: Any) -> Any:
-    if key in _VALUES and isinstance(value, dict):
+    if key in _VALUES and isinstance(value, dict) and not (key == "parameters" and value.keys() <= _REFERENCE_FIELDS):
         return dict.fromkeys(value, REMOVED)
     if key in _LISTS and isinstance(value, list):
         return [_variable(one) for one in value]

@@ -11,18 +11,22 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.files.walk import remove
 from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from cri.client import Client as RuntimeClient
 from kube import process_files
 from kube.process import CommandError
-from wherry import cni_plugins, daemons, home_files, host_port_rules, registries, units
+from wherry import cni_plugins, daemons, host_port_rules, registries, units, user_kubeconfig
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.progress import step
 from wherry.settings import Settings
 from wherry.terminal import errors, styled
+
+if TYPE_CHECKING:
+    from netproxy.config import ProxyConfig
 
 SANDBOXES_AT_ONCE = 4
 POD_CGROUPS = ("kubepods", "kubepods.slice")
@@ -132,13 +136,25 @@ def _is_shim(process: Path, socket: bytes) -> bool:
 async def _clean_network(settings: Settings) -> None:
     from agent.node import loopback_guard
     from netproxy.cleanup import cleanup
-    from netproxy.configuration_file import load
     from wherry.proxy_settings import proxy_config
 
     if settings.layout.proxy_configuration.exists():
-        await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)), everything=True)
+        await cleanup(proxy_config(settings, _proxy_configuration(settings)), everything=True)
     await loopback_guard.remove()
     await host_port_rules.remove()
+
+
+def _proxy_configuration(settings: Settings) -> ProxyConfig:
+    """Return the proxy's configuration, as `wherry up` writes it if the file is damaged."""
+    from netproxy import configuration_file
+    from netproxy.errors import ConfigError
+    from wherry import configuration
+
+    try:
+        return configuration_file.load(settings.layout.proxy_configuration)
+    except (ConfigError, UnicodeDecodeError):
+        written = configuration.proxy_configuration(settings, configuration.shared_proxy(settings))
+        return configuration_file.parse(written)
 
 
 def _unmount(settings: Settings) -> None:
@@ -178,10 +194,8 @@ def _remove_files(settings: Settings, *, keep_data: bool) -> None:
     from netproxy.podnet.cni import NETWORK
 
     layout = settings.layout
-    target, user = home_files.user_kubeconfig()
-    with contextlib.suppress(OSError):
-        if not keep_data:
-            home_files.remove(target, layout.admin_kubeconfig.read_bytes(), user.pw_uid)
+    if not keep_data:
+        user_kubeconfig.remove(settings)
     doomed = [layout.run, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
     # What claims hold below the agent's folder is data.
     kept = [layout.kubelet / "local-path"] if keep_data else []

@@ -7,7 +7,6 @@ every node is Ready: pods that are not Ready, certificates that end soon and a f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +14,9 @@ from pathlib import Path
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.errors import StatusError
-from wherry import VERSION, cluster, daemons, expiry, health, image_pulls, installation, snapshot_status
-from wherry.discovery import duration
-from wherry.output import size, table
+from wherry import VERSION, cluster, daemons, expiry, health, installation, other_network, snapshot_status
+from wherry.errors import WherryError
+from wherry.output import camel_case
 from wherry.pod_problems import NotReady, not_ready
 from wherry.settings import Settings
 from wherry.snapshot_status import Snapshots
@@ -50,6 +49,10 @@ class Node:
     ready: bool
     problem: str
     version: str
+    address: str = ""
+    os: str = ""
+    kernel: str = ""
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +124,8 @@ async def collect(settings: Settings, now: datetime) -> Status:
             selector = f"spec.nodeName={settings.node_name}" if own else ""
             pods = (await client.list(core_v1.Pod, field_selector=selector)).items
             status.server = getattr(client.transport, "server", settings.server)
-    except StatusError as error:
-        status.server_problem = error.message
+    except (StatusError, WherryError) as error:
+        status.server_problem = error.message if isinstance(error, StatusError) else str(error)
         return status
     status.nodes = [_node(node) for node in nodes]
     for pod in pods:
@@ -134,55 +137,16 @@ async def collect(settings: Settings, now: datetime) -> Status:
 
 def as_data(status: Status) -> dict[str, object]:
     """Return a status as JSON data; sizes in bytes, times in seconds."""
-    data = asdict(status)
+    data = asdict(status, dict_factory=camel_case)
     del data["now"]
     return {"healthy": status.healthy, "version": VERSION, "kubernetes": GIT_VERSION, **data}
-
-
-def lines(status: Status) -> Iterable[str]:
-    """Return a status as lines of text."""
-    rows = [
-        [
-            daemon.name,
-            str(daemon.pid or ""),
-            size(daemon.memory) if daemon.pid else "",
-            duration(daemon.uptime) if daemon.pid else "",
-            daemon.state,
-        ]
-        for daemon in status.daemons
-    ]
-    yield f"wherry {VERSION} (Kubernetes {GIT_VERSION})"
-    yield from table(("DAEMON", "PID", "MEMORY", "UPTIME", "STATE"), rows)
-    if not any(daemon.pid for daemon in status.daemons):
-        yield "nothing runs here: `wherry up` starts it"
-    for daemon in status.daemons:
-        if daemon.state != "running" and (daemon.problem or any(each.pid for each in status.daemons)):
-            yield f"{daemon.name} is {daemon.state}{': ' if daemon.problem else ''}{daemon.problem}; see {daemon.log}"
-    if status.outdated:
-        yield f"{', '.join(status.outdated)}: started before this version was installed; `wherry up` starts them again"
-    yield f"API server {status.server}: {status.server_problem or 'ready'}"
-    for node in status.nodes:
-        state = "Ready" if node.ready else f"not Ready{': ' if node.problem else ''}{node.problem}"
-        yield f"node {node.name}: {state}{', ' if node.version else ''}{node.version}"
-    yield from status.others
-    if not status.server_problem:
-        counts = ", ".join(f"{number} {phase}" for phase, number in sorted(status.phases.items()))
-        yield f"pods: {counts or 'none'}"
-    for reason in status.not_ready:
-        yield f"  {reason.count} not Ready, {reason.reason}: {reason.example}{' and others' if reason.count > 1 else ''}"
-    if image_pulls.REASONS & {reason.reason for reason in status.not_ready}:
-        yield f"  {image_pulls.HINT}"
-    yield f"disk {status.disk.path}: {status.disk.used_percent} % used, {size(status.disk.free)} free"
-    if status.snapshots is not None:
-        yield snapshot_status.line(status.snapshots, status.now)
-    yield from status.certificates
 
 
 def _others(settings: Settings) -> list[str]:
     """Return which parts of the network are not Wherry's on this machine, a sentence each."""
     found = []
     if not settings.own_pod_network:
-        found.append("pod network and network policies: those of another CNI plugin")
+        found.append(other_network.summary(settings))
     if not settings.own_proxy:
         found.append("Services: served by another proxy")
     if not settings.serves_dns:
@@ -195,8 +159,10 @@ def _node(node: core_v1.Node) -> Node:
     condition = cluster.ready_condition(node)
     ready = condition is not None and condition.status == "True"
     problem = "" if ready or condition is None else condition.message or ""
-    info = node.status.node_info
-    return Node(node.metadata.name or "", ready, problem, (info.kubelet_version if info is not None else "") or "")
+    address = next((each.address for each in node.status.addresses if each.type == "InternalIP"), "")
+    info = node.status.node_info or core_v1.NodeSystemInfo()
+    texts = (info.kubelet_version, address, info.os_image, info.kernel_version, info.container_runtime_version)
+    return Node(node.metadata.name or "", ready, problem, *(text or "" for text in texts))
 
 
 def _disk(folder: Path) -> Disk:

@@ -12,19 +12,36 @@ from rich.console import Console
 from rich.text import Text
 
 from kube.log_lines import escaped
+from wherry.wrapping import breaks
 
 
 class PlainConsole(Console):
     """A console that prints strings without markup and emoji codes, and escapes what cannot be printed except line breaks.
 
-    Lines are wrapped at words on a terminal only: in a pipe or a log they stay whole, so that commands in them can be copied.
+    Lines are broken between words on a terminal only, and never in a word or in backquotes: in a pipe or a log they stay whole.
+    So commands and paths in them can be copied. With `soft_wrap` they stay whole on a terminal too.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
-        super().print(*objects, soft_wrap=not self.is_terminal if soft_wrap is None else soft_wrap, **options)
+        if soft_wrap is None:
+            soft_wrap = not self.is_terminal
+            if self.is_terminal and all(isinstance(each, str | Text) for each in objects):  # progress prints others
+                objects, soft_wrap = tuple(map(self._broken, objects)), True
+        super().print(*objects, soft_wrap=soft_wrap, **options)
+
+    def _broken(self, text: str | Text) -> Text:
+        """Return a text with line breaks at the width of the terminal; lines keep their indentation."""
+        lines: list[Text] = []
+        for line in (Text(plain(text)) if isinstance(text, str) else text).split("\n", allow_blank=True):
+            first, *others = line.divide(breaks(line.plain, self.width))
+            indent = " " * (len(line.plain) - len(line.plain.lstrip()))
+            lines += [first, *(Text.assemble(indent, other) for other in others)]
+        for line in lines:
+            line.rstrip()
+        return Text("\n").join(lines)
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(plain(text), **options)

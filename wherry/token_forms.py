@@ -19,6 +19,8 @@ _BEGINNINGS = (
     r"do[opr]_v1_",  # DigitalOcean
     r"dckr_pat_|pypi-AgE|npm_[A-Za-z0-9]{8}",
     r"hv[bs]\.|NRAK-|AT[AC]TT3",  # Vault, New Relic, Atlassian
+    r"tskey-(?:auth|api|client|scim|webhook)-|lin_api_",  # Tailscale, Linear
+    r"PMAK-|HRKU-|dp\.(?:pt|st|ct|sa|scim|audit)\.",  # Postman, Heroku, Doppler
 )
 TOKENS = tuple(
     re.compile(pattern)
@@ -26,7 +28,10 @@ TOKENS = tuple(
         rf"\b(?:{'|'.join(_BEGINNINGS)})[\w=-]{{8,}}(?:\.[\w-]{{1,256}}){{0,2}}",
         r"\b(?i:AGE-SECRET-KEY)-(?:PQ-)?1[A-Za-z0-9]{20,}",
         r"\b(?:AIza[\w-]{20,}|SG\.[\w-]{8,128}\.[\w-]{8,})",
-        r"\bhf_[A-Za-z0-9]{20,}",
+        r"\b(?:hf|gsk|sbp|nfp|ntn|r8)_[A-Za-z0-9]{20,}",  # Hugging Face, Groq, Supabase, Netlify, Notion, Replicate
+        r"(?<![\w-])xai-[A-Za-z0-9]{20,}",
+        r"\bdapi[0-9a-f]{32}(?:-[0-9])?\b",  # Databricks
+        r"\b[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}",  # Terraform
         r"(?<![\w-])sk-[\w-]{16,}",
     )
 )

@@ -25,8 +25,9 @@ from wherry import (
     units,
     user_kubeconfig,
 )
+from wherry.option_checks import complete
 from wherry.progress import step
-from wherry.settings import Settings, complete, load
+from wherry.settings import Settings, load
 from wherry.terminal import console
 
 
@@ -62,8 +63,7 @@ async def up(wanted: Settings) -> Settings:
     async with cluster.admin(settings) as client:
         await starting.start_member(settings, client)
         token = await tokens.create(client, description="made by wherry up") if before is None else None
-    user_kubeconfig.update(settings, former)
-    user_kubeconfig.offer(settings)
+    user_kubeconfig.offer(settings, former)
     other_proxy.describe(settings)
     other_network.describe(settings)
     _print_how_to_join(settings, token)
@@ -103,7 +103,7 @@ def _same(before: Settings | None, settings: Settings) -> bool:
 
 async def _leave(before: Settings, settings: Settings) -> None:
     """Remove what parts of the network had that other programs replace; the daemons are stopped."""
-    if before.own_pod_network != settings.own_pod_network:
+    if other_network.replaces(before, settings):
         await other_network.change(before, settings)
     if before.own_proxy and not settings.own_proxy:
         with step("take the rules of Wherry's proxy away"):

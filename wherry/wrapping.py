@@ -25,6 +25,17 @@ def wrapped(text: str, indent: int = 0) -> list[str]:
     return [line.replace(_KEPT, " ") if len(line) <= WIDTH else _left(line) for line in broken]
 
 
+def breaks(text: str, width: int) -> list[int]:
+    """Return where the second and further lines of a line begin, if none but those of one piece is longer than the width."""
+    indent, start, found = len(text) - len(text.lstrip()), 0, list[int]()
+    for piece in re.finditer(r"(?:`[^`]*`|\S)+", text):
+        is_first = piece.start() == (start or indent)
+        if not is_first and piece.end() - start + (indent if found else 0) > width:
+            start = piece.start()
+            found.append(start)
+    return found
+
+
 def beside(start: str, text: str) -> list[str]:
     """Return a text in the column behind the start of its first line."""
     first, *others = wrapped(text, len(start)) or [""]

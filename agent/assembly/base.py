@@ -1,4 +1,4 @@
-"""Builds what all groups share: clients, clock, metrics, the node's state and cgroups."""
+"""Builds the objects that all groups share: clients, clock, metrics, the node's state and cgroups."""
 
 from __future__ import annotations
 
@@ -98,7 +98,13 @@ async def build_base(
         recorder=EventRecorder(client, "kubelet", config.node_name, clock=clock),
         machine=here,
         state=state,
-        runtime_status=RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images),
+        runtime_status=RuntimeStatus(
+            runtime,
+            state,
+            clock=clock,
+            most_images=config.status_max_images,
+            network=config.required_network,
+        ),
         cgroups=await _cgroups(config, runtime, here),
         began=clock.monotonic(),
         tracer=tracer,

@@ -29,6 +29,7 @@ from agent.images.pull_record_files import (
     PulledRecord,
     Pullers,
     account,
+    corrected,
     file_name,
     merge,
     pullers,
@@ -72,7 +73,7 @@ class ImageAccess:
         self._pulled.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in record_files(self._pulled):
             try:
-                record = decode_json(path, PulledRecord)
+                record = corrected(decode_json(path, PulledRecord))
                 self._records[record.image_ref] = record
             except (OSError, DamagedFileError) as error:
                 log.error("%s: %s; pods have to pull the image again", path, error)
@@ -92,9 +93,12 @@ class ImageAccess:
                 self._intents.remove(image)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
-    def begin(self, image: str, before: str = "") -> None:
-        """Write an intent: an image is being pulled. `before` is the ID that the node has of its name, "" for none."""
-        self._intents.begin(image, before if self._is_preloaded(before) else "", self._listed)
+    def begin(self, image: str, before: str = "", now: float = float("-inf")) -> None:
+        """Write an intent: an image is being pulled, from `now` on by the wall clock.
+
+        `before` is the ID that the node has of its name, "" for none.
+        """
+        self._intents.begin(image, before if self._is_preloaded(before) else "", self._listed, now)
 
     def failed(self, image: str) -> None:
         """Remove the intent of a pull that has ended without the image."""
@@ -104,16 +108,25 @@ class ImageAccess:
         """Keep the intent of a pull that was abandoned: should the image be pulled all the same, it is not open to all."""
         self._intents.abandon(image)
 
-    def pulled(self, image: str, image_ref: str, credential: Credential | None, names: Iterable[str] = ()) -> None:
+    def pulled(
+        self,
+        image: str,
+        image_ref: str,
+        credential: Credential | None,
+        names: Iterable[str] = (),
+        *,
+        created: float = float("inf"),
+    ) -> None:
         """Record the credentials that pulled an image; None is without credentials. Raise OSError.
 
         `names` are those that the runtime lists for it after the pull. Under the names that a preloaded image had before, it
-        stays open to all: anybody could pull it under another name.
+        stays open to all: anybody could pull it under another name. `created` is when the runtime recorded its ID first, by the
+        wall clock: an image that the pull brought is open under no name.
         """
         with self._changing:  # another pull that brings the same image is recorded before or after this one, as a whole
             self._noted[image_ref] = time.monotonic()
             try:
-                if self._is_preloaded(image_ref):
+                if self._is_preloaded(image_ref) and self._intents.had(image, image_ref, created):
                     for name in names:
                         if not self._intents.brought(name, image_ref):
                             self._write_changed(name, image_ref, Pullers(node_pods_accessible=True))
@@ -143,7 +156,7 @@ class ImageAccess:
         elif who is None:
             return
         if who is not None:
-            name = without_tag(image)
+            name = with_registry(without_tag(image))
             if name not in record.credential_mapping and len(record.credential_mapping) >= MOST_NAMES:
                 return  # pods that use this name pull again
             merged = merge(record.credential_mapping.get(name), who)
@@ -190,10 +203,10 @@ class ImageAccess:
         return who is not None and who.node_pods_accessible
 
     def _pullers_of(self, image: str, image_ref: str) -> Pullers | None:
-        """Return what has pulled an image under a name; the runtime lists names with their registry."""
+        """Return what has pulled an image under a name, in any spelling; records of earlier versions have the pod's."""
         record, name = self._records.get(image_ref), without_tag(image)
         mapping = record.credential_mapping if record is not None else {}
-        return mapping.get(name) or mapping.get(with_registry(name))
+        return mapping.get(with_registry(name)) or mapping.get(name)
 
     def _is_preloaded(self, image_ref: str) -> bool:
         return image_ref not in self._records and file_name(image_ref) not in self._damaged

@@ -18,8 +18,8 @@ from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
 from agent.images.image_access import ImageAccess
 from agent.images.list_limit import MOST_BESIDE_NAMES, beside_names
-from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, with_default_tag
-from agent.images.pull_slots import Origin, PullSlots, registry_of
+from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, split, with_default_tag
+from agent.images.pull_slots import Origin, PullSlots
 from agent.images.registry_auth import Credential
 from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
 from agent.metrics.pod_startup import PodStartupTracker
@@ -86,7 +86,8 @@ class Images:
         """`parallel`: pulls at a time, except those that take long (pull_slots.py); 0 is no limit."""
         self._metrics, self._startup = metrics, startup
         self._keyring, self._access = keyring, access
-        self._images, self._recorder, self._clock = runtime.images, recorder, clock
+        self._images, self._containerd = runtime.images, runtime.containerd
+        self._recorder, self._clock = recorder, clock
         self._slots = PullSlots(parallel, clock)
         self._statuses = Slots(STATUSES)
         self._back_off = BackOff(10.0, back_off_max)
@@ -170,7 +171,7 @@ class Images:
             raise ImageError("ImagePullBackOff", message, ready)
         self._event(pod, field_path, NORMAL, "Pulling", f'Pulling image "{name}"')
         requested, requested_at = self._now(), self._clock.now().timestamp()
-        async with self._slots.slot(Origin(pod.metadata.namespace or "", registry_of(full))):
+        async with self._slots.slot(Origin(pod.metadata.namespace or "", split(full)[0])):
             began = self._now()
             try:
                 found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox, before)
@@ -206,6 +207,7 @@ class Images:
             found = await self._images.image_status(full)
             if found is None:
                 raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
+            created = await self._created(found.id)
         except BaseException:
             if without_image:
                 self._access.failed(full)
@@ -213,12 +215,14 @@ class Images:
                 self._access.abandoned(full)
             raise
         names = [*found.repo_tags, *found.repo_digests]
-        await asyncio.to_thread(self._access.pulled, full, found.id, credential, names)
+        await asyncio.to_thread(self._access.pulled, full, found.id, credential, names, created=created)
         return found
 
     async def _begin(self, full: str, before: str) -> None:
         """Write the intent of a pull; if the pull is cancelled meanwhile, remove it as soon as the thread has written it."""
-        writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before))
+        writing = asyncio.ensure_future(
+            asyncio.to_thread(self._access.begin, full, before, self._clock.now().timestamp())
+        )
 
         def withdraw(_: object) -> None:
             if not writing.cancelled() and writing.exception() is None:
@@ -229,6 +233,13 @@ class Images:
         except asyncio.CancelledError:
             writing.add_done_callback(withdraw)
             raise
+
+    async def _created(self, image_ref: str) -> float:
+        """Return when the runtime recorded an image's ID first, by the wall clock; only containerd does."""
+        with contextlib.suppress(CRIError):
+            if (known := await self._containerd.image_name(image_ref)) is not None:
+                return known.created
+        return float("inf")
 
     async def _may_have_come(self, full: str, before: str, error: CRIError) -> bool:
         """Return whether a pull that failed may have brought the image, or may still."""

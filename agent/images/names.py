@@ -1,4 +1,7 @@
-"""Image references: their grammar, and the default tag (distribution's reference grammar)."""
+"""Image references: their grammar, the default tag and registry, and their other spellings (distribution's reference package).
+
+A runtime lists an image under one spelling of its name. What compares names of images compares that one (`with_registry`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ _ID = re.compile(r"[a-f0-9]{64}")
 LONGEST = 1024
 """Characters of a reference: a registry has 260 at most, a repository 255, a tag 128, and the longest digest 135."""
 
+
+DEFAULT_REGISTRY = "docker.io"
+_DEFAULT_REPOSITORY, _DEFAULT_REGISTRY_ALIAS = "library", "index.docker.io"
 
 BUILT_IN = "wherry.local/"
 """Start of the names of images that are made on the node, as the sandbox image of all its pods. There is no such registry: a
@@ -48,10 +54,23 @@ def with_registry(image: str) -> str:
     name, at, digest = image.partition("@")
     if at:
         image = f"{without_tag(name)}@{digest}"
-    first, slash, _ = image.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        return image
-    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+    return "/".join(split(image))
+
+
+def split(image: str) -> tuple[str, str]:
+    """Return the registry of an image's name, and the rest of the name below it.
+
+    The first part is a registry if it has a dot, a colon or an upper-case letter, or is localhost. Docker Hub has two names,
+    and its images of one part are below library/.
+    """
+    registry, slash, rest = image.partition("/")
+    if not slash or not ("." in registry or ":" in registry or registry == "localhost" or registry != registry.lower()):
+        registry, rest = DEFAULT_REGISTRY, image
+    if registry == _DEFAULT_REGISTRY_ALIAS:
+        registry = DEFAULT_REGISTRY
+    if registry == DEFAULT_REGISTRY and "/" not in rest:
+        rest = f"{_DEFAULT_REPOSITORY}/{rest}"
+    return registry, rest
 
 
 def without_tag(image: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.images.names import with_registry
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -57,6 +58,21 @@ class PullIntent(_Base):
     api_version: str
     image: str
     preloaded_image_ref: str = ""
+
+
+def corrected(record: PulledRecord) -> PulledRecord:
+    """Return a record of version 0.2.0 without names that it opened by mistake.
+
+    That version compared the spelling of Docker Hub's images in pods (`index.docker.io/team/app`, `docker.io/app`) with that in
+    the runtime's list, and took the latter for a name that the image had before the pull.
+    """
+    mapping = dict(record.credential_mapping)
+    for name, who in record.credential_mapping.items():
+        listed = with_registry(name)
+        if listed != name and name.startswith(("index.docker.io/", "docker.io/")):
+            del mapping[name]
+            mapping[listed] = who
+    return msgspec.structs.replace(record, credential_mapping=mapping)
 
 
 def pullers(credential: Credential | None) -> Pullers:

@@ -20,7 +20,6 @@ NAMESPACE, REGISTRY = 8, 2
 """Limits of a namespace's pulls that continue without a slot: of all registries, and of one."""
 REMEMBERED = 1024
 """Namespaces whose last slot is stored while there are pulls."""
-_DEFAULT_REGISTRY = "docker.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +28,6 @@ class Origin:
 
     namespace: str
     registry: str
-
-
-def registry_of(image: str) -> str:
-    """Return the registry that an image's name begins with (distribution's reference grammar)."""
-    first, slash, _ = image.partition("/")
-    return first if slash and ("." in first or ":" in first or first == "localhost") else _DEFAULT_REGISTRY
 
 
 class PullSlots:

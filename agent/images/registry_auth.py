@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from agent.images import host_patterns
+from agent.images import host_patterns, names
 from cri.messages import AuthConfig
 from kube.api import core_v1
 
-_DEFAULT_REGISTRY = "docker.io"
+_DEFAULT_REGISTRIES = ("index.docker.io", "registry-1.docker.io")
+"""Names under which secrets have Docker Hub, besides that in names of images."""
 LONGEST, MOST = 255, 500
 """Characters of an address and of a host, and credentials that are read of a file and compared with one image."""
 _KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}
@@ -114,19 +115,20 @@ def normal(address: str) -> str:
     address = address.removeprefix("https://").removeprefix("http://").rstrip("/")
     for version in ("/v1", "/v2"):
         address = address.removesuffix(version)
-    return _DEFAULT_REGISTRY if address in ("index.docker.io", "registry-1.docker.io") else address
+    host, slash, path = address.partition("/")
+    return f"{names.DEFAULT_REGISTRY}{slash}{path}" if host in _DEFAULT_REGISTRIES else address
 
 
 def matching(image: str, known: Iterable[Credential]) -> list[Credential]:
     """Return the credentials for an image, the longest address first; only the first MOST are considered."""
-    host, path = split(image)
+    host, path = names.split(image)
     chosen = [c for c in islice(known, MOST) if _matches(c.address, host, path)]
     return sorted(chosen, key=lambda c: len(c.address), reverse=True)
 
 
 def matches(address: str, image: str) -> bool:
     """Return whether an address (host with * within its parts, optional port and path) matches an image."""
-    return _matches(normal(address), *split(image))
+    return _matches(normal(address), *names.split(image))
 
 
 def _matches(address: str, host: str, path: str) -> bool:
@@ -143,11 +145,3 @@ def _matches(address: str, host: str, path: str) -> bool:
     return len(parts) == len(wanted_parts) and all(
         host_patterns.matches(part, wanted) for part, wanted in zip(parts, wanted_parts, strict=True)
     )
-
-
-def split(image: str) -> tuple[str, str]:
-    """Return the registry's host and the repository's path of an image name."""
-    first, separator, rest = image.partition("/")
-    if separator and ("." in first or ":" in first or first == "localhost"):
-        return first, rest
-    return _DEFAULT_REGISTRY, image if separator else f"library/{image}"

@@ -2,7 +2,8 @@
 
 A pod decides how long its walk takes: it may have millions of files, and its containers can mount file systems that never
 answer. So each pod is walked by itself. A snapshot waits for two seconds and has the last result of those that take longer; the
-results of their walks count when they have ended.
+results of their walks count when they have ended. Volumes of the pod that hang stop no walk, which enters none of them: the
+limits of a pod's disk usage depend on it.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class PodDiskWalker:
 
     async def _walk(self, pod: core_v1.Pod, known: _Known) -> None:
         uid, moment = pod.metadata.uid or "", self._clock.now().timestamp()
-        folder, owner = self._pods_dir / uid, threads.Owner.of(pod)
+        folder, owner = self._pods_dir / uid, threads.Owner.of(pod).for_purpose(threads.MEASUREMENT)
         found = await threads.call_shared(f"disk of {uid}", read, pod, folder, self._logs_dir, moment, owner=owner)
         known.disk = replace(found, persistent=known.disk.persistent)
 

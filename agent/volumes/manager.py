@@ -183,7 +183,8 @@ class VolumeManager:
 
         `owner` is that of a pod of which this agent has mounted nothing, if it is known.
         """
-        folder, owner = self.pod_dir(uid), self._owners.get(uid, owner)
+        owner = (self._owners.get(uid, owner) or threads.Owner(uid)).for_purpose(threads.REMOVAL)
+        folder = self.pod_dir(uid)
         if not await threads.returned(uid, threads.HUNG_SECONDS):
             log.warning(
                 "pod %s: a call to one of its volumes has not returned: its emptyDir volumes are removed first", uid

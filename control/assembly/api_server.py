@@ -50,6 +50,7 @@ from control.storage.store import Store
 from kube.build import user_agent
 from kube.client import Client
 from kube.clock import Clock
+from kube.journal import Journal
 from kube.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ class ApiServer:
         self.catching_up = CatchingUp(self.cache, engine.check)
         self.stopping = False
         self.health = self._checks()
-        self.resources = Resources(config, clock, store, self.cache)
+        self.journal = Journal(clock, config.journal_bytes) if config.journal_bytes else None
+        self.resources = Resources(config, clock, store, self.cache, self.journal)
         self.serving = Serving(config, clock, self.health, self.resources, dialer or NodeDialer(config), shares, tracer)
         self.registry, self.admission = self.resources.registry, self.resources.admission
         self.access, self.auth = self.resources.access, self.resources.access.auth
@@ -248,4 +250,4 @@ class ApiServer:
 
     def embedded_components(self, local_nodes: LocalNodes | None = None) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
-        return embedded_components(self.config, self.client, self.clock, self.tracer, local_nodes)
+        return embedded_components(self.config, self.client, self.clock, self.tracer, local_nodes, self.journal)

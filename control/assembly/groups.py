@@ -39,6 +39,7 @@ from control.server.zpages import ZPages
 from control.storage.cache import WatchCache
 from control.storage.store import Store
 from kube.clock import Clock
+from kube.journal import Journal
 from kube.resources import RESOURCES
 from kube.step_limit import Shares
 from kube.tracing.tracer import Tracer
@@ -50,7 +51,9 @@ NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}
 class Resources:
     """Served resources and their access: the registry, custom resources, authentication, admission."""
 
-    def __init__(self, config: ControlConfig, clock: Clock, store: Store, cache: WatchCache) -> None:
+    def __init__(
+        self, config: ControlConfig, clock: Clock, store: Store, cache: WatchCache, journal: Journal | None = None
+    ) -> None:
         self.admission = Chain()
         settings = Settings(
             tuple(config.service_cidr.split(",")),
@@ -60,7 +63,7 @@ class Resources:
             gates=features.turned_on(config.feature_gates),
             load_balancer_ports=config.load_balancer_ports if config.service_load_balancer else "",
         )
-        self.registry = Registry(store, cache, self.admission, clock, settings)
+        self.registry = Registry(store, cache, self.admission, clock, settings, journal)
         objects = StoredObjects(self.registry)
         self.token_use = LegacyTokenUse(clock)
         self.access = Access(config, objects.get, clock, self.token_use.used)
@@ -115,6 +118,8 @@ class Serving:
         def finite_routes() -> Handler:
             from control.server.exposition import Exposition
             from control.server.finite import build
+            from control.server.journal_page import PATH as JOURNAL_PATH
+            from control.server.journal_page import JournalPage
 
             database = config.database if config.store == "sqlite" else None
             exposition = Exposition(
@@ -128,7 +133,9 @@ class Serving:
                 features.state(config.feature_gates),
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
-            return build(health, Discovery(resources.built_in, resources.custom), auth.signer, documents)
+            discovery = Discovery(resources.built_in, resources.custom)
+            page = JournalPage(registry.journal, resources.custom, auth.authorizer)
+            return build(health, discovery, auth.signer, documents, {JOURNAL_PATH: page})
 
         def debug(request: Request) -> str | None:
             return fairness_debug.dump(request.path, fairness, details=bool(request.option("includeRequestDetails")))
@@ -147,6 +154,7 @@ class Serving:
             self.auditing.auditor,
             tracer,
             shares,
+            registry.journal,
         )
         self.edge = Edge(self.pipeline)
         self.listener = Listener(config, self.edge)

@@ -31,6 +31,7 @@ from kube import pki
 from kube.build import user_agent
 from kube.client import Client
 from kube.clock import Clock
+from kube.journal import Journal
 from kube.leases import Fenced, LeaderElector, hold
 from kube.loops import Loops
 from kube.tracing.tracer import Tracer
@@ -48,6 +49,7 @@ def embedded_components(
     clock: Clock,
     tracer: Tracer | None = None,
     local_nodes: LocalNodes | None = None,
+    journal: Journal | None = None,
 ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """Return what is to run beside the server, by name. Each runs until cancelled."""
     if not config.enable_controllers and not config.enable_scheduler:
@@ -65,9 +67,9 @@ def embedded_components(
             "controllers",
             "kube-controller-manager",
             MANAGER,
-            partial(_run_controllers, local_nodes),
+            partial(_run_controllers, local_nodes, journal),
         ),
-        (config.enable_scheduler, "scheduler", "kube-scheduler", SCHEDULER, partial(_run_scheduler, tracer)),
+        (config.enable_scheduler, "scheduler", "kube-scheduler", SCHEDULER, partial(_run_scheduler, tracer, journal)),
     ):
         if enabled:
             work = partial(run, config, clock, informers)
@@ -113,6 +115,7 @@ def _elected(
 
 async def _run_controllers(
     local_nodes: LocalNodes | None,
+    journal: Journal | None,
     config: ControlConfig,
     clock: Clock,
     informers: SharedInformers,
@@ -159,11 +162,16 @@ async def _run_controllers(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(controller_accounts.ensure_all(client, clock), name="controllers' service accounts")
-        await manager.run(client, settings, clock, informers, acting_as)
+        await manager.run(client, settings, clock, informers, acting_as, journal)
 
 
 async def _run_scheduler(
-    tracer: Tracer | None, config: ControlConfig, clock: Clock, informers: SharedInformers, make_client: MakeClient
+    tracer: Tracer | None,
+    journal: Journal | None,
+    config: ControlConfig,
+    clock: Clock,
+    informers: SharedInformers,
+    make_client: MakeClient,
 ) -> None:
     await imports.ensure("control.scheduler.main", "control.scheduler.configuration")
     from control.scheduler import configuration, main
@@ -171,7 +179,7 @@ async def _run_scheduler(
     path = config.scheduler_config_file
     settings = configuration.parse(path.read_bytes()) if path is not None else None
     client = make_client(SCHEDULER, user_agent("kube-scheduler", "scheduler"))
-    await main.run(client, settings, clock, informers, tracer=tracer)
+    await main.run(client, settings, clock, informers, tracer=tracer, journal=journal)
 
 
 def _names(certificate: Path) -> frozenset[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.events import EventRecorder
+from kube.journal import Journal
 from kube.loops import Loops
 from kube.shared_informers import SharedInformers
 
@@ -18,8 +19,8 @@ from kube.shared_informers import SharedInformers
 class Recorders:
     """One event recorder a client and component, made when first requested and run from then on."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._loops = clock, Loops(clock)
+    def __init__(self, clock: Clock, journal: Journal | None = None) -> None:
+        self._clock, self._loops, self._journal = clock, Loops(clock), journal
         self._recorders: dict[tuple[int, str], EventRecorder] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -27,7 +28,7 @@ class Recorders:
         """Return the recorder whose events name `component` as their source and are sent by `client`."""
         key = (id(client), component)
         if key not in self._recorders:
-            self._recorders[key] = EventRecorder(client, component, clock=self._clock)
+            self._recorders[key] = EventRecorder(client, component, clock=self._clock, journal=self._journal)
             if self._group is not None:
                 self._start(self._group, component, self._recorders[key])
         return self._recorders[key]
@@ -51,10 +52,16 @@ class Recorders:
 class Context:
     """Client, informers and event recorders of controllers."""
 
-    def __init__(self, client: Client, clock: Clock = SYSTEM, informers: SharedInformers | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock = SYSTEM,
+        informers: SharedInformers | None = None,
+        journal: Journal | None = None,
+    ) -> None:
         self.client, self.clock = client, clock
         self.informers = informers or SharedInformers(client, clock)
-        self.recorders = Recorders(clock)
+        self.recorders = Recorders(clock, journal)
         self._departures: dict[str, Callable[[str], None]] = {}
 
     def acting_as(self, client: Client) -> Context:

@@ -42,6 +42,7 @@ from kube import cancellation
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import temporary_subscriptions
+from kube.journal import Journal
 from kube.loops import Loops
 from kube.port_ranges import PortRanges
 from kube.shared_informers import SharedInformers, wait_until_listed
@@ -117,12 +118,13 @@ async def run(
     clock: Clock = SYSTEM,
     informers: SharedInformers | None = None,
     clients: Clients | None = None,
+    journal: Journal | None = None,
 ) -> None:
     """Run all controllers until cancelled, on informers of their own or on those of the caller.
 
     Where `clients` are given each controller writes as its service account, else all of them through `client`.
     """
-    context, loops = Context(client, clock, informers), Loops(clock)
+    context, loops = Context(client, clock, informers, journal), Loops(clock)
     contexts = dict.fromkeys(CONTROLLERS, context)
     if clients is not None:
         accounts = {account: context.acting_as(clients(account)) for account in sorted(set(ACCOUNTS.values()))}

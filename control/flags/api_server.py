@@ -54,6 +54,7 @@ SETTINGS: dict[str, tuple[str, Kind]] = {
     "enable-admission-plugins": ("enabled_admission", NAMES),
     "event-ttl": ("event_ttl", WHOLE_SECONDS),
     "feature-gates": ("feature_gates", GATES),
+    "journal-bytes": ("journal_bytes", NUMBER),
     "kubelet-timeout": ("kubelet_timeout", DURATION),
     "max-mutating-requests-inflight": ("max_mutating_in_flight", NUMBER),
     "max-requests-inflight": ("max_readonly_in_flight", NUMBER),

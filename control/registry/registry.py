@@ -21,6 +21,7 @@ from control.storage.resource_cache import ResourceCache
 from control.storage.store import Store
 from kube import errors
 from kube.clock import Clock
+from kube.journal import Journal
 from kube.resources import Resource
 
 
@@ -34,9 +35,10 @@ class Registry:
         admission: Admission,
         clock: Clock,
         settings: Settings | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.store, self.cache, self.admission, self.clock = store, cache, admission, clock
-        self.settings = settings or Settings()
+        self.settings, self.journal = settings or Settings(), journal
         self.unfinished: set[asyncio.Task[Any]] = set()
         """Writes that are carried out to their end, whatever becomes of their requests."""
         self._served = of_table(self.settings)

@@ -44,6 +44,7 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.events import EventRecorder
 from kube.informer import Change, temporary_subscriptions
+from kube.journal import Journal
 from kube.shared_informers import SharedInformers, wait_until_listed
 from kube.tracing.tracer import Tracer
 
@@ -72,6 +73,7 @@ class Scheduler:
         clock: Clock,
         extra: Mapping[str, Factory] | None = None,
         tracer: Tracer | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._clock, self._tracer = clock, tracer
         self._pods = informers.of(core_v1.Pod)
@@ -105,7 +107,7 @@ class Scheduler:
         self._recorders: list[EventRecorder] = []
         for one in config.profiles:
             profile = build(one, plugin_context, config.percentage)
-            recorder = EventRecorder(client, one.name, clock=clock, workers=EVENT_WORKERS)
+            recorder = EventRecorder(client, one.name, clock=clock, workers=EVENT_WORKERS, journal=journal)
             self._recorders.append(recorder)
             self._served[one.name] = ProfileScheduler(
                 profile, Algorithm(profile, self.cluster), Writer(client, recorder, clock)
@@ -114,7 +116,7 @@ class Scheduler:
         gates = {name: functools.partial(_admitted, served.profile) for name, served in self._served.items()}
         self._event_handlers = EventHandlers(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
-        self._cycle = SchedulingCycle(self.cluster, self.queue, self._budgets, self._of, clock)
+        self._cycle = SchedulingCycle(self.cluster, self.queue, self._budgets, self._of, clock, journal)
         self._deferred_pods = DeferredPods(self._decide, self._cycle.failed, self._waits, self.queue, self._slots)
         self._gauges = Gauges(self.queue, self.cluster, self._event_handlers, self._pods)
         self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots, clock)
@@ -268,6 +270,7 @@ async def run(
     informers: SharedInformers | None = None,
     extra: Mapping[str, Factory] | None = None,
     tracer: Tracer | None = None,
+    journal: Journal | None = None,
 ) -> None:
     """Run a scheduler until cancelled, on informers of its own or on those of the caller.
 
@@ -275,7 +278,7 @@ async def run(
     """
     with temporary_subscriptions():
         shared = informers or SharedInformers(client, clock)
-        scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock, extra, tracer)
+        scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock, extra, tracer, journal)
         async with asyncio.TaskGroup() as group:
             if informers is None:
                 cancellation.start(group, shared.run, "scheduler informers")

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from control.scheduler import extender_calls, metrics, preemption
+from control.scheduler import attempts, extender_calls, metrics, preemption
 from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
 from control.scheduler.decisions import Deferred, Failed, Placed, ProfileScheduler, unreserve
@@ -29,6 +29,7 @@ from control.scheduler.queued_pod import QueuedPod
 from control.scheduler.unfinished import Unfinished
 from control.scheduler.victims import Victims
 from kube.clock import Clock
+from kube.journal import Journal
 
 log = logging.getLogger(__name__)
 TRIES = 3
@@ -45,8 +46,10 @@ class SchedulingCycle:
         budgets: Budgets,
         of: Callable[[PodInfo], ProfileScheduler],
         clock: Clock,
+        journal: Journal | None = None,
     ) -> None:
         self._cluster, self._queue, self._budgets, self._of, self._clock = cluster, queue, budgets, of, clock
+        self._journal = journal
 
     def decide(self, queued: QueuedPod) -> Placed | Failed | Deferred:
         """Choose a node and count the pod there, or put it back; all in one go, so that nothing comes between.
@@ -157,7 +160,7 @@ class SchedulingCycle:
         try:
             agreed = await extender_calls.victims_agreed(info, search.found, extenders)
             search.interrupted = True
-            victims = preemption.choose(search, agreed)
+            victims = preemption.choose_victims(search, agreed)
         except ExtenderError as error:
             return None, str(error)
         return victims, "" if victims else preemption.explain(diagnosis)
@@ -190,6 +193,8 @@ class SchedulingCycle:
         if victims is not None:
             metrics.PREEMPTION_VICTIMS.observe(len(victims.pods))
         metrics.attempted("unschedulable", profile.name, queued, self._clock.monotonic())
+        if self._journal is not None:
+            attempts.unschedulable(self._journal, profile.name, queued, diagnosis, message)
         # An extender's answer may change without any sign of it here: every change is worth a try.
         plugins = diagnosis.plugins
         temporary = any(rejection.temporary for rejection in diagnosis.rejections.values())

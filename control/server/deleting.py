@@ -9,7 +9,7 @@ from control.event_loop.pacing import TimeSlice
 from control.http.exchange import Request, Response, typed_response
 from control.registry import deletion, deletion_plan
 from control.registry.conversion import conversion
-from control.server import responses
+from control.server import journaling, responses
 from control.server.listing import list_page
 from control.server.reading import Reading
 from kube import errors
@@ -49,6 +49,7 @@ class Deleting(Reading):
         served = conversion(resource)
         stored, context.requested = (resource, None) if served is None else (served.stored, resource)
         written, gone, obj = await deletion.delete(self.registry, context, stored, namespace, name, options)
+        journaling.written(self.registry.journal, request, resource, context, written)
         if written is None:
             details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
             return typed_response(request, success({k: v for k, v in details.items() if v}), "meta_v1", "Status")

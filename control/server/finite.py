@@ -6,7 +6,7 @@ They run behind the pipeline like the resource paths, so they are authenticated 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,9 +23,13 @@ from kube.exposition import CONTENT_TYPE
 
 
 def build(
-    health: Health, discovery: Discovery, signer: TokenSigner, metrics: Mapping[str, Callable[[], bytes]]
+    health: Health,
+    discovery: Discovery,
+    signer: TokenSigner,
+    metrics: Mapping[str, Callable[[], bytes]],
+    pages: Mapping[str, Callable[[Request], Awaitable[Response]]] | None = None,
 ) -> Handler:
-    """Return the handler; `metrics` are documents by path, in the exposition format."""
+    """Return the handler; `metrics` are documents by path, in the exposition format, `pages` handlers of further paths."""
 
     async def answer(request: Request) -> Answer:
         try:
@@ -45,6 +49,8 @@ def build(
             return await _openapi(request, discovery)
         if path in ("/version", "/version/"):
             return _document(version())
+        if pages is not None and path in pages:
+            return await pages[path](request)
         if path in metrics:
             return Response(200, metrics[path](), CONTENT_TYPE.encode())
         if path == "/.well-known/openid-configuration":

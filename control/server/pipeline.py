@@ -29,13 +29,14 @@ from control.http.exchange import Answer, Handler, Request, Response, Upgrade, e
 from control.interfaces.acting import ACTING
 from control.interfaces.requestinfo import RequestInfo, with_query
 from control.registry.storing import storage_error
-from control.server import auditing, authorizing, query_selectors, request_spans, warnings
+from control.server import auditing, authorizing, journaling, query_selectors, request_spans, warnings
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError
 from kube.exceptions import drop_tracebacks
 from kube.fair_steps import FairSteps
+from kube.journal import Journal
 from kube.owners import owner_of
 from kube.selectors import FieldSelector
 from kube.step_limit import Limit, Shares, StepTooLong, limited
@@ -90,14 +91,20 @@ class Pipeline:
         auditor: Auditor | None = None,
         tracer: Tracer | None = None,
         shares: Shares | None = None,
+        journal: Journal | None = None,
     ) -> None:
+        self._journal = journal
         self.config, self.auth = config, auth
-        self.resources, self.finite = resources, finite
+        self._resources, self._finite = resources, finite
         self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
         self._tracer = tracer
         self._clearing = Clearing(request_headers(config))
         self._shares = shares or request_shares()
         self._streams = FairSteps(STREAMS_SECONDS, CONTINUED)
+
+    def add_middleware(self, wrap: Callable[[Handler], Handler]) -> None:
+        """Put a handler around that of the API's paths, for requests that begin from now on."""
+        self._resources = wrap(self._resources)
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
@@ -110,7 +117,7 @@ class Pipeline:
             answer = await (limited(work, limit) if user is None else work)
         except Exception as error:
             # Not a variable: with its traceback it would keep this frame, and the request, until a garbage collection.
-            answer = await _refusal(request, _as_status_error(request, error))
+            answer = await self._refused(request, _as_status_error(request, error))
             drop_tracebacks(error)
         except BaseException as error:
             if request.span is not None:
@@ -129,6 +136,10 @@ class Pipeline:
                 await answer.close()  # nobody gets it
             raise
         return answer
+
+    async def _refused(self, request: Request, error: StatusError) -> Answer:
+        journaling.refused(self._journal, request, error)
+        return await _refusal(request, error)
 
     def stream_limit(self, request: Request) -> Limit:
         """Return the limit of the steps that write a request's stream."""
@@ -186,7 +197,7 @@ class Pipeline:
         request.attributes = attributes
         client = credentials.client
         anybody = client is not None and request.user.name == ANONYMOUS
-        handler = self.resources if info.is_resource else self.finite
+        handler = self._resources if info.is_resource else self._finite
         authorized = self._authorize(request, attributes, client.who if anybody else limit.owner)
         if request.span is None:
             await authorized
@@ -203,11 +214,10 @@ class Pipeline:
         if not level.enter(width):
             with spans.child("priorityandfairness"):
                 await self.fairness.wait(flow, width, user, info)
-        counts = self.fairness.begun(flow)
         try:
-            return await self._in_flight(request, info, handler)
+            with self.fairness.executing(flow):
+                return await self._in_flight(request, info, handler)
         finally:
-            counts[1] -= 1
             level.leave(width)
 
     async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:

@@ -11,7 +11,7 @@ from control.http.exchange import Request, Response
 from control.registry import creation, encoded, updating
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
-from control.server import patching, replacing, responses
+from control.server import journaling, patching, replacing, responses
 from control.server.handler_support import HandlerSupport
 from control.server.helper import jobs
 from kube import errors
@@ -29,13 +29,16 @@ class Writing(HandlerSupport):
         if len(await request.body(self.max_body)) >= offload.LARGE and encoded.creates(
             self.registry.strategy(resource)
         ):
-            return await responses.written(request, form, await self._create_large(request, context, resource), 201)
+            written = await self._create_large(request, context, resource)
+            journaling.written(self.registry.journal, request, resource, context, written)
+            return await responses.written(request, form, written, 201)
         obj = await self.decoded(request, resource)
         context.size = request.weight
         stored = resource
         if (found := conversion(resource)) is not None:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
         written = await creation.create(self.registry, context, stored, self._namespace(request, resource), obj)
+        journaling.written(self.registry.journal, request, resource, context, written)
         return await responses.written(request, form, written, 201)
 
     async def _create_large(self, request: Request, context: Context, resource: Resource) -> Written:
@@ -80,6 +83,7 @@ class Writing(HandlerSupport):
             if error.not_found and uid:  # a client that names the UID gets a conflict: it is another object, or none
                 raise gone() from error
             raise
+        journaling.written(self.registry.journal, request, resource, context, written)
         return await responses.written(request, form, written, 201 if written.created else 200)
 
     async def patch(self, request: Request, resource: Resource, subresource: str = "") -> Response:
@@ -110,4 +114,5 @@ class Writing(HandlerSupport):
             subresource=subresource,
             create_missing=patch.creates and not subresource,
         )
+        journaling.written(self.registry.journal, request, resource, context, written)
         return await responses.written(request, form, written, 201 if written.created else 200)

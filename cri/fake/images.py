@@ -1,7 +1,7 @@
 """The fake's images: those on the node, and those in its "registry".
 
-An image's ID is a digest of its name, so it is the same in every test. Short names are completed as
-containerd completes them (docker.io/library/…:latest).
+An image's ID is a digest of its name, so it is the same in every test. Names are listed as containerd lists them
+(docker.io/library/…:latest), whatever their spelling in a request.
 """
 
 import hashlib
@@ -87,15 +87,13 @@ class FakeImages:
 
 
 def normalize(reference: str) -> str:
-    """Complete a short image name: nginx is docker.io/library/nginx:latest."""
-    first, slash, _ = reference.partition("/")
-    if not slash:
-        reference = f"docker.io/library/{reference}"
-    elif not ("." in first or ":" in first or first == "localhost"):
+    """Complete an image name: nginx and index.docker.io/nginx are docker.io/library/nginx:latest. A digest replaces a tag."""
+    if not re.match(r"[^/]*[.:A-Z][^/]*/|localhost/", reference):
         reference = f"docker.io/{reference}"
-    if "@" in reference or re.search(r":[^/]+$", reference):
-        return reference
-    return f"{reference}:latest"
+    reference = re.sub(r"^index\.docker\.io/", "docker.io/", reference)
+    reference = re.sub(r"^docker\.io/(?=[^/]+$)", "docker.io/library/", reference)
+    reference = re.sub(r":[^/:@]+@", "@", reference)
+    return reference if re.search(r":[^/]+$", reference) else f"{reference}:latest"
 
 
 def _image(full: str) -> Image:

@@ -128,6 +128,12 @@ def current() -> Span | None:
     return None if span is None or span.ended else span
 
 
+def trace_id() -> str:
+    """Return the ID of the running task's trace, "" without one."""
+    span = current()
+    return f"{span.context.trace_id:032x}" if span is not None else ""
+
+
 class active:
     """Make a span the current one, and end it with the block; an exception marks it as failed."""
 

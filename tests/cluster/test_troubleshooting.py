@@ -351,7 +351,7 @@ WHERRY: dict[str, Symptom] = {
         seen=f"wherry bundle load images.bundle --sha256 {'0' * 64}",
         command=f"wherry bundle load images.bundle --sha256 {'0' * 64}",
     ),
-    "… is for root alone": Symptom(
+    "… is only for root": Symptom(
         "true",
         "0",
         "true",

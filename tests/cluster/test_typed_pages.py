@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kube import pki
-from tests.support import images
+from tests.support import bundle_files, images
 from tests.support.cluster import Cluster
-from tests.support.packages import empty_package
 from tests.support.registry import Registry, registry
 from tests.support.typed_pages import ROOT, Reader, Reading, nginx
 
@@ -68,14 +67,14 @@ PAGES: dict[str, Reading] = {
         left_out={
             "wherry bundle load": "tests/host/test_bundle_load.py",
             "python3 -m pip download": INTERNET,
-            "PIP_NO_INDEX=1": INSTALLS,
+            "install -D": "tests/host/test_bundle_load.py",
         },
         values={
             DIGEST: digest,
             "debs/*.deb web.tar": "debs/*.deb web.tar | tee /dev/stderr | grep -o '[0-9a-f]\\{64\\}$' >/var/lib/digest",
             "nginx:1.27": "docker.io/library/nginx:1.27",
         },
-        before=("wherry image load redis.tar",),
+        before=("wherry image load redis.tar", "mkdir wheels && cp example-1.0-py3-none-any.whl wheels/"),
     ),
     "docs/monitoring.md": Reading(
         left_out={
@@ -127,8 +126,9 @@ def reader(pages: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         images.archive(folder / "redis.tar", [nginx("docker.io/library/redis:7.4")])
         cache = pages.prefix / "var/cache/apt/archives"
         cache.mkdir(parents=True)
-        empty_package(cache, "example-library")
-        empty_package(folder, "wherry").rename(folder / "wherry_0.2.0_amd64.deb")
+        bundle_files.package(cache / "example-library_1.0_all.deb", fields="Package: example-library\nVersion: 1.0\n")
+        bundle_files.package(folder / "wherry_0.2.0_amd64.deb")
+        bundle_files.wheel(folder / "example-1.0-py3-none-any.whl")
         yield Reader(pages, folder)
 
 

@@ -30,8 +30,8 @@ def test_command_lines_of_a_document_can_be_typed(path: Path) -> None:
     [
         ("uninstall", "kubectl drain node2", "kubectl drian node2"),
         ("uninstall", "--ignore-daemonsets", "--ignroe-daemonsets"),
-        ("airgap", "apt-get install ./debs", "atp-get instal ./debs"),
-        ("airgap", "apt-get install ./debs", "apt-get instal ./debs"),
+        ("airgap", "    apt-get install ./wherry", "    atp-get instal ./wherry"),
+        ("airgap", "    apt-get install ./wherry", "    apt-get instal ./wherry"),
         ("airgap", "    mkdir -p debs\n", ""),
         ("airgap", "-xf airgap.tar && cd bundle", "-xf airgap.tar && cd bundle && cp a.deb other/"),
         ("other-network", "wherry kubectl apply", "wherry kubectl aply"),

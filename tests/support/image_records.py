@@ -7,7 +7,8 @@ from typing import Any
 
 from agent.images.image_access import ImageAccess
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
-from cri.errors import CRIError
+from cri.containerd_service import ImageName
+from cri.errors import CRIError, UnimplementedError
 from cri.messages import Image
 
 ID, IMAGE = "sha256:abc", "r.test/app:1"
@@ -47,3 +48,6 @@ class Pulls:
         if isinstance(self.present, CRIError):
             raise self.present
         return Image(id=self.present) if self.present else None
+
+    async def image_name(self, name: str) -> ImageName | None:
+        raise UnimplementedError("no containerd", code="UNIMPLEMENTED")

@@ -15,6 +15,8 @@ from kube.resources import RESOURCES, of
 
 _OPTION = re.compile(r"^ {4}(?:(-\w), )?(--[\w-]+)=(.*):$", re.M)
 _OF_KINDS = {"get", "describe", "delete", "patch", "label", "annotate", "edit", "expose", "autoscale", "scale"}
+PLUGINS = {"krew", "wherry"}
+"""Commands of documents that are plugins."""
 _UNNAMED = {"all", "componentstatuses", "cs", "crontabs", "crontab"}
 """Resources besides Wherry's own kinds: an alias, one that upstream has deprecated, and the documents' custom one."""
 
@@ -66,6 +68,8 @@ def kinds() -> frozenset[str]:
 
 def problems(words: list[str], whole: bool) -> Iterator[str]:
     """Yield what is wrong with the arguments of kubectl; those of a program in a pod are not looked at."""
+    if words and words[0] in PLUGINS:
+        return
     path, rest = _command(words)
     known = _help(*path)
     if known.is_group and rest and not rest[0].startswith("-"):

@@ -45,16 +45,3 @@ def repacked(deb: Path, folder: Path, version: str, change: Callable[[Path], Non
     subprocess.run(build, check=True, capture_output=True, timeout=120)
     shutil.rmtree(tree)
     return made
-
-
-def empty_package(folder: Path, name: str) -> Path:
-    """Build a package without files in a folder."""
-    tree, made = folder / f"{name}-tree", folder / f"{name}_1.0_all.deb"
-    (tree / "DEBIAN").mkdir(parents=True)
-    fields = {"Package": name, "Version": "1.0", "Architecture": "all", "Maintainer": "nobody <nobody@localhost>"}
-    lines = [f"{key}: {value}" for key, value in (fields | {"Description": "test"}).items()]
-    (tree / "DEBIAN/control").write_text("\n".join([*lines, ""]))
-    build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(made)]
-    subprocess.run(build, check=True, capture_output=True, timeout=120)
-    shutil.rmtree(tree)
-    return made

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from wherry.output import Column
 from wherry.security.rows import Check, CheckResult
 from wherry.wrapping import wrapped
 
@@ -31,12 +32,23 @@ def summary(results: Results) -> str:
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("PASS", "FAIL", "WARN", "N/A"))
 
 
-def as_json(results: Results) -> str:
+COLUMNS: Sequence[Column[tuple[Check, CheckResult]]] = (
+    Column("RESULT", lambda row: row[1].verdict),
+    Column("ID", lambda row: row[0].id),
+    Column("TITLE", lambda row: row[0].title),
+    Column("REASON", lambda row: row[1].reason),
+    Column("FIX", lambda row: row[1].fix),
+)
+
+
+def row_data(row: tuple[Check, CheckResult]) -> dict[str, str]:
+    """Return a check with its result as JSON data."""
+    check, found = row
+    return {"id": check.id, "title": check.title, "result": found.verdict, "reason": found.reason, "fix": found.fix}
+
+
+def as_data(results: Results) -> dict[str, Any]:
     """Return the results as a document: a list of checks, and how many have which result."""
     counts = Counter(found.verdict for _, found in results)
-    checks = [
-        {"id": check.id, "title": check.title, "result": found.verdict, "reason": found.reason, "fix": found.fix}
-        for check, found in results
-    ]
-    document = {"benchmark": "CIS Kubernetes Benchmark 1.12", "checks": checks, "summary": dict(sorted(counts.items()))}
-    return json.dumps(document, indent=2)
+    checks = [row_data(row) for row in results]
+    return {"benchmark": "CIS Kubernetes Benchmark 1.12", "checks": checks, "summary": dict(sorted(counts.items()))}

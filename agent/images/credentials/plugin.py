@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.images import registry_auth
+from agent.images import names, registry_auth
 from agent.images.credentials.configuration import Provider
 from agent.images.registry_auth import ACCOUNT, NODE, Credential, Source
 from kube import duration, process
@@ -126,7 +126,7 @@ class Plugin:
         """Return what an answer may be cached for, by cacheKeyType: an image may have the text of a registry."""
         return {
             "Image": ("Image", image),
-            "Registry": ("Registry", registry_auth.split(image)[0]),
+            "Registry": ("Registry", names.split(image)[0]),
             "Global": ("Global", ""),
         }
 

@@ -217,7 +217,7 @@ async def test_an_image_that_is_made_on_the_node_is_never_pulled(
     """A mirror of all registries could have another one of its name, which would be the sandbox of all pods."""
     pulls = Pulls(None, ID if present else None)
     recorder = cast(EventRecorder, SimpleNamespace(event=lambda *_, **__: None))
-    runtime, unused = cast(Client, SimpleNamespace(images=pulls)), cast(Any, None)
+    runtime, unused = cast(Client, SimpleNamespace(images=pulls, containerd=pulls)), cast(Any, None)
     access = made(tmp_path)
     images = Images(runtime, recorder, keyring=unused, access=access, metrics=unused, startup=unused)
     container = core_v1.Container(name="c", image="wherry.local/pause:2", image_pull_policy=policy)
@@ -241,7 +241,7 @@ def with_image(tmp_path: Path, image: Image, recorded: list[str]) -> Images:
 
     service = SimpleNamespace(image_status=status, pull_image=pulled)
     recorder = cast(EventRecorder, SimpleNamespace(event=lambda *given, **_: recorded.append(given[2])))
-    runtime = cast(Client, SimpleNamespace(images=service))
+    runtime = cast(Client, SimpleNamespace(images=service, containerd=Pulls(None, None)))
     keyring = cast(Any, SimpleNamespace(find=lambda *_: nothing()))
     access, metrics, startup = made(tmp_path, "NeverVerify"), KubeletMetrics(), cast(Any, SimpleNamespace())
     startup.image_pulled = lambda *_: None

@@ -51,7 +51,9 @@ def test_credentials_match_by_host_port_and_path_the_longest_first() -> None:
     assert users("reg.example/other") == ["host"]
     assert users("a.wild.example:5000/x") == ["wild"] and users("a.b.wild.example:5000/x") == []
     assert users("a.wild.example/x") == []
-    assert users("busybox") == users("library/busybox") == ["hub"]
+    assert users("busybox") == users("library/busybox") == users("index.docker.io/busybox") == ["hub"]
+    assert users("docker.io/team/app:1") == users("index.docker.io/team/app:1") == ["hub"]
+    assert users("Busybox/app:1") == [], "a registry on a host of that name"
 
 
 def test_credentials_with_an_endless_address_are_for_no_image_and_only_so_many_are_compared() -> None:
@@ -78,6 +80,13 @@ def test_credentials_with_an_endless_address_are_for_no_image_and_only_so_many_a
         ("r:5000/app:1@sha256:00", "r:5000/app@sha256:00"),
         ("app:1@sha256:00", "docker.io/library/app@sha256:00"),
         ("localhost/app:1", "localhost/app:1"),
+        ("docker.io/app:1", "docker.io/library/app:1"),
+        ("index.docker.io/app", "docker.io/library/app"),
+        ("index.docker.io/team/app:1@sha256:00", "docker.io/team/app@sha256:00"),
+        ("index.docker.io:443/app:1", "index.docker.io:443/app:1"),
+        ("team/index.docker.io/app:1", "docker.io/team/index.docker.io/app:1"),
+        ("Team/app:1", "Team/app:1"),
+        ("[::1]:5000/app:1", "[::1]:5000/app:1"),
     ],
 )
 def test_names_are_listed_with_their_registry(image: str, listed: str) -> None:
@@ -101,6 +110,11 @@ def test_names_lose_tag_and_digest_but_not_the_port() -> None:
         ("r.test/path", "r.test/other", False),
         ("docker.io", "nginx", True),
         ("docker.io/library", "nginx:1", True),
+        ("https://index.docker.io/v1/", "index.docker.io/team/app:1", True),
+        ("index.docker.io/team", "team/app:1", True),
+        ("docker.io/team", "index.docker.io/team/app:1", True),
+        ("docker.io/library", "docker.io/nginx:1", True),
+        ("docker.io/team", "index.docker.io/other/app:1", False),
     ],
 )
 def test_patterns_of_plugins(pattern: str, image: str, wanted: bool) -> None:

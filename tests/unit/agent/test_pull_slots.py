@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.images.pull_slots import NAMESPACE, REGISTRY, SLOT_SECONDS, Origin, PullSlots, registry_of
+from agent.images.pull_slots import NAMESPACE, REGISTRY, SLOT_SECONDS, Origin, PullSlots
 from tests.support.clock import FakeClock, settle
 
 
@@ -117,18 +117,3 @@ async def test_without_a_limit_nobody_waits() -> None:
         await world.pull(f"p{number}", "a")
     assert len(world.begun) == 20
     await world.close()
-
-
-@pytest.mark.parametrize(
-    ("image", "registry"),
-    [
-        ("busybox:1", "docker.io"),
-        ("library/busybox", "docker.io"),
-        ("localhost/x", "localhost"),
-        ("quay.io/a/b@sha256:0", "quay.io"),
-        ("host:5000/x:1", "host:5000"),
-        ("[::1]:5000/x", "[::1]:5000"),
-    ],
-)
-def test_the_registry_is_read_from_the_name(image: str, registry: str) -> None:
-    assert registry_of(image) == registry

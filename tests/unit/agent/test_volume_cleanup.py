@@ -31,6 +31,7 @@ async def test_volumes_of_a_pod_of_an_earlier_agent_are_removed_for_its_namespac
     nobody.release = AsyncMock()
     owner = threads.Owner("uid", "team")
     await manager.clean("uid", owner)
+    owner = owner.for_purpose(threads.REMOVAL)
     assert owners == [owner, owner] and not manager.pod_dir("uid").exists()
     nobody.release.assert_awaited_once_with("uid", owner)
 

@@ -72,3 +72,20 @@ def test_a_damaged_kubeconfig_is_named_without_its_content(tmp_path: Path, conte
     with pytest.raises(KubeconfigError, match=r"admin.kubeconfig: cannot be read: ") as raised:
         kubeconfig.load(file)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[1]", "5", "contexts: 5\ncurrent-context: a", "contexts: [a]", "contexts: [{name: '', context: text}]"],
+)
+def test_a_file_with_parts_of_other_types_is_no_kubeconfig(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "admin.kubeconfig"
+    file.write_text(content)
+    with pytest.raises(KubeconfigError, match=r"admin.kubeconfig: not a kubeconfig$"):
+        kubeconfig.load(file)
+
+
+def test_a_folder_is_named_with_the_systems_reason(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError) as raised:
+        kubeconfig.load(tmp_path)
+    assert str(raised.value) == f"{tmp_path}: cannot be read: Is a directory"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +18,16 @@ from typer.testing import CliRunner
 
 from kube.build import Build
 from wherry import VERSION, images, output, tokens, versions
+from wherry.command_options import options_of
 from wherry.daemon_logs import command
 from wherry.errors import WherryError
 from wherry.images import COLUMNS as IMAGE_COLUMNS
 from wherry.images import Image, parsed
 from wherry.main import app
+from wherry.membership import join
 from wherry.output import Column
 from wherry.settings import Settings
+from wherry.up_command import up
 
 WIDTH = 80
 
@@ -68,6 +73,14 @@ def test_the_default_in_a_text_is_the_settings(name: str) -> None:
     assert f"Default: {getattr(Settings(), name)}." in option.help
 
 
+def test_options_name_their_default() -> None:
+    """Without one: `--unset`, and what a command line must have, or has not."""
+    without = {"server", "token", "discovery-token-ca-cert-hash", "control-plane", "certificate-key"}
+    assert {option.name for option in (options_of(up) | options_of(join)).values() if not option.default} == without
+    (description,) = (each for each in ALL["token", "create"].params if each.name == "description")
+    assert description.help.endswith("Default: none.")
+
+
 def test_a_wrong_option_or_command_is_named_with_the_nearest_one() -> None:
     found = CliRunner().invoke(app, ["up", "--node-nam", "x"])
     assert found.exit_code == 2 and "No such option: --node-nam" in found.output and "--node-name" in found.output
@@ -79,6 +92,24 @@ def test_the_version_is_the_packages() -> None:
     assert found.exit_code == 0 and re.fullmatch(
         rf"wherry {re.escape(VERSION)} \(Kubernetes v1\.\d+\.\d+.*\)\n", found.output
     )
+
+
+def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["wherry", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("wherry", run_name="__main__")
+    assert ended.value.code == 0 and capsys.readouterr().out == versions.line() + "\n"
+
+
+def test_the_page_names_the_commands_without_a_prefix() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs/wherry.md").read_text()
+    without = [
+        words[0]
+        for words, command in ALL.items()
+        if not hasattr(command, "commands") and not any("--prefix" in each.opts for each in command.params)
+    ]
+    named = re.search(r"(?s)Every command accepts `--prefix`, .*?; (.*?) do not\.", text)
+    assert named is not None and sorted(re.findall("`(.*?)`", named[1])) == sorted(f"wherry {word}" for word in without)
 
 
 def test_help_is_a_command_too() -> None:
@@ -96,6 +127,7 @@ def test_versions_are_shown_also_without_a_cluster(format: str, tmp_path: Path) 
     found = CliRunner().invoke(app, ["version", "-o", format, "--prefix", str(tmp_path)])
     shown = json.loads(found.output) if format == "json" else yaml.safe_load(found.output)
     assert shown["wherry"] == VERSION and shown["commit"]
+    assert found.output.startswith("{" if format == "json" else f"wherry: {VERSION}\n"), "YAML is not JSON"
     assert shown["server"] == "not available: there is no cluster on this machine: `wherry up` makes one"
 
 
@@ -131,8 +163,13 @@ def test_json_and_yaml_contain_all_rows(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == []
 
 
+WITH_FORMATS = [words for words, command in ALL.items() if any("-o" in each.opts for each in command.params)]
+
+
 @pytest.mark.parametrize(
-    "words", [("token", "list"), ("snapshot", "list"), ("image", "list"), ("version",)], ids=" ".join
+    "words",
+    [words for words in WITH_FORMATS if words not in (("status",), ("why",), ("config", "print"))],
+    ids=" ".join,
 )
 def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, ...]) -> None:
     found = CliRunner().invoke(app, [*words, "-o", "xml"])
@@ -140,10 +177,19 @@ def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, 
     assert str(found.exception) == "-o xml: use table, wide, json or yaml"
 
 
+@pytest.mark.parametrize("words", WITH_FORMATS, ids=" ".join)
+def test_formats_of_output_are_completed(words: tuple[str, ...]) -> None:
+    command = ALL[words]
+    (option,) = (each for each in command.params if "-o" in each.opts)
+    known = {each.value for each in option.shell_complete(None, "")}
+    assert known >= {"json", "yaml"} and all(name in option.help for name in known)
+
+
 def test_control_characters_do_not_reach_a_terminal() -> None:
     """Names and messages may be a node's or a pod author's."""
-    assert output.table(("A",), [["a\x1b]52;c;x\x07\nb é"]]) == ["A", "a\\x1b]52;c;x\\x07\\nb é"]
-    assert output.table(("A",), [["x\x1b[2K"]]) == ["A", "x\\x1b[2K"]
+    columns: list[Column[str]] = [Column("A", str)]
+    assert output.table(columns, ["a\x1b]52;c;x\x07\nb é"]) == ["A", "a\\x1b]52;c;x\\x07\\nb é"]
+    assert output.table(columns, ["x\x1b[2K"]) == ["A", "x\\x1b[2K"]
 
 
 @pytest.mark.parametrize(

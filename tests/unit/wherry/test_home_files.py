@@ -151,15 +151,6 @@ def test_a_call_that_is_cut_leaves_nothing_of_roots_and_the_next_one_finishes(
             owned.clear()
 
 
-def test_pipes_and_endless_devices_hold_nothing(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "zero").symlink_to("/dev/zero")
-    (tmp_path / "file").write_bytes(b"data")
-    held = [name for name in ("pipe", "zero", "file", "missing") if home_files.holds(tmp_path / name, b"data")]
-    assert held == ["file"]
-    assert not home_files.holds(tmp_path / "file", b"dat")
-
-
 def made(folder: Path, content: bytes = b"data") -> Path:
     folder.mkdir(parents=True)
     (folder / "config").write_bytes(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from tests.support.clock import FakeClock
 from wherry import cluster, image_pulls, join
 from wherry.image_pulls import HINT, SECONDS, fail_on
 from wherry.settings import Settings
+from wherry.terminal import PlainConsole
 
 
 def pod(waiting: str = "", phase: str = "Pending") -> core_v1.Pod:
@@ -83,3 +85,8 @@ async def test_join_prints_the_hint(fails: bool, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(image_pulls, "fail_on", fail)
     await join._report_image_problems(Settings(node_name="n1"))
     assert capsys.readouterr().out == (f"{HINT}\n" if fails else "")
+    screen = io.StringIO()
+    monkeypatch.setattr(join, "console", PlainConsole(file=screen, width=80, force_terminal=True, no_color=True))
+    await join._report_image_problems(Settings(node_name="n1"))
+    assert "`wherry bundle load FILE`" in screen.getvalue() or not fails
+    assert all(len(line) <= 80 for line in screen.getvalue().splitlines())

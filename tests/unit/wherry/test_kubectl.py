@@ -36,6 +36,16 @@ def test_an_option_of_the_command_that_a_pod_runs_is_none_of_kubectls(admin: Pat
     assert kubectl.environment(arguments, admin, {})["KUBECONFIG"] == str(admin)
 
 
+def test_a_user_who_may_not_read_the_administrators_kubeconfig_is_told_to_use_sudo(
+    admin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != admin)
+    with pytest.raises(WherryError) as found:
+        kubectl.environment(["get", "pods"], admin, {})
+    assert str(found.value) == f"{admin} is only for root: run it with sudo, or name a kubeconfig in KUBECONFIG"
+    assert kubectl.environment(["get", "pods"], admin, {"KUBECONFIG": "x"}) == {"KUBECONFIG": "x"}
+
+
 def test_without_a_cluster_only_commands_without_server_requests_run(tmp_path: Path) -> None:
     for local in ([], ["version", "--client"], ["get", "--help"], ["completion", "bash"]):
         assert kubectl.environment(local, tmp_path / "none", {}) == {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -13,16 +15,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
 from kube import errors
 from kube.api import core_v1, meta_v1
-from wherry import VERSION, cluster, daemons, health, installation, main, output
+from wherry import VERSION, cluster, daemons, health, installation, main, output, status_command
+from wherry.errors import WherryError
 from wherry.image_pulls import HINT
 from wherry.pod_problems import NotReady
 from wherry.settings import Settings
-from wherry.status import Daemon, Disk, Node, Status, _others, _resident, as_data, lines
+from wherry.status import Daemon, Disk, Node, Status, _others, _resident, as_data
+from wherry.status_text import lines
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -111,6 +116,13 @@ def test_the_text_has_a_line_for_each_part() -> None:
     [
         ({}, []),
         ({"pod_network": "none"}, ["pod network and network policies: those of another CNI plugin"]),
+        (
+            {"pod_network": "site", "prefix": "/nonexistent"},
+            [
+                "pod network and network policies: those of the CNI network site; no CNI configuration in "
+                "/nonexistent/etc/cni/net.d: the pod network site is not installed"
+            ],
+        ),
         ({"proxy": "none"}, ["Services: served by another proxy"]),
         ({"cluster_dns": "none"}, ["cluster DNS: not Wherry's"]),
         ({"dns": "none", "cluster_dns": "10.96.0.10"}, ["cluster DNS: not Wherry's, at 10.96.0.10"]),
@@ -129,7 +141,7 @@ def test_what_is_not_healthy_is_named_with_its_log() -> None:
     found = status(daemons=[stopped, ill], server_problem="connection refused", nodes=[], phases={}, not_ready=[])
     text = "\n".join(lines(found))
     assert "control is stopped; see /var/log/wherry/control.log" in text
-    assert "agent is unhealthy: it does not answer; see journalctl -u wherry-agent" in text
+    assert "agent is unhealthy: it does not answer; see `journalctl -u wherry-agent`" in text
     assert "API server https://192.0.2.1:6443: connection refused" in text and "pods" not in text
     assert not found.healthy
 
@@ -145,7 +157,99 @@ def test_the_status_is_data_with_sizes_in_bytes(format: str) -> None:
     data = json.loads(text) if format == "json" else yaml.safe_load(text)
     assert data["healthy"] is True and data["daemons"][0]["memory"] == 60 << 20
     assert (data["version"], data["snapshots"], data["outdated"]) == (VERSION, None, [])
-    assert data["not_ready"] == [{"reason": "ImagePullBackOff", "count": 2, "example": "default/a"}]
+    assert data["notReady"] == [{"reason": "ImagePullBackOff", "count": 2, "example": "default/a"}]
+
+
+def test_a_wide_status_has_logs_and_a_table_of_nodes() -> None:
+    nodes = [
+        Node("n1", True, "", "v1.36.2", "192.0.2.1", "Debian GNU/Linux 12", "6.1.0", "containerd://1.6.20"),
+        Node("n2", False, "no network", "v1.36.2"),
+    ]
+    shown = list(lines(status(nodes=nodes), wide=True))
+    assert shown[1:3] == [
+        "DAEMON   PID   MEMORY   UPTIME      STATE     LOG",
+        "agent    7     60 MiB   1 h 2 min   running   /var/log/wherry/agent.log",
+    ]
+    assert shown[4:8] == [
+        "NODE   STATUS     VERSION   INTERNAL-IP   OS-IMAGE              KERNEL-VERSION   CONTAINER-RUNTIME",
+        "n1     Ready      v1.36.2   192.0.2.1     Debian GNU/Linux 12   6.1.0            containerd://1.6.20",
+        "n2     NotReady   v1.36.2",
+        "node n2: not Ready: no network, v1.36.2",
+    ]
+    assert "node" not in "".join(lines(status(nodes=[]), wide=True))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"a: [", b"contexts: [a]", b"\xff"])
+def test_a_kubeconfig_that_is_missing_or_damaged_hides_no_daemon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None
+) -> None:
+    async def running(settings: Settings) -> dict[str, int]:
+        return {"control": 0}
+
+    monkeypatch.setattr(daemons, "running", running)
+    settings = Settings(prefix=str(tmp_path), node_name="n1", node_ip="192.0.2.1")
+    settings.layout.etc.mkdir(parents=True)
+    settings.save()
+    file = settings.layout.admin_kubeconfig
+    if content == b"":
+        file.mkdir()
+    elif content is not None:
+        file.write_bytes(content)
+    found = CliRunner().invoke(main.app, ["status", "--prefix", str(tmp_path)])
+    assert found.exit_code == 1 and found.output.splitlines()[2].split() == ["control", "stopped"]
+    assert (
+        f"API server https://192.0.2.1:6443: {file}: " in found.output and "`wherry up` writes it again" in found.output
+    )
+    assert "disk " in found.output
+    data = json.loads(CliRunner().invoke(main.app, ["status", "--prefix", str(tmp_path), "-o", "json"]).stdout)
+    assert data["healthy"] is False and str(file) in data["serverProblem"] and data["daemons"][0]["name"] == "control"
+
+
+def test_a_worker_without_its_kubeconfig_is_told_to_join_again(tmp_path: Path) -> None:
+    settings = Settings(prefix=str(tmp_path), role="worker", joined="https://192.0.2.1:6443")
+
+    async def connect() -> None:
+        async with cluster.connect(settings):
+            pass
+
+    with pytest.raises(WherryError, match=r"no such file: `wherry reset` and join again$"):
+        asyncio.run(connect())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("format", ["text", "wide"])
+def test_a_watch_shows_the_status_until_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool, format: str
+) -> None:
+    pauses: list[float] = []
+
+    async def collect(settings: Settings, now: datetime) -> Status:
+        return status(phases={"Running": len(pauses)})
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status_command.status, "collect", collect)
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    with pytest.raises(typer.Exit) as ended:
+        status_command.show(Settings(), format, watch=True)
+    shown = capsys.readouterr().out
+    assert ended.value.exit_code == 130 and pauses == [2.0] * 3
+    assert [f"pods: {number} Running" in shown for number in range(4)] == [True, True, True, False]
+    assert shown.count(status_command.CLEAR) == (3 if terminal else 0) and shown.count("DAEMON") == 3
+
+
+def test_a_watch_and_a_status_refuse_other_formats() -> None:
+    for format, watch, reason in (
+        ("json", True, "-o json: --watch shows text and wide only"),
+        ("table", False, "-o table: use text, wide, json or yaml"),
+    ):
+        with pytest.raises(WherryError) as found:
+            status_command.show(Settings(), format, watch=watch)
+        assert str(found.value) == reason
 
 
 def test_this_process_has_memory_and_an_uptime() -> None:

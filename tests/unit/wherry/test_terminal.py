@@ -104,6 +104,23 @@ def test_lines_are_wrapped_on_a_terminal_only() -> None:
     assert [line.strip() for line in screen.getvalue().splitlines()] == ["one two", "three"]
 
 
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_no_line_of_a_terminal_ends_within_a_command_or_a_word(width: int) -> None:
+    path = "/" + "p" * 30
+    text = f"  pods fail: `wherry bundle load FILE` loads them from {path}, or set a `mirror`\n\nand `unpaired one"
+    screen = io.StringIO()
+    made = terminal.PlainConsole(file=screen, width=width, force_terminal=True, no_color=True)
+    for printed in (text, terminal.styled(("  pods", "red"), text[6:])):
+        made.print(printed)
+        lines = screen.getvalue().splitlines()
+        screen.seek(0)
+        screen.truncate()
+        assert " ".join(text.split()) == " ".join(" ".join(lines).split())
+        assert "`wherry bundle load FILE`" in "\n".join(lines) and path in "\n".join(lines)
+        assert all(len(line) <= max(width, 34) for line in lines) and lines.count("") == 1
+        assert all(line.startswith("  ") for line in lines[: lines.index("")])
+
+
 def test_no_other_console_and_no_markup_is_used() -> None:
     for file in Path(terminal.__file__).parent.rglob("*.py"):
         tree = ast.parse(file.read_text())

@@ -1,18 +1,44 @@
-"""The end of `wherry up`: commands that the user at the terminal can run, and the kubeconfig they use."""
+"""The end of `wherry up`: the context in the user's kubeconfig, and commands that the user at the terminal can run."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pwd
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from wherry import home_files, user_kubeconfig
+from kube import kubeconfig
+from kube.kubeconfig import Access, render
+from wherry import (
+    addresses,
+    check,
+    cluster,
+    containerd,
+    daemons,
+    home_files,
+    reset,
+    starting,
+    tokens,
+    up,
+    user_kubeconfig,
+)
 from wherry.layout import Layout
+from wherry.main import app
 from wherry.settings import Settings
 from wherry.terminal import PlainConsole
+
+OTHER = render(Access("https://work", b"other", b"c", b"k"), cluster="work", user="jane", context="work")
+
+
+def admin(certificate: bytes = b"cert", port: int = 6443) -> str:
+    return render(Access(f"https://10.0.0.1:{port}", b"ca", certificate, b"key"), user="kubernetes-admin")
 
 
 class Place:
@@ -21,12 +47,27 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.admin, self.target = folder / "admin.kubeconfig", folder / "home/.kube/config"
         self.target.parent.mkdir(parents=True)
-        self.admin.write_bytes(b"now")
+        self.admin.write_text(admin())
         self.printed = io.StringIO()
 
-    def lines(self) -> list[str]:
-        user_kubeconfig.offer(Settings())
-        return self.printed.getvalue().splitlines()
+    def up(self, former: bytes = b"") -> list[str]:
+        user_kubeconfig.offer(Settings(), former)
+        return self.read()
+
+    def read(self) -> list[str]:
+        """Return the lines that were printed since the last call."""
+        lines = self.printed.getvalue().splitlines()
+        self.printed.seek(0)
+        self.printed.truncate()
+        return lines
+
+    @property
+    def copies(self) -> list[Path]:
+        return sorted(self.target.parent.glob("config.*"))
+
+    @property
+    def contexts(self) -> list[str]:
+        return [entry["name"] for entry in yaml.safe_load(self.target.read_text())["contexts"]]
 
 
 @pytest.fixture
@@ -36,38 +77,192 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(home_files, "user_kubeconfig", lambda: (made.target, user))
     monkeypatch.setattr(user_kubeconfig, "console", PlainConsole(file=made.printed, width=20))
     monkeypatch.setenv("SUDO_USER", "jane")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     return made
 
 
-def test_a_user_of_sudo_is_given_commands_with_sudo(place: Place) -> None:
-    lines = place.lines()
+def test_a_user_without_a_kubeconfig_is_given_one(place: Place) -> None:
+    lines = place.up()
     assert lines[-1] == ("sudo wherry status shows what runs, sudo wherry down stops it, sudo wherry reset removes it.")
-    assert lines[1].startswith("kubectl is set up for ") and place.target.read_bytes() == b"now"
-    assert not any("KUBECONFIG" in line for line in lines)
+    assert lines[1].startswith("kubectl is set up for ") and lines[3] == "  kubectl get nodes -o wide"
+    access = kubeconfig.load(place.target)
+    assert (access.server, access.ca, access.certificate, access.key) == (
+        "https://10.0.0.1:6443",
+        b"ca",
+        b"cert",
+        b"key",
+    )
+    assert not any("KUBECONFIG" in line for line in lines) and place.copies == []
 
 
-def test_a_user_with_another_kubeconfig_is_given_one_that_this_user_may_read(place: Place) -> None:
-    place.target.write_bytes(b"another cluster's")
-    lines = place.lines()
-    assert lines[3:5] == [
+def test_a_user_with_another_kubeconfig_is_given_a_context_in_it_and_keeps_the_current_one(place: Place) -> None:
+    place.target.write_text(OTHER)
+    lines = place.up()
+    assert lines[1] == f"{place.target} has the context wherry. Try:"
+    assert lines[3] == "  kubectl config use-context wherry"
+    assert place.contexts == ["work", "wherry"] and kubeconfig.load(place.target).server == "https://work"
+    assert kubeconfig.load(place.target, "wherry").server == "https://10.0.0.1:6443"
+    (copy,) = place.copies
+    assert copy.read_text() == OTHER
+    before = place.target.read_bytes()
+    assert place.up() == lines and place.target.read_bytes() == before and place.copies == [copy]
+
+
+def test_a_damaged_kubeconfig_is_left_alone_with_one_sentence_and_another_file_is_named(place: Place) -> None:
+    place.target.write_text("a: [")
+    lines = place.up()
+    assert lines[1] == f"{place.target} is not changed: it is no kubeconfig: invalid YAML in line 1."
+    assert lines[3:7] == [
+        "The cluster is up. Try:",
+        "",
         "  (umask 077; sudo wherry kubeconfig >~/.kube/wherry)",
         "  export KUBECONFIG=~/.kube/wherry",
     ]
-    assert place.target.read_bytes() == b"another cluster's"
+    assert place.target.read_text() == "a: [" and place.copies == []
+    place.target.write_bytes(b"\xff")
+    assert place.up()[1] == f"{place.target} is not changed: it is no kubeconfig: it is not UTF-8."
+
+
+def test_a_link_is_not_followed(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text(OTHER)
+    place.target.symlink_to(tmp_path / "elsewhere")
+    assert place.up()[1] == f"{place.target} is not changed: it is a link."
+    assert (tmp_path / "elsewhere").read_text() == OTHER
 
 
 def test_root_uses_the_administrators_file_itself(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.target.write_bytes(b"another cluster's")
+    place.target.write_text("a: [")
     monkeypatch.setenv("SUDO_USER", "root")
-    lines = place.lines()
-    assert lines[3] == f"  export KUBECONFIG={place.admin}" and lines[-1].startswith("wherry status shows")
+    lines = place.up()
+    assert lines[5] == f"  export KUBECONFIG={place.admin}" and lines[-1].startswith("wherry status shows")
 
 
-def test_the_file_that_up_wrote_is_kept_current_and_no_other(place: Place) -> None:
-    place.target.write_bytes(b"former")
-    user_kubeconfig.update(Settings(), b"former")
-    assert place.target.read_bytes() == b"now"
-    for content, former in ((b"mine", b"former"), (b"", b"")):
-        place.target.write_bytes(content)
-        user_kubeconfig.update(Settings(), former)
-        assert place.target.read_bytes() == content
+def test_a_variable_that_names_another_file_is_replaced_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/etc/wherry/admin.kubeconfig")
+    assert place.up()[3:5] == [f"  export KUBECONFIG={place.target}", "  kubectl get nodes -o wide"]
+    monkeypatch.setenv("KUBECONFIG", str(place.target))
+    assert place.up()[3] == "  kubectl get nodes -o wide"
+
+
+def test_an_installation_of_its_own_prefix_changes_no_home(place: Place) -> None:
+    user_kubeconfig.offer(Settings(prefix="/tmp/x"))
+    user_kubeconfig.update(Settings(prefix="/tmp/x"), b"")
+    assert not place.target.exists() and f"  export KUBECONFIG={user_kubeconfig.OWN_FILE}" in place.read()
+    place.up()
+    user_kubeconfig.remove(Settings(prefix="/tmp/x"))
+    assert place.target.exists()
+
+
+def test_the_context_follows_the_administrators_kubeconfig(place: Place) -> None:
+    place.target.write_text(OTHER)
+    place.up()
+    former = place.admin.read_bytes()
+    place.admin.write_text(admin(b"new", 7443))
+    user_kubeconfig.update(Settings(), former)
+    access = kubeconfig.load(place.target, "wherry")
+    assert (access.server, access.certificate) == ("https://10.0.0.1:7443", b"new")
+    place.target.write_text(OTHER)
+    user_kubeconfig.update(Settings(), former)  # `wherry certs renew` adds no context
+    assert place.target.read_text() == OTHER
+    place.target.unlink()
+    user_kubeconfig.update(Settings(), former)
+    assert not place.target.exists()
+
+
+def test_a_copy_of_the_administrators_file_that_an_earlier_version_wrote_gets_the_new_names(place: Place) -> None:
+    place.target.write_text(admin())
+    place.up()
+    assert place.contexts == ["wherry"] and kubeconfig.load(place.target).certificate == b"cert"
+    place.target.write_text(admin())
+    former = place.admin.read_bytes()
+    place.admin.write_text(admin(b"new"))
+    user_kubeconfig.update(Settings(), former)
+    assert kubeconfig.load(place.target).certificate == b"new"
+
+
+def test_reset_removes_the_context_and_a_file_that_holds_nothing_else(place: Place) -> None:
+    place.up()
+    user_kubeconfig.remove(Settings())
+    assert not place.target.exists() and place.copies == []
+    place.target.write_text(OTHER)
+    place.up()
+    user_kubeconfig.remove(Settings())
+    assert yaml.safe_load(place.target.read_text()) == yaml.safe_load(OTHER)
+    place.target.write_text(admin())
+    user_kubeconfig.remove(Settings())
+    assert not place.target.exists()
+    assert not any("is not changed" in line for line in place.read())
+    place.target.write_text("")
+    user_kubeconfig.remove(Settings())
+    assert place.target.read_text() == ""
+
+
+def test_reset_leaves_the_context_of_another_cluster_and_a_damaged_file(place: Place) -> None:
+    place.up()
+    place.admin.write_text(render(Access("https://10.0.0.1:6443", b"new ca", b"c", b"k")))
+    before = place.target.read_bytes()
+    user_kubeconfig.remove(Settings())
+    assert place.target.read_bytes() == before
+    place.read()
+    place.target.write_text("a: [")
+    user_kubeconfig.remove(Settings())
+    assert place.target.read_text() == "a: [" and len([line for line in place.read() if line]) == 1
+    place.admin.unlink()
+    user_kubeconfig.remove(Settings())
+    assert place.read() == []
+
+
+@pytest.mark.parametrize("keep_data", [True, False])
+def test_a_reset_that_keeps_the_data_keeps_the_context(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keep_data: bool
+) -> None:
+    removed: list[Settings] = []
+    monkeypatch.setattr(user_kubeconfig, "remove", removed.append)
+    reset._remove_files(Settings(prefix=str(tmp_path)), keep_data=keep_data)
+    assert bool(removed) is not keep_data
+
+
+async def test_up_merges_the_kubeconfig_that_it_wrote_and_knows_the_former_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[bytes, bool]] = []
+
+    async def nothing(*arguments: Any, **options: Any) -> dict[str, int]:
+        return {}
+
+    @contextlib.asynccontextmanager
+    async def connect(settings: Settings) -> AsyncIterator[None]:
+        yield None
+
+    def offer(settings: Settings, former: bytes) -> None:
+        calls.append((former, b"certificate-authority-data" in settings.layout.admin_kubeconfig.read_bytes()))
+
+    for module, name in ((daemons, "running"), (check, "prepare"), (starting, "start_member"), (tokens, "create")):
+        monkeypatch.setattr(module, name, nothing)
+    for module, name in ((check, "require"), (containerd, "write_configuration"), (up, "_print_how_to_join")):
+        monkeypatch.setattr(module, name, lambda *arguments, **options: None)
+    monkeypatch.setattr(addresses, "own_address", lambda: "192.0.2.1")
+    monkeypatch.setattr(cluster, "admin", connect)
+    monkeypatch.setattr(user_kubeconfig, "offer", offer)
+    wanted = Settings(prefix=str(tmp_path), node_name="n1", node_ip="192.0.2.1")
+    wanted.layout.etc.mkdir(parents=True)
+    wanted.layout.admin_kubeconfig.write_bytes(b"former")
+    await up.up(wanted)
+    assert calls == [(b"former", True)]
+
+
+def test_renewed_certificates_reach_the_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = Settings(
+        prefix=str(tmp_path),
+        node_name="n1",
+        node_ip="192.0.2.1",
+        cluster_dns="10.96.0.10",
+        runtime_endpoint="unix:///x",
+    )
+    settings.save()
+    settings.layout.admin_kubeconfig.write_bytes(b"former")
+    calls: list[bytes] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(user_kubeconfig, "update", lambda settings, former: calls.append(former))
+    done = CliRunner().invoke(app, ["certs", "renew", "--prefix", str(tmp_path)])
+    assert done.exit_code == 0 and calls == [b"former"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +15,12 @@ import pytest
 from control.admission.plugins import PLUGINS
 from kube.json_object import Object
 from wherry import configuration, containerd, file_modes, supervisor
+from wherry.option_checks import complete
 from wherry.security import report
 from wherry.security.facts import Containerd, Etcd, EtcdPort, Facts, Listening, Probed
 from wherry.security.rows import CheckResult
 from wherry.security.table import CHECKS, results
-from wherry.settings import Settings, complete
+from wherry.settings import Settings
 
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
@@ -486,7 +486,7 @@ def test_lines_fit_80_columns_and_commands_stay_whole(good: Facts) -> None:
 
 
 def test_programs_get_every_check_with_its_result(good: Facts) -> None:
-    found = json.loads(report.as_json(list(results(flag("audit-log-maxage", "1")(good)))))
+    found = report.as_data(list(results(flag("audit-log-maxage", "1")(good))))
     assert found["summary"]["FAIL"] == 1 and len(found["checks"]) == len(CHECKS)
     (failed,) = [each for each in found["checks"] if each["result"] == "FAIL"]
     assert failed == {

@@ -1,0 +1,63 @@
+"""GET /wherry/v1/journal: entries of the journal about one object, for those who may get the object.
+
+Query: group, version, resource (plural name), namespace, name. Answers JSON: `entries`, and `completeSince`, the time (seconds
+since 1970) since which there is an entry for everything. Everybody who is authenticated may use the path (ClusterRole
+wherry:journal); then the object is authorized as a GET of it would be.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from control.auth import denial
+from control.auth.authorizers import decide
+from control.auth.user import Authorizer, AuthzAttributes, Decision
+from control.custom.definitions import Definitions
+from control.http.exchange import Request, Response
+from kube import errors
+from kube.journal import Entry, Journal
+from kube.owners import owner_of
+from kube.resources import by_path
+
+PATH = "/wherry/v1/journal"
+
+
+class Page(msgspec.Struct, rename="camel"):
+    """The answer."""
+
+    entries: list[Entry]
+    complete_since: float
+
+
+class JournalPage:
+    """Handler of the path; `custom` are the custom resources."""
+
+    def __init__(self, journal: Journal | None, custom: Definitions, authorizer: Authorizer) -> None:
+        self._journal, self._custom, self._authorizer = journal, custom, authorizer
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer; raises 400, 403, and 404 if the journal is off."""
+        if self._journal is None:
+            raise errors.path_not_found()
+        options = ("group", "version", "resource", "namespace", "name")
+        group, version, plural, namespace, name = map(request.option, options)
+        resource = by_path(group, version, plural) or await self._custom.find_prepared(group, version, plural)
+        if resource is None or not name:
+            raise errors.bad_request(f"name an object by the query options {', '.join(options)}")
+        namespace = namespace if resource.namespaced else ""
+        wanted = AuthzAttributes(
+            user=request.user,
+            verb="get",
+            group=group,
+            version=version,
+            resource=plural,
+            namespace=namespace,
+            name=name,
+        )
+        decision, reason = await decide(self._authorizer, wanted, owner_of(request.user.name), request.until_left)
+        if decision is not Decision.ALLOW:
+            raise denial.denied(wanted, reason)
+        kinds = (resource.kind, resource.target)  # refused requests for custom resources have the latter
+        found = [entry for kind in kinds for entry in self._journal.about(kind, namespace, name)]
+        page = Page(found, self._journal.complete_since(namespace))
+        return Response(200, msgspec.json.encode(page))

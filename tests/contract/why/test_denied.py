@@ -1,0 +1,64 @@
+"""Requests that a user may not make: the role that is missing is named, and binding it allows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.clock import SYSTEM
+from tests.support.broken_clusters import Broken, run
+from wherry.errors import WherryError
+from wherry.testing import AsyncCluster
+from wherry.why import denied, report
+from wherry.why.model import Story
+
+QUESTIONS = {
+    "jane get pods": (
+        "the ClusterRole view would in default",
+        "kubectl create rolebinding jane-view --clusterrole=view --user=jane -n default",
+    ),
+    "shop:robot delete pods/web": (
+        "the ClusterRole edit would in default",
+        "kubectl create rolebinding robot-edit --clusterrole=edit --serviceaccount=shop:robot -n default",
+    ),
+    "jane get secrets/keys": ("the ClusterRole edit would in default", "kubectl create rolebinding jane-edit"),
+    "jane get pods/log": ("the ClusterRole view would in default", "kubectl create rolebinding jane-view"),
+    "jane delete nodes": (
+        "the ClusterRole cluster-admin would",
+        "kubectl create clusterrolebinding jane-cluster-admin",
+    ),
+}
+
+
+async def asked(cluster: AsyncCluster, question: str) -> Story:
+    wanted = await denied.request(cluster.client, question.split(), "default", ())
+    return await denied.explained(cluster.client, wanted, SYSTEM.now())
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_a_denied_request_names_the_smallest_role_that_allows_it(question: str) -> None:
+    text, fix = QUESTIONS[question]
+    async with AsyncCluster(0) as cluster:
+        await cluster.wait("clusterrole/view", lambda role: bool(role.get("rules")))
+        found = await asked(cluster, question)
+        (cause,) = found.causes
+        assert text in cause.text and cause.fix.startswith(fix)
+        await run(cluster, cause.fix, Broken("", "", ""))
+        mended = await asked(cluster, question)
+        assert mended.state.startswith("it is allowed") and not mended.causes
+        assert report.lines(mended)[-1] == report.NOTHING_WRONG
+
+
+async def test_a_request_that_no_role_allows_gets_a_new_role() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.delete("clusterrole/cluster-admin")
+        found = await asked(cluster, "jane create nodes")
+        assert "there is no role that would" in found.causes[0].text
+        await run(cluster, found.causes[0].fix, Broken("", "", ""))
+        assert not (await asked(cluster, "jane create nodes")).causes
+
+
+@pytest.mark.parametrize("question", ["jane", "jane gte pods", "jane get nopes", "jane get"])
+async def test_a_wrong_question_is_one_sentence(question: str) -> None:
+    async with AsyncCluster(0) as cluster:
+        with pytest.raises(WherryError, match=r"USER VERB RESOURCE|no verb gte|no kind"):
+            await asked(cluster, question)

@@ -1,0 +1,104 @@
+"""The journal through the API: writers, refused and denied requests, attempts of the scheduler, and access to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from kube.clock import SYSTEM
+from tests.support.broken_clusters import pod, told, workload
+from wherry.testing import AsyncCluster, ClusterError
+from wherry.why import journal as read
+
+
+async def page(cluster: AsyncCluster, named: str, user: str = "kubernetes-admin", **query: str) -> httpx2.Response:
+    transport = cluster.transport(user, None if user == "kubernetes-admin" else [])
+    async with httpx2.AsyncClient(base_url="http://cluster", transport=transport) as client:
+        options = {"group": "", "version": "v1", "resource": "pods", "namespace": "default", "name": named} | query
+        return await client.get(read.PATH, params=options)
+
+
+def texts(answer: httpx2.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [f"{entry['actor']}: {entry['text']}" for entry in answer.json()["entries"]]
+
+
+async def test_a_pods_journal_has_its_writer_and_each_attempt_to_schedule_it() -> None:
+    async with AsyncCluster(2) as cluster:
+        await cluster.apply(pod("big", resources={"requests": {"memory": "640Gi"}}))
+        await cluster.wait("pod/big", "PodScheduled=False")
+        answer = await page(cluster, "big")
+        found = texts(answer)
+        assert any(text.startswith("kubernetes-admin: applied with ") for text in found)
+        assert any(text.startswith("default-scheduler: found no node in attempt 1: 0/2 nodes") for text in found)
+        (details,) = [each["details"] for each in answer.json()["entries"] if "attempt" in (each.get("details") or {})]
+        assert details["nodes"] == {"Insufficient memory": ["node-1", "node-2"]}
+        story = await told(cluster, "pod/big")
+        assert any("node-1, node-2: Insufficient memory" in moment.text for moment in story.moments)
+        assert not story.unknown
+
+
+async def test_a_refused_write_and_a_deletion_are_in_the_journal() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply(pod("web"))
+        with pytest.raises(ClusterError):
+            await cluster.patch("pod/web", {"spec": {"nodeSelector": {"a": "b"}}})
+        await cluster.delete("pod/web")
+        found = texts(await page(cluster, "web"))
+        assert any(
+            "pods was refused (422)" in text for text in texts(await page(cluster, "web", resource="pods")) + found
+        )
+        assert found[-1].startswith("kubernetes-admin: deleted")
+
+
+async def test_the_journal_shows_an_object_to_those_alone_who_may_get_it() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply(pod("web"))
+        denied = await page(cluster, "web", "eve")
+        assert denied.status_code == 403 and "web" in denied.json()["message"]
+        role = {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["web"]}]}
+        subject = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
+        rbac = "rbac.authorization.k8s.io"
+        await cluster.apply(
+            [
+                {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "web"}, **role},
+                {
+                    "apiVersion": f"{rbac}/v1",
+                    "kind": "RoleBinding",
+                    "metadata": {"name": "web"},
+                    "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "web"},
+                    "subjects": [subject],
+                },
+            ]
+        )
+        assert texts(await page(cluster, "web", "eve"))
+        assert (await page(cluster, "other", "eve")).status_code == 403
+        assert (await page(cluster, "web", "eve", namespace="kube-system")).status_code == 403
+        assert (await page(cluster, "web", "eve", resource="secrets")).status_code == 403
+
+
+@pytest.mark.parametrize("query", [{"resource": "nopes"}, {"name": ""}, {"version": "v9"}])
+async def test_a_wrong_query_is_refused(query: dict[str, Any]) -> None:
+    async with AsyncCluster(0) as cluster:
+        answer = await page(cluster, "web", **query)
+        assert answer.status_code == 400 and "query options" in answer.json()["message"]
+
+
+async def test_a_controllers_refused_pods_are_in_the_journal_of_its_owner() -> None:
+    async with AsyncCluster(0) as cluster:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "none"},
+            "spec": {"hard": {"pods": "0"}},
+        }
+        await cluster.apply([quota, workload("StatefulSet", spec={"serviceName": "web"})])
+
+        async def recorded(_: object) -> bool:
+            found = texts(await page(cluster, "web", group="apps", resource="statefulsets"))
+            return any("FailedCreate" in text and "exceeded quota" in text for text in found)
+
+        await cluster.wait("statefulset/web", recorded)
+        assert SYSTEM.now().timestamp() > (await page(cluster, "web")).json()["completeSince"]

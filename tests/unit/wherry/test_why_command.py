@@ -1,0 +1,88 @@
+"""The command `wherry why`: its arguments, the kubeconfig that it takes, and its output."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from wherry import why_command
+from wherry.errors import WherryError
+from wherry.why import report, times
+from wherry.why.model import Cause, Moment, Reference, Story
+from wherry.why.subject import split
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def story(*causes: Cause, **fields: object) -> Story:
+    given = {"state": "Pending", "moments": [], "unknown": []} | fields
+    return Story(Reference("Pod", "web", "shop"), causes=list(causes), **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("words", [["pod/web"], ["pod", "web"]])
+def test_an_object_is_named_with_a_slash_or_in_two_words(words: list[str]) -> None:
+    assert split(words) == ("pod", "web")
+
+
+@pytest.mark.parametrize("words", [["pod"], ["pod/"], ["/web"], ["a/b/c"], ["pod", "a", "b"], ["pod", "a/b"]])
+def test_other_words_are_refused_in_one_sentence(words: list[str]) -> None:
+    with pytest.raises(WherryError, match="name one object as KIND/NAME, such as pod/web-1"):
+        split(words)
+
+
+@pytest.mark.parametrize("text", ["x", "10", "-5m", "1w"])
+def test_a_wrong_duration_is_refused(text: str) -> None:
+    with pytest.raises(WherryError, match=r"--since .*: write a duration such as 90s, 10m or 2h"):
+        why_command._duration(text)
+
+
+def test_a_duration_is_read() -> None:
+    assert why_command._duration("90s") == timedelta(seconds=90)
+    assert why_command._duration("") is None
+
+
+def test_the_kubeconfig_is_the_callers_else_the_administrators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, admin = tmp_path / "home", tmp_path / "prefix/etc/wherry/admin.kubeconfig"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    with pytest.raises(WherryError, match="there is no kubeconfig"):
+        why_command._kubeconfig(str(tmp_path / "prefix"))
+    admin.parent.mkdir(parents=True)
+    admin.write_text("")
+    own = home / ".kube/config"
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    assert why_command._kubeconfig(str(tmp_path / "prefix")) == admin  # the prefix names an installation
+    assert why_command._kubeconfig("/") == own
+    monkeypatch.setenv("KUBECONFIG", "/one:/two")
+    assert why_command._kubeconfig("/") == Path("/one")
+
+
+def test_the_last_lines_are_the_cause_and_its_fix_and_texts_of_others_are_escaped() -> None:
+    moment = Moment(NOW, "pulled\n  \x1b[31mimage", "kubelet", 3)
+    found = report.lines(story(Cause("a second one"), Cause("no \x07 image", "kubectl x"), moments=[moment]))
+    assert found[0] == "pod/web in shop: Pending"
+    assert "\x1b" not in found[2] and "kubelet: pulled" in found[2] and found[2].endswith("(x3)")
+    assert found[-3] == "also: a second one"
+    assert "\x07" not in found[-2] and found[-2].startswith("cause: no ") and found[-1] == "fix: kubectl x"
+
+
+def test_a_cause_that_ends_by_itself_needs_no_fix_and_nothing_wrong_is_said() -> None:
+    assert report.lines(story(Cause("it starts", waits=True)))[-1] == "fix: none is needed, it ends by itself"
+    assert report.lines(story())[-1] == report.NOTHING_WRONG
+
+
+def test_data_have_the_most_important_cause_first() -> None:
+    found = report.data(story(Cause("second"), Cause("first", "kubectl x", Reference("Node", "n"))))
+    assert [each["text"] for each in found["causes"]] == ["first", "second"]
+    assert found["causes"][0]["about"] == "node/n" and found["causes"][1]["about"] == "pod/web"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0ms"), (0.25, "250ms"), (5.5, "5.5s"), (59, "59s"), (133, "2m13s"), (3600, "1h"), (362_000, "4d4h")],
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert times.duration(seconds) == text

@@ -1,0 +1,151 @@
+"""Finds why a workload (Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController) has too few Ready pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kube import selectors
+from kube.api import apps_v1, core_v1
+from kube.object_names import name_of, namespace_of
+from wherry.why import commands
+from wherry.why.causes.deletion import finalizers
+from wherry.why.causes.scheduling import condition
+from wherry.why.diagnosis import Diagnosis
+from wherry.why.model import Cause, reference
+from wherry.why.owners import controller_of, template_owner
+
+
+async def deployment(diagnosis: Diagnosis, obj: apps_v1.Deployment) -> Sequence[Cause]:
+    """Return why a Deployment is not complete."""
+    if found := _not_acting(diagnosis, obj):
+        return found
+    owned = [each for each in await diagnosis.reader.all(apps_v1.ReplicaSet, namespace_of(obj)) if _is_of(each, obj)]
+    newest = max(owned, key=_revision, default=None)
+    if newest is not None and (found := await diagnosis.causes(newest)):
+        return found
+    for other in owned:
+        if (
+            other.spec is not None
+            and other.spec.replicas
+            and other is not newest
+            and (found := await diagnosis.causes(other))
+        ):
+            return found
+    if obj.spec is not None and obj.spec.paused and _unfinished(obj):
+        return [
+            Cause(
+                "its rollout is paused (spec.paused)",
+                commands.kubectl("rollout resume", reference(obj)),
+                reference(obj),
+            )
+        ]
+    return await _refused(diagnosis, obj)
+
+
+async def replicas(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
+    """Return why a ReplicaSet, ReplicationController, StatefulSet or DaemonSet has too few Ready pods."""
+    if found := _not_acting(diagnosis, obj):
+        return found
+    if found := await _refused(diagnosis, obj):
+        return found
+    pods = [each for each in await _pods(diagnosis, obj) if _is_of(each, obj)]
+    if found := await of_pods(diagnosis, pods):
+        return found
+    return await _not_created(diagnosis, obj, pods)
+
+
+async def of_pods(diagnosis: Diagnosis, pods: Sequence[core_v1.Pod]) -> Sequence[Cause]:
+    """Return the causes of the first pod that is not Ready, with the number of those pods."""
+    wrong = [each for each in sorted(pods, key=_order) if not _is_ready(each)]
+    for pod in wrong:
+        if found := await diagnosis.causes(pod):
+            count = f"{len(wrong)} of its {len(pods)} pods are not Ready; " if len(pods) > 1 else ""
+            first = msgspec.structs.replace(found[0], text=f"{count}{reference(pod)}: {found[0].text}")
+            return [first, *found[1:]]
+    return ()
+
+
+def _order(pod: core_v1.Pod) -> tuple[bool, int, str]:
+    """Put pods that are not being deleted first, then those of a StatefulSet by their number."""
+    number = name_of(pod).rpartition("-")[2]
+    return pod.metadata.deletion_timestamp is not None, int(number) if number.isdigit() else 0, name_of(pod)
+
+
+def _is_ready(pod: core_v1.Pod) -> bool:
+    ready = condition(pod, "Ready")
+    return pod.status.phase == "Succeeded" or (ready is not None and ready.status == "True")
+
+
+async def _pods(diagnosis: Diagnosis, obj: Any) -> Sequence[core_v1.Pod]:
+    """Return the pods that a workload's selector selects."""
+    selector = obj.spec.selector if obj.spec is not None else None
+    if isinstance(selector, dict):  # a ReplicationController's
+        text = ",".join(f"{key}={value}" for key, value in selector.items())
+    else:
+        text = str(selectors.from_label_selector(selector)) if selector is not None else ""
+    return await diagnosis.reader.all(core_v1.Pod, namespace_of(obj), label_selector=text)
+
+
+def _is_of(obj: Any, owner: Any) -> bool:
+    found = controller_of(obj)
+    return found is not None and found.uid == owner.metadata.uid
+
+
+def _revision(each: apps_v1.ReplicaSet) -> tuple[int, str]:
+    text = each.metadata.annotations.get("deployment.kubernetes.io/revision", "0")
+    return int(text) if text.isdigit() else 0, each.metadata.creation_timestamp or ""
+
+
+def _not_acting(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
+    """Return why nothing acts on a workload: it is being deleted, or no controller has seen its last change."""
+    if obj.metadata.deletion_timestamp is not None:
+        return finalizers(obj, diagnosis.reader.now)
+    observed = obj.status.observed_generation if obj.status is not None else None
+    if (observed or 0) < (obj.metadata.generation or 0):
+        seen = f"its controller has not seen its last change (generation {obj.metadata.generation})"
+        text = f"{seen}: if that lasts, no controllers are running"
+        return [Cause(text, "kubectl get lease kube-controller-manager -n kube-system -o yaml", reference(obj))]
+    return ()
+
+
+def _unfinished(obj: apps_v1.Deployment) -> bool:
+    wanted = obj.spec.replicas if obj.spec is not None and obj.spec.replicas is not None else 1
+    return obj.status is None or (obj.status.updated_replicas or 0) < wanted
+
+
+async def _refused(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
+    """Return the error with which the API server refused the workload's pods."""
+    for each in obj.status.conditions if obj.status is not None else ():
+        if each.type == "ReplicaFailure" and each.status == "True":
+            return [await refusal(diagnosis, obj, each.message or "")]
+    return ()
+
+
+async def refusal(diagnosis: Diagnosis, obj: Any, message: str) -> Cause:
+    """Return the cause of an error of the API server for a pod of a workload: a quota, a limit, a policy, a webhook."""
+    about = reference(obj)
+    text = f"the API server refuses its pods: {message}"
+    if "exceeded quota" in message:
+        name = message.partition("exceeded quota: ")[2].partition(",")[0]
+        return Cause(
+            text, commands.kubectl("edit", msgspec.structs.replace(about, kind="ResourceQuota", name=name)), about
+        )
+    if "serviceaccount" in message and "not found" in message:
+        account = message.partition('serviceaccount "')[2].partition('"')[0]
+        return Cause(text, f"kubectl create serviceaccount {account} -n {about.namespace}", about)
+    return Cause(text, commands.edit(await template_owner(diagnosis.reader, obj)), about)
+
+
+async def _not_created(diagnosis: Diagnosis, obj: Any, pods: Sequence[core_v1.Pod]) -> Sequence[Cause]:
+    """Return the last error of creating a pod, if some are missing."""
+    replicas: int | None = getattr(obj.spec, "replicas", None)
+    wanted: int = getattr(obj.status, "desired_number_scheduled", 1) if replicas is None else replicas
+    if len(pods) >= wanted:
+        return ()
+    for event in reversed(await diagnosis.reader.events(obj)):
+        if event.reason == "FailedCreate":
+            return [await refusal(diagnosis, obj, event.message or "")]
+    return [Cause(f"{len(pods)} of {wanted} pods have been created so far", about=reference(obj), waits=True)]

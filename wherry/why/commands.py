@@ -1,0 +1,69 @@
+"""Commands that a person can paste. Names are quoted: those of some kinds may contain what a shell would run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from wherry.why.model import Reference
+
+Spec = Mapping[str, Any]
+
+
+def kubectl(verb: str, about: Reference, *more: str) -> str:
+    """Return a command of kubectl about an object; `more` are further arguments, unquoted."""
+    return shlex.join(["kubectl", *verb.split(), str(about), *namespaced(about.namespace), *more])
+
+
+def namespaced(namespace: str) -> list[str]:
+    """Return kubectl's option for a namespace; none for what has no namespace."""
+    return ["-n", namespace] if namespace else []
+
+
+def listing(plural: str, namespace: str = "") -> str:
+    """Return the command that lists objects."""
+    return shlex.join(["kubectl", "get", plural, *namespaced(namespace)])
+
+
+def edit(about: Reference) -> str:
+    """Return the command that opens an object in an editor."""
+    return kubectl("edit", about)
+
+
+def patch(about: Reference, body: Spec, *, merge: bool = False) -> str:
+    """Return the command that patches an object, by default strategically."""
+    text = json.dumps(body, separators=(",", ":"))
+    return kubectl("patch", about, *(["--type=merge"] if merge else []), "-p", text)
+
+
+def patch_container(change: Reference, name: str, fields: Spec) -> str:
+    """Return the command that changes fields of one container in a pod or in the template of a workload."""
+    spec: Spec = {"containers": [{"name": name, **fields}]}
+    return patch(change, in_template(change, spec))
+
+
+def in_template(change: Reference, spec: Spec) -> Spec:
+    """Return a patch with a pod's spec where a kind of workload has it."""
+    if change.kind == "Pod":
+        return {"spec": spec}
+    template: Spec = {"spec": {"template": {"spec": spec}}}
+    return {"spec": {"jobTemplate": template}} if change.kind == "CronJob" else template
+
+
+def set_resources(change: Reference, container: str, *, requests: str = "", limits: str = "") -> str:
+    """Return the command that sets a container's requests and limits, each RESOURCE=AMOUNT."""
+    more = [*([f"--limits={limits}"] if limits else []), *([f"--requests={requests}"] if requests else [])]
+    return kubectl("set resources", change, "-c", container, *more)
+
+
+def create_missing(kind: str, name: str, namespace: str) -> str:
+    """Return the command that creates a ConfigMap or Secret, with a value to fill in."""
+    words = ["configmap"] if kind.lower() == "configmap" else ["secret", "generic"]
+    return shlex.join(["kubectl", "create", *words, name, *namespaced(namespace), "--from-literal=KEY=VALUE"])
+
+
+def logs(pod: Reference, container: str, *, previous: bool) -> str:
+    """Return the command that prints a container's log, or that of the one that ran before."""
+    return kubectl("logs", pod, "-c", container, *(["--previous"] if previous else []))

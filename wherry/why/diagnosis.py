@@ -1,0 +1,38 @@
+"""Finds the causes of an object's state with the function of its kind, which may ask for those of another object."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from kube.object_names import key_of
+from wherry.why.model import Cause
+from wherry.why.reading import Reader
+
+MOST_DEPTH = 6
+"""Limit of a chain of objects: a Service, a Deployment, a ReplicaSet, a pod, a claim, a node."""
+
+
+class Diagnosis:
+    """The causes of objects of one cluster. `reader` has the objects, `other` is the function of kinds without one."""
+
+    def __init__(self, reader: Reader, finders: Mapping[type[Any], Finder], other: Finder) -> None:
+        self.reader = reader
+        self._finders, self._other = finders, other
+        self._asked: list[tuple[type[Any], str]] = []
+
+    async def causes(self, obj: Any) -> Sequence[Cause]:
+        """Return why an object is not as it should be, the most important cause first; nothing if it is."""
+        asked = type(obj), key_of(obj)
+        if asked in self._asked or len(self._asked) >= MOST_DEPTH:
+            return ()
+        finder = self._finders.get(type(obj), self._other)
+        self._asked.append(asked)
+        try:
+            return await finder(self, obj)
+        finally:
+            self._asked.pop()
+
+
+Finder = Callable[[Diagnosis, Any], Awaitable[Sequence[Cause]]]
+"""Finds the causes of the state of one object of a kind."""

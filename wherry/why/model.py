@@ -1,0 +1,61 @@
+"""The answer of `wherry why` to a question about one object."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kube.object_names import name_of, namespace_of
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Identifies an object; `namespace` is "" for what has none."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()}/{self.name}"
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """Something that happened at a time: `actor` did what `text` says, `count` times until then."""
+
+    time: datetime
+    text: str
+    actor: str = ""
+    count: int = 1
+    trace: str = ""
+    """ID of the OpenTelemetry trace, "" if it is not known."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A reason why an object is not as it should be.
+
+    `text` is one sentence without a full stop. `fix` is the next command to run, or "" if there is none: `waits` is true if it
+    ends without anybody's doing.
+    """
+
+    text: str
+    fix: str = ""
+    about: Reference | None = None
+    waits: bool = False
+
+
+class Story(msgspec.Struct, frozen=True):
+    """All that is known about an object: its state in one sentence, what happened, and causes, the most important last."""
+
+    subject: Reference
+    state: str
+    moments: list[Moment]
+    causes: list[Cause]
+    unknown: list[str]
+    """Facts that are not known, and why."""
+
+
+def reference(obj: Any) -> Reference:
+    """Return the reference of an object."""
+    return Reference(obj.kind or type(obj).__name__, name_of(obj), namespace_of(obj))
