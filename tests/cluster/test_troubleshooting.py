@@ -88,15 +88,15 @@ PODS: dict[str, Symptom] = {
         seen=described("pod", "never"),
     ),
     "Unable to retrieve some image pull secrets (…); attempting to pull the image may not succeed.": Symptom(
-        apply(pod("secretive", image=BUSYBOX, imagePullSecrets=[{"name": "robot"}])),
-        "(?s)^(?!.*robot)",
-        "kubectl create secret docker-registry robot --docker-server=a --docker-username=b --docker-password=c",
-        ("kubectl get secrets", "robot"),
+        apply(pod("secretive", image=BUSYBOX, imagePullSecrets=[{"name": "puller"}])),
+        "(?s)^(?!.*puller)",
+        "kubectl create secret docker-registry puller --docker-server=a --docker-username=b --docker-password=c",
+        ("kubectl get secrets", "puller"),
         seen=described("pod", "secretive"),
     ),
     'couldn\'t parse image name "…"': Symptom(
-        apply(pod("upper", image="Upper/b:1")),
-        "Upper/b:1",
+        apply(pod("upper", image="docker.io/library/Upper:1")),
+        "docker.io/library/Upper:1",
         retyped("upper"),
         runs("upper"),
         described("pod", "upper"),
@@ -263,7 +263,7 @@ GATEWAYS: dict[str, Symptom] = {
         seen=described("gateway", "mixed"),
         command="openssl x509 -text -in cert2.crt",
     ),
-    "No selected listener allows HTTPRoutes in namespace …": Symptom(
+    "listener allows HTTPRoutes in namespace …": Symptom(
         "kubectl create namespace edge && "
         + apply(gateway("edge", "edge"), route("inner", {"name": "edge", "namespace": "edge"})),
         "from: Same",

@@ -72,6 +72,7 @@ PAGES: dict[str, Reading] = {
         values={
             DIGEST: digest,
             "debs/*.deb web.tar": "debs/*.deb web.tar | tee /dev/stderr | grep -o '[0-9a-f]\\{64\\}$' >/var/lib/digest",
+            "airgap.tar debs/": "wheels.tar debs/",
             "nginx:1.27": "docker.io/library/nginx:1.27",
         },
         before=("wherry image load redis.tar", "mkdir wheels && cp example-1.0-py3-none-any.whl wheels/"),
