@@ -135,8 +135,8 @@ class GatewaySockets:
 
     def _received(self, message: Message) -> None:
         if message.kind == LISTENING:
-            offered = zip(message.addresses, message.descriptors, strict=False)
-            missing = [each for each in offered if each[0] not in self._sockets]
+            received = zip(message.addresses, message.descriptors, strict=False)
+            missing = [each for each in received if each[0] not in self._sockets]
             self._keep(message.addresses, self._copies(number for _, number in missing))
             if left := [address for address, _ in missing if address not in self._sockets]:
                 self._want_passed(left)

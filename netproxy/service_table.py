@@ -199,7 +199,7 @@ class ServiceTable:
 
     def retry_unserved(self, now: float) -> None:
         """Plan Services again that were not served for the cost of their namespace, where there is room now."""
-        self._dirty.update(self._budget.due(now))
+        self._dirty.update(self._budget.retries(now))
 
 
 def _same_plan(one: core_v1.Service, other: core_v1.Service) -> bool:

@@ -14,16 +14,7 @@ from pathlib import Path
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.errors import StatusError
-from wherry import (
-    VERSION,
-    cluster,
-    daemons,
-    expiry,
-    health,
-    installation,
-    other_network,
-    snapshot_status,
-)
+from wherry import VERSION, cluster, daemons, expiry, health, installation, other_network, snapshot_status
 from wherry.errors import WherryError
 from wherry.output import camel_case
 from wherry.pod_problems import NotReady, not_ready

@@ -80,9 +80,9 @@ class RBACEscalation(Plugin):
             raise refuse(attributes, self._message(attributes, missing))
 
     async def _missing(self, attributes: Attributes, rules: Sequence[Rule]) -> list[Rule]:
-        held = self._rbac.compiled_rules_for(attributes.user, attributes.namespace)
-        size = work(held, rules, offload.LARGE)
-        return await offload.run(attributes.user.name, size, uncovered, held, rules)
+        granted = self._rbac.compiled_rules_for(attributes.user, attributes.namespace)
+        size = work(granted, rules, offload.LARGE)
+        return await offload.run(attributes.user.name, size, uncovered, granted, rules)
 
     def _message(self, attributes: Attributes, missing: list[Rule]) -> str:
         user = attributes.user

@@ -58,9 +58,9 @@ def reconcile(wanted: Object, present: Object | None) -> Object | None:
     result = present | {"metadata": dict(metadata)}
     changed = False
     for part in ("labels", "annotations"):
-        held = metadata.get(part) or {}
-        merged = (wanted["metadata"].get(part) or {}) | held
-        changed |= merged != held
+        current = metadata.get(part) or {}
+        merged = (wanted["metadata"].get(part) or {}) | current
+        changed |= merged != current
         if merged:  # an empty map is none: upstream's server, on the same etcd, would report none
             result["metadata"][part] = merged
     if "roleRef" in wanted:

@@ -205,7 +205,7 @@ def _prepare(strategy: Strategy, obj: Object, old: Object, subresource: str) -> 
     disabled_fields.drop(strategy, obj, old)
     always_status(strategy.resource, obj)
     strategy.default(obj)
-    if strategy.keeps_generation and subresource != "status" and strategy.counts(obj, old):
+    if strategy.keeps_generation and subresource != "status" and strategy.raises_generation(obj, old):
         obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 

@@ -123,7 +123,7 @@ async def test_a_queue_with_owners_keeps_none_of_them() -> None:
         queue.add(f"n{number}/a")
         queue.done(await queue.get())
     assert queue._round_robin is not None and not (
-        queue._round_robin._ready or queue._round_robin._held or queue._round_robin._owners
+        queue._round_robin._ready or queue._round_robin._blocked or queue._round_robin._owners
     )
 
 

@@ -275,7 +275,7 @@ def test_a_large_line_is_handed_over_at_once(tmp_path: Path) -> None:
     async def write() -> bool:
         file = LogFile(tmp_path / "audit.log")
         file.write(bytes(audit_log.BATCH_BYTES) + b"\n")
-        waits = file._timer is not None or bool(file._held)
+        waits = file._timer is not None or bool(file._pending)
         file.close()
         return waits
 
