@@ -276,13 +276,12 @@ async def test_a_claim_that_waits_for_its_pod_names_why_that_one_has_no_node() -
         }
         late: Object = {"provisioner": "example.org/x", "volumeBindingMode": "WaitForFirstConsumer"}
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-        await cluster.apply(
-            [
-                {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "late"}, **late},
-                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": claim},
-                pod(spec={"volumes": volumes, "nodeSelector": {"disk": "ssd"}}),
-            ]
-        )
+        objects: list[Object] = [
+            {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "late"}, **late},
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": claim},
+            pod(spec={"volumes": volumes, "nodeSelector": {"disk": "ssd"}}),
+        ]
+        await cluster.apply(objects)
         await cluster.wait("pod/web", "PodScheduled=False")
         (cause,) = (await told(cluster, "pvc/data")).causes
         assert cause.text.startswith(
