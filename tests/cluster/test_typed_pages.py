@@ -138,6 +138,12 @@ def _push(made: Registry, name: str) -> None:
     made.push(nginx(f"{made.host}/{name.partition('/')[2]}"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+SHORT = ("README.md", "docs/start.md", "docs/addons.md", "docs/monitoring.md", "docs/api.md")
+"""Pages that take a few seconds each; the others restart the cluster, or load and pull images."""
+
+
+@pytest.mark.parametrize(
+    "page", [each if each in SHORT else pytest.param(each, marks=pytest.mark.long) for each in PAGES]
+)
 def test_a_page_can_be_typed(reader: Reader, page: str) -> None:
     assert reader.read(ROOT / page, PAGES[page])
