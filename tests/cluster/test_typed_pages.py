@@ -14,6 +14,7 @@ from tests.support.cluster import Cluster
 from tests.support.registry import Registry, registry
 from tests.support.typed_pages import ROOT, Reader, Reading, nginx
 
+pytestmark = pytest.mark.long
 INSTALLS = "tests/host/test_package_deb.py and scripts/test itself install packages"
 SECOND_MACHINE = "tests/cluster/test_join.py"
 MEMBERS = "tests/cluster/test_control_planes.py"
@@ -138,12 +139,6 @@ def _push(made: Registry, name: str) -> None:
     made.push(nginx(f"{made.host}/{name.partition('/')[2]}"))
 
 
-SHORT = ("README.md", "docs/start.md", "docs/addons.md", "docs/monitoring.md", "docs/api.md")
-"""Pages that take a few seconds each; the others restart the cluster, or load and pull images."""
-
-
-@pytest.mark.parametrize(
-    "page", [each if each in SHORT else pytest.param(each, marks=pytest.mark.long) for each in PAGES]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_typed(reader: Reader, page: str) -> None:
     assert reader.read(ROOT / page, PAGES[page])
