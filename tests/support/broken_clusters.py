@@ -19,6 +19,8 @@ from wherry.why.model import Story
 Object = dict[str, Any]
 LIMIT_SECONDS = 30.0
 LOOK_SECONDS = 0.05
+PROBE = {"periodSeconds": 1, "failureThreshold": 1}
+"""Fields of a probe that soon fails."""
 NO_CAUSES = "no causes"
 """Health of an object without a condition: nothing is wrong with it any more."""
 

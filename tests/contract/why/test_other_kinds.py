@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, workload
+from tests.support.broken_clusters import NO_CAUSES, PROBE, Broken, Object, mended, pod, workload
 from wherry.testing import AsyncCluster, Run
 
 
@@ -98,7 +98,7 @@ CASES = {
         "service/web",
         "pod/web-.*: the readiness probe of container app fails",
         "kubectl edit deployment/web -n default",
-        [web(readinessProbe={"httpGet": {"port": "http"}}), service()],
+        [web(readinessProbe=PROBE | {"httpGet": {"port": "http"}}), service()],
         healthy="",
         edited=("x", "x"),
         prepare=_unready,

@@ -170,7 +170,8 @@ async def test_an_egress_policy_without_dns_is_named() -> None:
     async with AsyncCluster(1) as cluster:
         dns = service("kube-dns", selector={"k8s-app": "kube-dns"}, ports=[{"port": 53, "protocol": "UDP"}])
         allowed = {"to": [peer(app="web")], "ports": [{"port": 8080}]}
-        await cluster.apply(dns, namespace="kube-system")
+        server = client("dns", **{"k8s-app": "kube-dns"})
+        await cluster.apply([dns, server], namespace="kube-system")
         await cluster.apply(
             [service(), web(), client(), policy("out", {"app": "client"}, egress=[allowed], policyTypes=["Egress"])]
         )

@@ -14,7 +14,7 @@ from kube import resources
 from kube.api import certificates_v1, core_v1, meta_v1, rbac_v1
 from kube.client import Client, Response
 from kube.clock import SYSTEM
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, container, mended, pod, run, told, workload
+from tests.support.broken_clusters import NO_CAUSES, PROBE, Broken, Object, container, mended, pod, run, told, workload
 from wherry.testing import AsyncCluster, Exit, PullError, Run, Start
 from wherry.why import following, report, story, subject
 from wherry.why.causes import nodes
@@ -86,7 +86,9 @@ CASES = {
             pod(
                 spec={
                     "initContainers": [
-                        container("proxy", restartPolicy="Always", readinessProbe={"tcpSocket": {"port": 15000}})
+                        container(
+                            "proxy", restartPolicy="Always", readinessProbe=PROBE | {"tcpSocket": {"port": 15000}}
+                        )
                     ]
                 }
             )
@@ -205,7 +207,7 @@ async def test_names_that_a_shell_would_run_are_quoted() -> None:
     async with AsyncCluster(0) as cluster:
         reader = Reader(cluster.client, SYSTEM.now())
         request = certificates_v1.CertificateSigningRequest(metadata=meta_v1.ObjectMeta(name="x;touch y $(z)"))
-        request.spec = certificates_v1.CertificateSigningRequestSpec(username="system:node:node-1", request=b"")
+        request.spec = certificates_v1.CertificateSigningRequestSpec(username="system:node:node-1", request="")
         reader._lists[certificates_v1.CertificateSigningRequest, "", "", ""] = [request]
         (cause,) = await nodes.not_ready(Diagnosis(reader, {}, _none), node)
         assert shlex.split(cause.fix) == ["kubectl", "certificate", "approve", "x;touch y $(z)"]
@@ -239,3 +241,53 @@ async def test_a_pod_is_followed_until_it_is_ready() -> None:
             await cluster.apply(settings)
         assert shown[-1] == report.NOTHING_WRONG
         assert len([line for line in shown if "kubelet: container app started" in line]) == 1
+
+
+async def test_a_readiness_probe_that_cannot_have_failed_yet_is_waited_for() -> None:
+    async with AsyncCluster(1, time="virtual") as cluster:
+        cluster.pods.script("web", [Run(ready=False)])
+        probe = {"httpGet": {"port": 80}, "initialDelaySeconds": 5, "periodSeconds": 4, "failureThreshold": 2}
+        await cluster.apply(pod(readinessProbe=probe))
+        await cluster.wait("pod/web", lambda found: "startedAt" in str(found))
+        (cause,) = (await told(cluster, "pod/web")).causes
+        assert cause.waits and cause.text == "the readiness probe of container app has not succeeded yet"
+        await cluster.advance(seconds=15)
+        (cause,) = (await told(cluster, "pod/web")).causes
+        assert not cause.waits and cause.text.startswith("the readiness probe of container app fails")
+
+
+async def test_a_pod_that_has_just_been_due_to_end_is_not_to_be_deleted_by_force() -> None:
+    async with AsyncCluster(1, time="virtual") as cluster:
+        await cluster.apply(pod(spec={"terminationGracePeriodSeconds": 1, "tolerations": [{"operator": "Exists"}]}))
+        await cluster.wait("pod/web", "Ready")
+        cluster.node("node-1").partition()
+        await cluster.delete("pod/web")
+        await cluster.advance(seconds=20)
+        (cause,) = (await told(cluster, "pod/web")).causes
+        assert cause.waits and not cause.fix and "it was to have ended" in cause.text
+
+
+async def test_a_claim_that_waits_for_its_pod_names_why_that_one_has_no_node() -> None:
+    async with AsyncCluster(1) as cluster:
+        claim: Object = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "late",
+        }
+        late: Object = {"provisioner": "example.org/x", "volumeBindingMode": "WaitForFirstConsumer"}
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        await cluster.apply(
+            [
+                {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "late"}, **late},
+                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": claim},
+                pod(spec={"volumes": volumes, "nodeSelector": {"disk": "ssd"}}),
+            ]
+        )
+        await cluster.wait("pod/web", "PodScheduled=False")
+        (cause,) = (await told(cluster, "pvc/data")).causes
+        assert cause.text.startswith(
+            "claim data gets its volume when pod/web, which uses it, is scheduled: node node-1 has no label disk=ssd"
+        )
+        assert cause.fix.startswith("kubectl label node node-1")
+        (own,) = (await told(cluster, "pod/web")).causes
+        assert own.text.startswith("node node-1 has no label disk=ssd")
