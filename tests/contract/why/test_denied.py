@@ -38,8 +38,10 @@ async def asked(cluster: AsyncCluster, question: str) -> Story:
 async def test_a_denied_request_names_the_smallest_role_that_allows_it(question: str) -> None:
     text, fix = QUESTIONS[question]
     async with AsyncCluster(0) as cluster:
-        for role in ("view", "edit", "admin"):
-            await cluster.wait(f"clusterrole/{role}", lambda found: bool(found.get("rules")))
+        await cluster.wait("clusterrole/view", lambda role: bool(role.get("rules")))
+        for smaller, larger in (("view", "edit"), ("edit", "admin")):  # each gets the rules of the one before it
+            least = len((await cluster.get(f"clusterrole/{smaller}"))["rules"]) + 1
+            await cluster.wait(f"clusterrole/{larger}", lambda role, least=least: len(role.get("rules") or ()) >= least)
         found = await asked(cluster, question)
         (cause,) = found.causes
         assert text in cause.text and cause.fix.startswith(fix)
