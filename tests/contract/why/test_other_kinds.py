@@ -39,6 +39,11 @@ async def _no_classes(cluster: AsyncCluster) -> None:
         await cluster.delete(f"storageclass/{each['metadata']['name']}")
 
 
+async def _quota(cluster: AsyncCluster) -> None:
+    await cluster.apply(object_of("v1", "ResourceQuota", "small", spec={"hard": {"pods": "0"}}))
+    await cluster.wait("resourcequota/small", lambda found: bool(found.get("status", {}).get("hard")))
+
+
 async def _available(cluster: AsyncCluster) -> None:
     await cluster.wait("deployment/web", "Available")
 
@@ -107,7 +112,8 @@ CASES = {
         "deployment/web",
         "the API server refuses its pods: .*exceeded quota: small",
         "kubectl edit resourcequota/small -n default",
-        [object_of("v1", "ResourceQuota", "small", spec={"hard": {"pods": "0"}}), web()],
+        [web()],
+        prepare=_quota,
         edited=('pods: "0"', 'pods: "5"'),
         healthy="",
     ),
