@@ -32,8 +32,8 @@ QUESTIONS = {
 }
 
 
-def _names(resource: str, role: dict[str, Any]) -> bool:
-    return any(resource in (rule.get("resources") or ()) for rule in role.get("rules") or ())
+def _has(rules: list[Any], role: dict[str, Any]) -> bool:
+    return all(rule in (role.get("rules") or ()) for rule in rules)
 
 
 async def asked(cluster: AsyncCluster, question: str) -> Story:
@@ -45,12 +45,10 @@ async def asked(cluster: AsyncCluster, question: str) -> Story:
 async def test_a_denied_request_names_the_smallest_role_that_allows_it(question: str) -> None:
     text, fix = QUESTIONS[question]
     async with AsyncCluster(0) as cluster:
-        for role, resource in (
-            ("view", "pods/log"),
-            ("edit", "secrets"),
-            ("admin", "secrets"),
-        ):  # until they are aggregated
-            await cluster.wait(f"clusterrole/{role}", functools.partial(_names, resource))
+        await cluster.wait("clusterrole/view", lambda role: bool(role.get("rules")))
+        for smaller, larger in (("view", "edit"), ("edit", "admin")):  # each gets the rules of the one before it
+            rules = (await cluster.get(f"clusterrole/{smaller}"))["rules"]
+            await cluster.wait(f"clusterrole/{larger}", functools.partial(_has, rules))
         found = await asked(cluster, question)
         (cause,) = found.causes
         assert text in cause.text and cause.fix.startswith(fix)

@@ -93,7 +93,7 @@ CASES = {
         "ingress/web",
         "its backend is port 8080 of the Service web, which has 80",
         "kubectl edit service/web -n default",
-        [ingress(port=8080), service(), pod()],
+        [ingress(port=8080), service(ports=[{"port": 80, "targetPort": 8080}]), pod()],
         edited=("port: 80$", "port: 8080"),
         healthy="",
     ),

@@ -291,3 +291,14 @@ async def test_a_claim_that_waits_for_its_pod_names_why_that_one_has_no_node() -
         assert cause.fix.startswith("kubectl label node node-1")
         (own,) = (await told(cluster, "pod/web")).causes
         assert own.text.startswith("node node-1 has no label disk=ssd")
+
+
+async def test_the_node_whose_obstacle_is_removed_most_easily_is_named() -> None:
+    async with AsyncCluster(2) as cluster:
+        memory = {"requests": {"memory": "20Gi"}}
+        await cluster.patch("node/node-2", {"spec": {"unschedulable": True}})
+        await cluster.apply([pod("other", resources=memory, spec={"nodeName": "node-1"}), pod(resources=memory)])
+        await cluster.wait("pod/web", "PodScheduled=False")
+        (cause,) = (await told(cluster, "pod/web")).causes
+        assert cause.text == "node node-2 is cordoned (spec.unschedulable) (of 2 nodes the nearest one)"
+        assert cause.fix == "kubectl uncordon node-2"
