@@ -295,9 +295,9 @@ async def test_a_claim_that_waits_for_its_pod_names_why_that_one_has_no_node() -
 
 async def test_the_node_whose_obstacle_is_removed_most_easily_is_named() -> None:
     async with AsyncCluster(2) as cluster:
-        memory = {"requests": {"memory": "20Gi"}}
+        half, whole = {"requests": {"memory": "16Gi"}}, {"requests": {"memory": "32Gi"}}
         await cluster.patch("node/node-2", {"spec": {"unschedulable": True}})
-        await cluster.apply([pod("other", resources=memory, spec={"nodeName": "node-1"}), pod(resources=memory)])
+        await cluster.apply([pod("other", resources=half, spec={"nodeName": "node-1"}), pod(resources=whole)])
         await cluster.wait("pod/web", "PodScheduled=False")
         (cause,) = (await told(cluster, "pod/web")).causes
         assert cause.text == "node node-2 is cordoned (spec.unschedulable) (of 2 nodes the nearest one)"
