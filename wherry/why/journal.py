@@ -40,7 +40,7 @@ async def about(reader: Reader, obj: Any) -> Known:
         data = await reader.client.call("GET", PATH, query=query | {"namespace": namespace_of(obj)})
         page = msgspec.json.decode(data, type=_Page)
     except StatusError as error:
-        absent = error.not_found or "cannot get path" in error.message
+        absent = error.code == 404 or "cannot get path" in error.message
         reader.note(NO_JOURNAL if absent else f"the journal could not be read: {error}")
         return Known([], whole=False)
     except msgspec.MsgspecError:
