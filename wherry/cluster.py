@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from kube import exec_credentials, kubeconfig, kubeconfig_files, servers
+from kube import exec_credentials, kubeconfig, kubeconfig_files, object_conditions, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -155,4 +155,4 @@ def lacks_network(ready: core_v1.NodeCondition) -> bool:
 
 
 def ready_condition(node: core_v1.Node) -> core_v1.NodeCondition | None:
-    return next((c for c in node.status.conditions if c.type == "Ready"), None)
+    return object_conditions.find(node.status.conditions, "Ready")

@@ -182,7 +182,7 @@ async def _stories(cluster: AsyncObjects) -> dict[str, Story]:
     found = {}
     for name, (ask, _) in CASES.items():
         kind, _, named = ask.partition("/")
-        found[name] = await story.tell(cluster.client, kind, named, "default", SYSTEM.now())
+        found[name] = await story.compose(cluster.client, kind, named, "default", SYSTEM.now())
     return found
 
 

@@ -13,7 +13,7 @@ from control.controllers.gateway import definitions
 from kube import pki
 from kube.api import certificates_v1, coordination_v1, core_v1, meta_v1
 from kube.clock import SYSTEM
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, told, workload
+from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, story_of, workload
 from wherry.testing import AsyncCluster
 from wherry.why.causes import certificates, nodes, webhook_failures
 from wherry.why.causes.finders import FINDERS
@@ -208,7 +208,7 @@ async def test_a_workload_whose_pods_a_webhook_refuses_names_its_configuration_a
         await cluster.apply([service(), webhook("guard.example.org")])
         await cluster.apply(workload("Deployment"))
         await cluster.wait("deployment/web", "ReplicaFailure")
-        cause = (await told(cluster, "deployment/web")).causes[-1]
+        cause = (await story_of(cluster, "deployment/web")).causes[-1]
         assert cause.text.startswith(
             "the API server refuses its pods: webhook guard.example.org of validatingwebhookconfiguration/guard cannot be "
             "called: its Service web in default: "

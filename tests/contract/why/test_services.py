@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube.api import networking_v1
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, run, told
+from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, run, story_of
 from wherry.errors import UsageError, WherryError
 from wherry.testing import AsyncCluster
 from wherry.why.causes.policies import types_of
@@ -120,7 +120,7 @@ async def of_service(cluster: AsyncCluster, source: str = "") -> list[Cause]:
         return any(each.get("endpoints") for each in found)
 
     await cluster.wait("service/web", has_address)
-    return list(reversed((await told(cluster, "service/web", source=source)).causes))
+    return list(reversed((await story_of(cluster, "service/web", source=source)).causes))
 
 
 async def test_a_named_port_is_looked_up_in_each_pod() -> None:
@@ -240,4 +240,4 @@ async def test_a_wrong_client_is_one_sentence() -> None:
             with pytest.raises(WherryError, match=text):
                 await of_service(cluster, source)
         with pytest.raises(UsageError, match="--from belongs to a Service"):
-            await told(cluster, "pod/web", source="pod/web")
+            await story_of(cluster, "pod/web", source="pod/web")

@@ -14,7 +14,18 @@ from kube import resources
 from kube.api import certificates_v1, core_v1, meta_v1, rbac_v1
 from kube.client import Client, Response
 from kube.clock import SYSTEM
-from tests.support.broken_clusters import NO_CAUSES, PROBE, Broken, Object, container, mended, pod, run, told, workload
+from tests.support.broken_clusters import (
+    NO_CAUSES,
+    PROBE,
+    Broken,
+    Object,
+    container,
+    mended,
+    pod,
+    run,
+    story_of,
+    workload,
+)
 from wherry.testing import AsyncCluster, Exit, PullError, Run, Start
 from wherry.why import commands, following, report, story, subject
 from wherry.why.causes import nodes
@@ -113,7 +124,7 @@ async def test_a_container_that_has_completed_keeps_its_pod_from_being_ready_unt
             [pod(spec={"restartPolicy": "OnFailure", "containers": [container("one"), container("two")]})]
         )
         await cluster.wait("pod/web", lambda found: "two" in str(found) and "Completed" in str(found))
-        (cause,) = (await told(cluster, "pod/web")).causes
+        (cause,) = (await story_of(cluster, "pod/web")).causes
         assert cause.waits and cause.text.startswith("container one has ended without an error")
 
 
@@ -129,7 +140,7 @@ async def test_a_user_with_view_in_one_namespace_is_told_the_cause_and_what_is_n
         await cluster.apply([pod(resources={"requests": {"memory": "640Gi"}}), _definition(), _boat()])
         await cluster.wait("pod/web", "PodScheduled=False")
         async with _as(cluster, "eve") as eve:
-            found = await story.tell(eve, "pod", "web", "default", SYSTEM.now())
+            found = await story.compose(eve, "pod", "web", "default", SYSTEM.now())
             assert "Insufficient memory" in found.causes[-1].text
             assert any("nodes of the cluster could not be read" in text for text in found.unknown)
             kind = await subject.kind_named(eve, "boats")
@@ -177,7 +188,7 @@ async def test_commands_name_the_group_of_a_kind_that_has_the_name_of_a_built_in
         await cluster.apply(_definition())
         await cluster.apply([_boat(), service() | {"metadata": {"name": "one"}}])
         await cluster.delete("boats.example.org/one")
-        found = await told(cluster, "boats.example.org/one")
+        found = await story_of(cluster, "boats.example.org/one")
         assert found.causes[-1].fix.startswith("kubectl patch service.example.org/one -n default --type=merge")
         healthy = Broken("", "", "")
         await run(cluster, found.causes[-1].fix, healthy)
@@ -229,7 +240,7 @@ async def test_a_pod_is_followed_until_it_is_ready() -> None:
         shown: list[str] = []
 
         async def read() -> Story:
-            return await told(cluster, "pod/web")
+            return await story_of(cluster, "pod/web")
 
         def show(found: Story, _: bool) -> None:
             shown.extend(report.lines(found))
@@ -250,10 +261,10 @@ async def test_a_readiness_probe_that_cannot_have_failed_yet_is_waited_for() -> 
         probe = {"httpGet": {"port": 80}, "initialDelaySeconds": 5, "periodSeconds": 4, "failureThreshold": 2}
         await cluster.apply(pod(readinessProbe=probe))
         await cluster.wait("pod/web", lambda found: "startedAt" in str(found))
-        (cause,) = (await told(cluster, "pod/web")).causes
+        (cause,) = (await story_of(cluster, "pod/web")).causes
         assert cause.waits and cause.text == "the readiness probe of container app has not succeeded yet"
         await cluster.advance(seconds=15)
-        (cause,) = (await told(cluster, "pod/web")).causes
+        (cause,) = (await story_of(cluster, "pod/web")).causes
         assert not cause.waits and cause.text.startswith("the readiness probe of container app fails")
 
 
@@ -264,7 +275,7 @@ async def test_a_pod_that_has_just_been_due_to_end_is_not_to_be_deleted_by_force
         cluster.node("node-1").partition()
         await cluster.delete("pod/web")
         await cluster.advance(seconds=20)
-        (cause,) = (await told(cluster, "pod/web")).causes
+        (cause,) = (await story_of(cluster, "pod/web")).causes
         assert cause.waits and not cause.fix and "it was to have ended" in cause.text
 
 
@@ -284,12 +295,12 @@ async def test_a_claim_that_waits_for_its_pod_names_why_that_one_has_no_node() -
         ]
         await cluster.apply(objects)
         await cluster.wait("pod/web", "PodScheduled=False")
-        (cause,) = (await told(cluster, "pvc/data")).causes
+        (cause,) = (await story_of(cluster, "pvc/data")).causes
         assert cause.text.startswith(
             "claim data gets its volume when pod/web, which uses it, is scheduled: node node-1 has no label disk=ssd"
         )
         assert cause.fix.startswith("kubectl label node node-1")
-        (own,) = (await told(cluster, "pod/web")).causes
+        (own,) = (await story_of(cluster, "pod/web")).causes
         assert own.text.startswith("node node-1 has no label disk=ssd")
 
 
@@ -299,6 +310,6 @@ async def test_the_node_whose_obstacle_is_removed_most_easily_is_named() -> None
         await cluster.patch("node/node-2", {"spec": {"unschedulable": True}})
         await cluster.apply([pod("other", resources=half, spec={"nodeName": "node-1"}), pod(resources=whole)])
         await cluster.wait("pod/web", "PodScheduled=False")
-        (cause,) = (await told(cluster, "pod/web")).causes
+        (cause,) = (await story_of(cluster, "pod/web")).causes
         assert cause.text == "node node-2 is cordoned (spec.unschedulable) (of 2 nodes the nearest one)"
         assert cause.fix == "kubectl uncordon node-2"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from kube import object_conditions
 from kube.api import certificates_v1, coordination_v1, core_v1, policy_v1
 from kube.object_names import name_of, namespace_of
 from kube.selectors import from_label_selector
@@ -43,7 +44,7 @@ async def causes(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
 
 def condition(node: core_v1.Node, type_: str) -> core_v1.NodeCondition | None:
     """Return a node's condition."""
-    return next((each for each in node.status.conditions if each.type == type_), None)
+    return object_conditions.find(node.status.conditions, type_)
 
 
 async def not_ready(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
