@@ -165,10 +165,12 @@ class Node(RuleBasedStateMachine):
 
     def _listed(self, present: list[tuple[str, list[str]]], at: float) -> None:
         names_of = dict(present)
-        for load in self.loads:
-            if load.at < at and load.name in names_of.get(load.image_ref, ()):
+        for load in [load for load in self.loads if load.at < at]:
+            if load.name in names_of.get(load.image_ref, ()):
                 load.seen = True
                 load.decided = load.decided or not load.suspects
+            elif not load.decided:  # no list has shown it with this name, which another image has now
+                self.loads.remove(load)
         self.tries = [
             one for one in self.tries if one.abandoned_at is None or at - one.abandoned_at < ABANDONED_SECONDS
         ]
