@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-from collections.abc import AsyncIterator
+import urllib.parse
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from kube import kubeconfig, servers
+from kube import exec_credentials, kubeconfig, kubeconfig_files, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -47,14 +49,48 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def as_user(path: Path, context: str = "") -> AsyncIterator[tuple[Client, str]]:
-    """Lend a client with the rights of a kubeconfig's context, and the context's namespace (default: "default")."""
+async def as_user(paths: Sequence[Path], context: str = "") -> AsyncIterator[tuple[Client, str]]:
+    """Lend a client with the rights of a context of kubeconfigs, and the context's namespace (default: "default").
+
+    The files are merged as kubectl does; a credential plugin is run.
+    """
     try:
-        access = kubeconfig.load(path, context)
+        chosen = kubeconfig_files.merged(paths, context)
+        access = chosen.access
+        if chosen.plugin is not None:
+            found = await exec_credentials.credentials(chosen.plugin)
+            access = dataclasses.replace(
+                access,
+                token=found.token,
+                certificate=found.client_certificate_data.encode() or None,
+                key=found.client_key_data.encode() or None,
+            )
+        _check(access, paths[0])
     except kubeconfig.KubeconfigError as error:
         raise WherryError(str(error)) from error
     async with _with(access, None) as client:
         yield client, access.namespace or "default"
+
+
+def _check(access: kubeconfig.Access, path: Path) -> None:
+    """Raise WherryError for an address, a token or certificates with which no request can be sent."""
+    try:
+        url = urllib.parse.urlsplit(access.server)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable:
+        raise WherryError(
+            f"{path}: the server {access.server!r} is no address of an API server: write https://HOST:PORT"
+        )
+    if not access.token.isprintable():
+        raise WherryError(f"{path}: the token of the user has line breaks or other characters that no request may have")
+    try:
+        access.ssl_context()
+    except (OSError, ValueError) as error:  # of ssl too
+        files = ", ".join(filter(None, (access.ca_file, access.certificate_file, access.key_file)))
+        where = f" ({files})" if files else ""
+        raise WherryError(f"{path}: its certificates or its key{where} cannot be used: {error}") from error
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 
 from kube.api import core_v1
 from kube.object_names import namespace_of
@@ -18,6 +19,8 @@ from wherry.why.model import Cause, reference
 from wherry.why.owners import template_owner
 from wherry.why.times import ago, duration, parsed
 
+OVERDUE = timedelta(seconds=60)
+"""Time that a node may take after the end of a pod's grace period. To delete it by force lets another one run beside it."""
 _NETWORK_EVENTS = frozenset({"FailedCreatePodSandBox", "NetworkNotReady"})
 _SETUP_EVENTS = _NETWORK_EVENTS | {
     "FailedMount",
@@ -72,6 +75,8 @@ async def _ending(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
     if blockers := finalizers(pod, now):
         return blockers
     text = f"it was to have ended {ago(deleted, now)}, and node {pod.spec.node_name} has not reported that"
+    if deleted is not None and now - deleted < OVERDUE:
+        return [Cause(text, about=about, waits=True)]
     return [Cause(text, commands.kubectl("delete", about, "--force", "--grace-period=0"), about)]
 
 
@@ -120,9 +125,28 @@ def _still_starting(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
     if pod.status.start_time is None:
         return [Cause(f"node {pod.spec.node_name} has not begun with it yet (created {since})", waits=True)]
     inits = pod.status.init_container_statuses
-    running = [each.name for each in inits if each.state is not None and each.state.running is not None]
+    sidecars = {each.name for each in pod.spec.init_containers if each.restart_policy == "Always"}
+    running = [
+        each.name
+        for each in inits
+        if each.name not in sidecars and each.state is not None and each.state.running is not None
+    ]
+    if ended := _ended(pod):
+        text = (
+            f"container {' and '.join(ended)} has ended without an error, and the pod is not Ready until the others have "
+            f"ended too (it began {since})"
+        )
+        return [Cause(text, about=reference(pod), waits=True)]
     doing = f"its init container {running[0]} runs" if running else "its containers are being started"
     return [Cause(f"{doing} (it began {since})", waits=True)]
+
+
+def _ended(pod: core_v1.Pod) -> list[str]:
+    """Return the containers that have completed while others run."""
+    states = {each.name: each.state for each in pod.status.container_statuses if each.state is not None}
+    if not any(state.running is not None for state in states.values()):
+        return []
+    return [name for name, state in states.items() if state.terminated is not None and not state.terminated.exit_code]
 
 
 def _resize(pod: core_v1.Pod) -> Sequence[Cause]:
