@@ -30,7 +30,15 @@ FORMS = [
     "123456789:AA{}x",
     *(
         f"{start}{{}}"
-        for start in ("H4sIAAAAAAAA", "UEsDBBQAAAAI", "KLUv/SRY", "/Td6WFoAAATm", "QlpoOTFBWSZT", f"eJ{'x' * 64}", "W3si")
+        for start in (
+            "H4sIAAAAAAAA",
+            "UEsDBBQAAAAI",
+            "KLUv/SRY",
+            "/Td6WFoAAATm",
+            "QlpoOTFBWSZT",
+            f"eJ{'x' * 64}",
+            "W3si",
+        )
     ),
     *("unrar x -p{} a.rar", "rar a -p{} a.rar", "xfreerdp /u:a /p:{} /v:h"),
 ]
