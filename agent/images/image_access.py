@@ -107,7 +107,7 @@ class ImageAccess:
 
     def _decide(self, present: Sequence[tuple[str, Sequence[str]]], listed_at: float) -> None:
         """Decide where listed images without a record come from."""
-        preloaded, unwritten, undecided = set[str](), set[str](), list[Sequence[str]]()
+        preloaded, unwritten, undecided = set[str](), set[str](), dict[str, Sequence[str]]()
         for image_ref, names in present:
             if not self._is_without_record(image_ref):
                 continue
@@ -117,10 +117,10 @@ class ImageAccess:
             if origin == Origin.PRELOADED:
                 preloaded.add(image_ref)
             elif origin == Origin.UNDECIDED:
-                undecided.append(names)
+                undecided[image_ref] = names
             elif not self._try_write(next(iter(names), ""), image_ref, None):
                 unwritten.add(image_ref)
-                undecided.append(names)
+                undecided[image_ref] = names
         listed = frozenset(image_ref for image_ref, _ in present)
         self._listed = frozenset(filter(self._is_without_record, listed - unwritten))
         self._preloaded.replace(frozenset(preloaded))

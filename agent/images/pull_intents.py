@@ -6,7 +6,9 @@
 - An abandoned pull is forgotten only after a list of images that was requested `ABANDONED_SECONDS` later, when that list has no
   undecided image that the pull may have brought. No other pull ends it, whatever its outcome.
 - A pull may have brought an image only if the node did not have the image before without a record, and only under its own
-  name or a digest of its repository.
+  name or a digest of its repository. It may add such a name to any image.
+- Pulls that may have brought an image when a list showed it undecided are suspects until they are forgotten, whatever names
+  other pulls add to the image.
 
 What follows from that for an image is decided in image_access.py. Names are as the runtime lists them: all spellings of a name
 are one. Files and format are upstream's (pkg/kubelet/images/pullmanager), one file for a name, except for `preloadedImageRef`.
@@ -18,7 +20,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +38,7 @@ ABANDONED_SECONDS = 900.0
 
 
 class Origin(enum.Enum):
-    """Where a listed image without a pull record comes from."""
+    """The origin of a listed image without a pull record."""
 
     PRELOADED = enum.auto()
     """No pull brought one of its names: an administrator did."""
@@ -58,6 +60,13 @@ class Pull:
     began: float = float("-inf")
     """By the monotonic clock."""
     abandoned_at: float | None = None
+    merged_into: Pull | None = None
+    is_forgotten: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """True while nobody knows all that it brings."""
+        return not (self.merged_into or self).is_forgotten
 
 
 class PullIntents:
@@ -67,6 +76,9 @@ class PullIntents:
         self._folder, self._monotonic = folder, monotonic
         self._pulls: dict[str, dict[str, list[Pull]]] = {}
         """By repository and name. An abandoned pull stands for all abandoned ones of its name."""
+        self._suspects: dict[str, tuple[Pull, ...]] = {}
+        """By the ID of an image that a list has shown undecided: the pulls that may have brought it, under whatever name it is
+        used since."""
         self._damaged: set[str] = set()
         """Names of damaged files: a present image of such a name may come from a pull without a record."""
         self._memory = threading.Lock()
@@ -100,7 +112,7 @@ class PullIntents:
         name = with_registry(image)
         with self._memory:
             damaged = self._damaged & _files(image)
-            if damaged or self._may_have_brought(name, before):
+            if damaged or self._is_suspect(before) or any(before not in pull.present for pull in self._of(name)):
                 before = ""
             pull = Pull(name, before, present | {before} - {""}, self._monotonic())
             if damaged:
@@ -145,31 +157,33 @@ class PullIntents:
         """Forget a pull under way that brought nothing, or whose pull record is written."""
         with self._memory:
             if pull.abandoned_at is None:
-                self._drop(pull)
+                self._forget(pull)
 
     def abandon(self, pull: Pull) -> None:
         """Keep a pull of which nobody knows what it brought or still brings."""
         with self._memory:
             if pull.abandoned_at is None:
-                self._drop(pull)
+                self._remove(pull)
                 self._add_abandoned(pull)
 
-    def listed(self, present: frozenset[str], listed_at: float, undecided: Sequence[Sequence[str]]) -> None:
-        """Take the IDs of all images, as listed after a moment of the clock, and the names of undecided ones.
+    def listed(self, present: frozenset[str], listed_at: float, undecided: Mapping[str, Sequence[str]]) -> None:
+        """Take the IDs of all images, as listed after a moment of the clock, and the names of undecided ones by their IDs.
 
         Abandoned pulls end here: what they brought has been listed, and has a pull record unless it is undecided.
         """
         ended_before = min(listed_at, self._monotonic()) - ABANDONED_SECONDS
-        tags = {name for names in undecided for name in names if "@" not in name}
-        digests = {name for names in undecided for name in names if "@" in name}
+        tags = {name for names in undecided.values() for name in names if "@" not in name}
+        digests = {name for names in undecided.values() for name in names if "@" in name}
         repositories = {without_tag(name) for name in digests}
         common: dict[frozenset[str], frozenset[str]] = {}  # many have the same
         with self._memory:
+            self._suspects = {ref: pulls for ref, pulls in self._suspects.items() if ref in undecided}
+            suspects = {pull.merged_into or pull for pulls in self._suspects.values() for pull in pulls}
             for pull in list(self._all()):
                 over = pull.abandoned_at is not None and pull.abandoned_at <= ended_before
-                needed = pull.name in tags or without_tag(pull.name) in repositories
+                needed = pull in suspects or pull.name in tags or without_tag(pull.name) in repositories
                 if over and not needed:
-                    self._drop(pull)
+                    self._forget(pull)
                 elif pull.began > listed_at:  # the list may be older than an image that was there before the pull
                     continue
                 elif pull.present in common:
@@ -189,7 +203,7 @@ class PullIntents:
             return True
         with self._memory:
             pulls = self._all() if is_id(name) else self._of(f"{repository}@")
-            return any(image_ref not in pull.present for pull in pulls)
+            return self._is_suspect(image_ref) or any(image_ref not in pull.present for pull in pulls)
 
     def origin(self, image_ref: str, names: Sequence[str]) -> Origin:
         """Return where a listed image without a pull record comes from.
@@ -197,15 +211,18 @@ class PullIntents:
         One without names is undecided until all pulls have ended that may be about to name it: a pulled one keeps the digest of
         its repository, so that it lost its only name to another image that was loaded.
         """
-        if self._damaged and any(self._damaged & _files(name) for name in names):
-            return Origin.UNDECIDED
+        is_damaged = bool(self._damaged) and any(self._damaged & _files(name) for name in names)
         wanted = {f"{without_tag(name)}@" if "@" in name else name for name in names}
         with self._memory:
-            brought_by = [list(self._of(name)) for name in wanted] if names else [list(self._all())]
-        may_bring = [[pull for pull in pulls if image_ref not in pull.present] for pulls in brought_by]
-        if not all(may_bring):
+            of_names = [list(self._of(name)) for name in wanted] if names else [list(self._all())]
+            suspects = {p for pulls in of_names for p in pulls if image_ref not in p.present}
+            suspects.update(p.merged_into or p for p in self._suspects.get(image_ref, ()) if p.is_open)
+            self._suspects[image_ref] = tuple(suspects) if names else self._suspects.get(image_ref, ())
+        if is_damaged:
+            return Origin.UNDECIDED
+        if not suspects or not all(any(pull.before != image_ref for pull in pulls) for pulls in of_names):
             return Origin.PRELOADED
-        if names and all(any(pull.abandoned_at is not None for pull in pulls) for pulls in may_bring):
+        if names and all(any(pull.abandoned_at is not None for pull in pulls) for pulls in of_names):
             return Origin.PULLED
         return Origin.UNDECIDED
 
@@ -214,8 +231,8 @@ class PullIntents:
         with self._memory:
             return any(pull.before != image_ref for pull in self._of(name))
 
-    def _may_have_brought(self, name: str, image_ref: str) -> bool:
-        return any(image_ref not in pull.present for pull in self._of(name))
+    def _is_suspect(self, image_ref: str) -> bool:
+        return any(pull.is_open for pull in self._suspects.get(image_ref, ()))
 
     # -- the pulls in memory ------------------------------------------------------------------------------------------
     def _all(self) -> Iterator[Pull]:
@@ -232,16 +249,21 @@ class PullIntents:
         self._pulls.setdefault(without_tag(pull.name), {}).setdefault(pull.name, []).append(pull)
 
     def _add_abandoned(self, pull: Pull) -> None:
-        pulls = self._pulls.get(without_tag(pull.name), {}).get(pull.name, [])
-        for other in [p for p in pulls if p.abandoned_at is not None]:
-            self._drop(other)
-            pull.present &= other.present
-            pull.began = min(pull.began, other.began)
-            pull.before = pull.before if pull.before == other.before else ""
         pull.abandoned_at = self._monotonic()
+        for other in self._pulls.get(without_tag(pull.name), {}).get(pull.name, ()):
+            if other.abandoned_at is not None:
+                other.present &= pull.present
+                other.began = min(other.began, pull.began)
+                other.before = other.before if other.before == pull.before else ""
+                other.abandoned_at, pull.merged_into = pull.abandoned_at, other
+                return
         self._add(pull)
 
-    def _drop(self, pull: Pull) -> None:
+    def _forget(self, pull: Pull) -> None:
+        pull.is_forgotten = True
+        self._remove(pull)
+
+    def _remove(self, pull: Pull) -> None:
         repository = without_tag(pull.name)
         names = self._pulls.get(repository, {})
         pulls = names.get(pull.name, [])

@@ -1,4 +1,4 @@
-"""What pulls that fail, or are abandoned, leave of the access to their image and to others."""
+"""Failed and abandoned pulls: the access to their image, and to others, that they leave."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_pulls_that_begin_after_a_list_with_a_loaded_image_do_not_close_it(tmp_p
 async def test_no_try_of_a_pull_is_forgotten_that_may_have_brought_an_image(
     tmp_path: Path, first: CRIError, last: CRIError | None
 ) -> None:
-    """The first credential's try is still under way in the runtime, or has brought what the tag meant then."""
+    """The first credential's try is still under way, or has brought what the tag meant then."""
     errors: list[CRIError | None] = [first, last]
 
     class Runtime(Pulls):
@@ -197,3 +197,19 @@ def test_an_intent_of_an_earlier_version_keeps_the_image_that_its_name_had_befor
     assert records.open_to_all(IMAGE, ID) and not records.open_to_all(IMAGE, "sha256:new")
     records.load_finished_pulls([(ID, [DIGEST]), ("sha256:new", [IMAGE])])
     assert records.open_to_all(DIGEST, ID) and not records.open_to_all(IMAGE, "sha256:new")
+
+
+def test_a_pull_that_adds_a_name_to_an_undecided_image_does_not_open_it(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    first = records.begin(IMAGE)
+    records.prune([(ID, [IMAGE, DIGEST])])
+    second = records.begin(OTHER)
+    assert not records.open_to_all(OTHER, ID), "the second pull may have added its name by now"
+    records.abandoned(first)
+    records.prune([(ID, [IMAGE, DIGEST, OTHER])])
+    assert not records.open_to_all(OTHER, ID) and not records.open_to_all(IMAGE, ID)
+    records.abandoned(second)
+    records._intents._monotonic = lambda: float("inf")
+    records.prune([(ID, [IMAGE, DIGEST, OTHER])])
+    records.prune([(ID, [IMAGE, DIGEST, OTHER])])
+    assert not records.open_to_all(OTHER, ID) and not records.open_to_all(IMAGE, ID)
