@@ -116,10 +116,11 @@ class Node(RuleBasedStateMachine):
     def answer(self, data: st.DataObject) -> None:
         if (one := self._waiting(data, brought=True)) is None:
             return
-        self.tries.remove(one)
         if one.brought not in self.images:
+            one.abandoned_at = self.now
             self.records.abandoned(one.pull)
             return
+        self.tries.remove(one)
         credential = by_secret(one.who, one.who) if one.who else None
         names = sorted(self.images[one.brought])
         self.records.pulled(one.pull, one.name, one.brought, credential, names, names_are_exact=True)
