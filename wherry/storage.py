@@ -40,7 +40,7 @@ def wherry_errors() -> Iterator[None]:
     except OSError as error:
         raise WherryError(os_errors.sentence(error)) from error
     except (StoreError, sqlite3.Error) as error:
-        raise WherryError(str(error)) from error
+        raise WherryError(os_errors.text(error)) from error
 
 
 async def reach(settings: Settings) -> None:

@@ -49,7 +49,7 @@ def test_a_file_in_place_of_the_folder_is_named(
     ("error", "text"),
     [
         (FileNotFoundError(errno.ENOENT, "x", "/a"), "/a: no such file or directory: check the path"),
-        (OSError(errno.ENOSPC, "x"), "no space left on device: free space on the disk"),
+        (OSError(errno.ENOSPC, "x"), "no space left on device: the disk is full, free space on it"),
         (OSError(errno.EXDEV, "x", b"/a", None, Path("/b")), "/a and /b: invalid cross-device link"),
         (TimeoutError(), "timeouterror"),
         (OSError("it went wrong"), "it went wrong"),
