@@ -32,7 +32,7 @@ Source: TypeAlias = "str | Path | Mapping[str, Any] | Iterable[Source]"
 
 
 Located: TypeAlias = "tuple[str, Object]"
-"""Where an object was found, such as `web.yaml, document 2`, empty if it is none of a text; and the object."""
+"""The place of an object, such as `web.yaml, document 2`, empty if it is none of a text; and the object."""
 
 
 def objects(source: Source) -> list[Object]:
