@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.images.image_access import ImageAccess
-from agent.images.pull_intents import Pull
+from agent.images.open_pulls import Pull
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
 from cri.containerd_service import ImageName
 from cri.errors import CRIError, UnimplementedError

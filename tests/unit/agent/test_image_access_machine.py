@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.images.image_access import ImageAccess
 from agent.images.names import without_tag
-from agent.images.pull_intents import ABANDONED_SECONDS, Pull
+from agent.images.open_pulls import Pull
+from agent.images.pull_intents import ABANDONED_SECONDS
 from tests.support.image_records import NOW, by_secret
 
 IDS = [f"sha256:{digit * 64}" for digit in "abc"]

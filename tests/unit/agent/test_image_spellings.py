@@ -11,9 +11,9 @@ import pytest
 
 from agent.images import pull_intents
 from agent.images.image_access import ImageAccess
-from agent.images.manager import Images
 from agent.images.names import with_registry
 from agent.images.pull_record_files import file_name
+from agent.images.recorded_pulls import RecordedPulls
 from cri.client import Client
 from cri.containerd_service import ImageName
 from cri.errors import UnimplementedError
@@ -181,7 +181,6 @@ async def test_an_image_that_was_imported_before_or_during_a_pull_stays_open_und
 
     runtime, unused = Runtime(), cast(Any, None)
     client = cast(Client, SimpleNamespace(images=runtime, containerd=runtime))
-    images = Images(client, unused, keyring=unused, access=records, metrics=unused, startup=unused, clock=clock)
-    await images._get("evil.test/same:1", [by_secret("evil")], unused)
+    await RecordedPulls(client, records).get("evil.test/same:1", [by_secret("evil")], unused)
     assert records.open_to_all("r.test/preloaded:1", ID) is is_open
     assert not records.open_to_all("evil.test/same:1", ID)

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from agent.images.image_access import ImageAccess
-from agent.images.manager import Images
 from agent.images.pull_intents import ABANDONED_SECONDS
 from agent.images.pull_record_files import file_name
+from agent.images.recorded_pulls import RecordedPulls
 from cri.client import Client
 from cri.errors import CRIError, UnavailableError
 from cri.messages import Image
@@ -27,10 +27,8 @@ DIGEST = "r.test/app@sha256:00"
 PRELOADED, OTHER = "docker.io/library/pre:1", "evil.test/same:1"
 
 
-def manager(runtime: object, access: ImageAccess) -> Images:
-    unused = cast(Any, None)
-    client = cast(Client, SimpleNamespace(images=runtime, containerd=runtime))
-    return Images(client, unused, keyring=unused, access=access, metrics=unused, startup=unused)
+def pulls_of(runtime: object, access: ImageAccess) -> RecordedPulls:
+    return RecordedPulls(cast(Client, SimpleNamespace(images=runtime, containerd=runtime)), access)
 
 
 def test_a_refused_pull_does_not_end_an_abandoned_one(tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ async def test_an_image_that_is_loaded_while_a_pull_of_it_cannot_reach_the_regis
 ) -> None:
     records = made(tmp_path)
     with pytest.raises(CRIError):
-        await manager(Pulls(error, ID), records)._get(IMAGE, [by_secret("a")], cast(Any, None))
+        await pulls_of(Pulls(error, ID), records).get(IMAGE, [by_secret("a")], cast(Any, None))
     assert records.open_to_all(IMAGE, ID) is is_open
     assert bool(list((tmp_path / "pulling").iterdir())) is not is_open
 
@@ -138,7 +136,7 @@ async def test_no_try_of_a_pull_is_forgotten_that_may_have_brought_an_image(
             return None if last else Image(id="sha256:new", repo_tags=[IMAGE])
 
     records = made(tmp_path)
-    pull = manager(Runtime(None, None), records)._get(IMAGE, [by_secret("a"), by_secret("b")], cast(Any, None))
+    pull = pulls_of(Runtime(None, None), records).get(IMAGE, [by_secret("a"), by_secret("b")], cast(Any, None))
     await asyncio.gather(pull, return_exceptions=True)
     may_come = first is not CUT or last is None
     assert records.open_to_all(DIGEST, ID) is not may_come
@@ -153,7 +151,7 @@ async def test_the_image_that_a_pull_returned_is_recorded_although_its_tag_has_m
             return Image(id=ID, repo_digests=[DIGEST]) if name == ID else Image(id="sha256:new", repo_tags=[name])
 
     records = made(tmp_path)
-    await manager(Runtime(None, None), records)._get(IMAGE, [by_secret("a")], cast(Any, None))
+    await pulls_of(Runtime(None, None), records).get(IMAGE, [by_secret("a")], cast(Any, None))
     assert not records.open_to_all(DIGEST, ID) and records.allows(DIGEST, ID, [by_secret("a")])
 
 
