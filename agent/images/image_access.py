@@ -98,11 +98,26 @@ class ImageAccess:
         self._intents.listed(listed, listed_at, undecided)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
-    def begin(self, image: str, before: str = "") -> Pull:
-        """Write an intent: an image is being pulled. `before` is the ID that the node has of its name. Raise OSError."""
+    @property
+    def removals(self) -> int:
+        """Number of lists of images for which records have been removed; read it before an image that is `before` a pull."""
+        return self._records.removals
+
+    def begin(self, image: str, before: str = "", as_of: int | None = None) -> Pull:
+        """Write an intent: an image is being pulled. Raise OSError.
+
+        `before` is the ID that the node has of its name, `as_of` the removals when that was read. If records have been removed
+        since, its own may be among them: such an image is not open to all if the pull brings it again.
+        """
         self.tidy()
         present = frozenset(filter(self._records.lacks, self._listed))
-        return self._intents.begin(image, before if self._records.lacks(before) else "", present)
+        is_of_record = not self._records.lacks(before)
+        is_outdated = as_of not in (None, self.removals) and before not in self._preloaded.ids
+        return self._intents.begin(image, "" if is_of_record or is_outdated else before, present)
+
+    def had(self, pull: Pull, image_ref: str) -> bool:
+        """Return whether a pull that has failed did not bring an image, or one whose record says who may use it."""
+        return image_ref in pull.present or not self._records.lacks(image_ref)
 
     def failed(self, pull: Pull) -> None:
         """Forget a pull that has ended and surely brought nothing; a later change removes its intent."""

@@ -120,8 +120,7 @@ class Images:
             message = f'Container image "{name}" is not present with pull policy of Never'
             self._event(pod, field_path, WARNING, "ErrImageNeverPull", message)
             raise ImageError("ErrImageNeverPull", message, now + 10.0)
-        before = present.id if present is not None else ""
-        return await self._pull(pod, name, full, field_path, secrets, sandbox, before)
+        return await self._pull(pod, name, full, field_path, secrets, sandbox)
 
     async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
         """Return whether the pod may use a present image without a request to the registry."""
@@ -158,7 +157,6 @@ class Images:
         field_path: str,
         secrets: Sequence[core_v1.Secret],
         sandbox: PodSandboxConfig,
-        before: str,
     ) -> PresentImage:
         key = f"{pod.metadata.uid}_{name}"
         now = self._now()
@@ -173,7 +171,7 @@ class Images:
         async with self._slots.slot(Origin(pod.metadata.namespace or "", split(full)[0])):
             began = self._now()
             try:
-                found = await self._pulls.get(full, await self._keyring.find(pod, full, secrets), sandbox, before)
+                found = await self._pulls.get(full, await self._keyring.find(pod, full, secrets), sandbox)
             except CRIError as error:
                 text = error.grpc_text()
                 self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')

@@ -40,6 +40,8 @@ class PullRecords:
         """By image: when its record was written last, by `time.monotonic`."""
         self._damaged: set[str] = set()
         """Names of damaged record files: their images are allowed to no pod until they are pulled again."""
+        self.removals = 0
+        """Number of lists of images for which records have been removed."""
 
     def load(self) -> None:
         """Read the last agent's records."""
@@ -87,14 +89,16 @@ class PullRecords:
 
     def prune(self, kept: frozenset[str], listed_at: float) -> None:
         """Remove the records of images that are not `kept`, as listed after a moment of the clock."""
-        for image_ref in [ref for ref in self._records if ref not in kept]:
-            if self._noted.get(image_ref, float("-inf")) >= listed_at:
-                continue
+        gone = [ref for ref in self._records if ref not in kept and self._noted.get(ref, float("-inf")) < listed_at]
+        damaged = self._damaged - {file_name(image_ref) for image_ref in kept}
+        if gone or damaged:
+            self.removals += 1  # before a record is missing
+        for image_ref in gone:
             del self._records[image_ref]
             self._noted.pop(image_ref, None)
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / file_name(image_ref)).unlink()
-        for name in self._damaged - {file_name(image_ref) for image_ref in kept}:
+        for name in damaged:
             self._damaged.discard(name)
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink()

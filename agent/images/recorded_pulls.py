@@ -24,17 +24,17 @@ class RecordedPulls:
     def __init__(self, runtime: Client, access: ImageAccess) -> None:
         self._images, self._containerd, self._access = runtime.images, runtime.containerd, access
 
-    async def get(
-        self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
-    ) -> Image:
-        """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
-        pull = await self._begin(full, before)
+    async def get(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Image:
+        """Pull, and write the pull record. Raise CRIError."""
+        as_of = self._access.removals
+        present = await self._images.image_status(full)  # now: it may have been collected while the pull waited
+        pull = await self._begin(full, present.id if present is not None else "", as_of)
         without_image, errors = False, list[CRIError]()
         try:
             try:
                 credential, image_ref = await self._try(full, credentials, sandbox, errors)
             except CRIError:
-                without_image = not await self._may_have_come(full, before, errors)
+                without_image = not await self._may_have_come(full, pull, errors)
                 raise
             by_ref = await self._images.image_status(image_ref) if image_ref else None
             found = by_ref or await self._images.image_status(full)  # the tag may have moved meanwhile
@@ -60,9 +60,9 @@ class RecordedPulls:
         )
         return found
 
-    async def _begin(self, full: str, before: str) -> Pull:
+    async def _begin(self, full: str, before: str, as_of: int) -> Pull:
         """Write the intent of a pull; if the pull is cancelled meanwhile, forget it as soon as the thread has written it."""
-        writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before))
+        writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before, as_of))
 
         def withdraw(_: object) -> None:
             if not writing.cancelled() and writing.exception() is None:
@@ -80,7 +80,7 @@ class RecordedPulls:
             return await self._containerd.image_name(image_ref) is not None
         return False
 
-    async def _may_have_come(self, full: str, before: str, errors: Sequence[CRIError]) -> bool:
+    async def _may_have_come(self, full: str, pull: Pull, errors: Sequence[CRIError]) -> bool:
         """Return whether a pull whose tries all failed may have brought the image, or may still."""
         if all(map(_brought_nothing, errors)):
             return False
@@ -90,7 +90,7 @@ class RecordedPulls:
             found = await self._images.image_status(full)
         except CRIError:
             return True
-        return found is not None and found.id != before
+        return found is not None and not self._access.had(pull, found.id)
 
     async def _try(
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, errors: list[CRIError]

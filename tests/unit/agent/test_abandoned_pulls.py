@@ -200,12 +200,12 @@ async def test_an_image_is_open_to_all_only_where_a_failed_pull_surely_did_not_b
     tmp_path: Path, pull: CRIError | None, present: str | CRIError | None, before: str, is_open: bool
 ) -> None:
     records = made(tmp_path)
-    pulls = Pulls(pull, present)
+    pulls = Pulls(pull, present, before)
     runtime = cast(Client, SimpleNamespace(images=pulls, containerd=pulls))
     unused = cast(Any, None)
     pulls_of_node = RecordedPulls(runtime, records)
     with pytest.raises(CRIError):
-        await pulls_of_node.get(IMAGE, [by_secret("a")], unused, before)
+        await pulls_of_node.get(IMAGE, [by_secret("a")], unused)
     assert records.open_to_all(IMAGE, ID) == is_open
 
 
@@ -215,10 +215,10 @@ async def test_the_intent_of_a_pull_ends_whose_pod_goes_while_it_is_written(
     records, began, written = made(tmp_path), threading.Event(), threading.Event()
     begin = records.begin
 
-    def slow(image: str, before: str = "") -> Pull:
+    def slow(image: str, before: str, as_of: int) -> Pull:
         began.set()
         assert written.wait(10)
-        return begin(image, before)
+        return begin(image, before, as_of)
 
     monkeypatch.setattr(records, "begin", slow)
     pulls, unused = Pulls(None, None), cast(Any, None)
