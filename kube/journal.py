@@ -43,6 +43,17 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     details: Mapping[str, Any] | None = None
 
 
+class Page(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The entries about one object as JSON; `complete_since`: time since which there is an entry for everything.
+
+    not_known: what is missing and why.
+    """
+
+    entries: list[Entry]
+    complete_since: float
+    not_known: list[str] = msgspec.field(default_factory=list)
+
+
 class _Ring:
     """The entries of one namespace."""
 

@@ -20,7 +20,7 @@ from agent.images.image_access import ImageAccess
 from agent.images.list_limit import MOST_BESIDE_NAMES, beside_names
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, split, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots
-from agent.images.registry_auth import Credential
+from agent.images.registry_auth import Credential, sources
 from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
 from agent.metrics.pod_startup import PodStartupTracker
 from agent.podspec.security import AnyContainer, ImageUser
@@ -165,7 +165,8 @@ class Images:
         now = self._now()
         ready = self._back_off.ready_at_since_update(key, now)
         if ready > now:
-            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"')
+            grounds = f"next attempt in {duration.render(ready - now)}"
+            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"', grounds)
             last = self._last_error.get(key, "")
             message = f'Back-off pulling image "{name}"' + (f": ErrImagePull: {last}" if last else "")
             raise ImageError("ImagePullBackOff", message, ready)
@@ -174,12 +175,13 @@ class Images:
         async with self._slots.slot(Origin(pod.metadata.namespace or "", split(full)[0])):
             began = self._now()
             try:
-                found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox, before)
+                credentials = await self._keyring.find(pod, full, secrets)
+                found, used = await self._get(full, credentials, sandbox, before)
             except CRIError as error:
-                text = error.grpc_text()
-                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')
-                at = self._now()
-                self._back_off.next(key, at)
+                text, at = error.grpc_text(), self._now()
+                delay = duration.render(self._back_off.next(key, at))
+                grounds = f"{sources(credentials)}, next attempt in {delay}"
+                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}', grounds)
                 self._last_error[key] = text
                 raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
         ended = self._now()
@@ -189,13 +191,16 @@ class Images:
         self._last_error.pop(key, None)
         times = f"{duration.render(ended - began)} ({duration.render(ended - requested)} including waiting)"
         message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
-        self._event(pod, field_path, NORMAL, "Pulled", message)
+        self._event(pod, field_path, NORMAL, "Pulled", message, sources([used] if used is not None else []))
         return self._usable(pod, name, PresentImage.of(found), field_path)
 
     async def _get(
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
-    ) -> Image:
-        """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
+    ) -> tuple[Image, Credential | None]:
+        """Pull, and write the pull record; return the image and what it was pulled with. Raise CRIError.
+
+        `before` is the ID of the image that the node had of this name.
+        """
         await self._begin(full, before)
         without_image = False
         try:
@@ -216,7 +221,7 @@ class Images:
             raise
         names = [*found.repo_tags, *found.repo_digests]
         await asyncio.to_thread(self._access.pulled, full, found.id, credential, names, created=created)
-        return found
+        return found, credential
 
     async def _begin(self, full: str, before: str) -> None:
         """Write the intent of a pull; if the pull is cancelled meanwhile, remove it as soon as the thread has written it."""
@@ -272,8 +277,10 @@ class Images:
             del self._last_error[key]
             self._back_off.reset(key)
 
-    def _event(self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str) -> None:
-        self._recorder.event(pod, kind, reason, message, field_path=field_path)
+    def _event(
+        self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str, grounds: str = ""
+    ) -> None:
+        self._recorder.event(pod, kind, reason, message, field_path=field_path, grounds=grounds)
 
     def _now(self) -> float:
         return self._clock.monotonic()

@@ -120,6 +120,7 @@ class Serving:
             from control.server.finite import build
             from control.server.journal_page import PATH as JOURNAL_PATH
             from control.server.journal_page import JournalPage
+            from control.server.node_journal import NodeJournals
 
             database = config.database if config.store == "sqlite" else None
             exposition = Exposition(
@@ -134,7 +135,8 @@ class Serving:
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
             discovery = Discovery(resources.built_in, resources.custom)
-            page = JournalPage(registry.journal, resources.custom, auth.authorizer)
+            journals = NodeJournals(registry, dialer)
+            page = JournalPage(registry.journal, resources.custom, auth.authorizer, journals)
             return build(health, discovery, auth.signer, documents, {JOURNAL_PATH: page})
 
         def debug(request: Request) -> str | None:

@@ -1,8 +1,8 @@
 """GET /wherry/v1/journal: entries of the journal about one object, for those who may get the object.
 
-Query: group, version, resource (plural name), namespace, name. Answers JSON: `entries`, and `completeSince`, the time (seconds
-since 1970) since which there is an entry for everything. Everybody who is authenticated may use the path (ClusterRole
-wherry:journal); then the object is authorized as a GET of it would be.
+Query: group, version, resource (plural name), namespace, name. Answers JSON (kube/journal.py: Page). Everybody who is
+authenticated may use the path (ClusterRole wherry:journal); then the object is authorized as a GET of it would be. Entries of
+the agent of a pod's node, or of a node, are merged into the answer (node_journal.py).
 """
 
 from __future__ import annotations
@@ -14,26 +14,22 @@ from control.auth.authorizers import decide
 from control.auth.user import Authorizer, AuthzAttributes, Decision
 from control.custom.definitions import Definitions
 from control.http.exchange import Request, Response
+from control.server.node_journal import NodeJournals
 from kube import errors
-from kube.journal import Entry, Journal
+from kube.journal import Journal, Page
 from kube.owners import owner_of
 from kube.resources import by_path
 
 PATH = "/wherry/v1/journal"
 
 
-class Page(msgspec.Struct, rename="camel"):
-    """The answer."""
-
-    entries: list[Entry]
-    complete_since: float
-
-
 class JournalPage:
-    """Handler of the path; `custom` are the custom resources."""
+    """Handler of the path; `custom` are the custom resources, `nodes` the journals of the agents."""
 
-    def __init__(self, journal: Journal | None, custom: Definitions, authorizer: Authorizer) -> None:
-        self._journal, self._custom, self._authorizer = journal, custom, authorizer
+    def __init__(
+        self, journal: Journal | None, custom: Definitions, authorizer: Authorizer, nodes: NodeJournals
+    ) -> None:
+        self._journal, self._custom, self._authorizer, self._nodes = journal, custom, authorizer, nodes
 
     async def __call__(self, request: Request) -> Response:
         """Answer; raises 400, 403, and 404 if the journal is off."""
@@ -52,4 +48,4 @@ class JournalPage:
         kinds = (resource.kind, resource.target)  # refused requests for custom resources have the latter
         found = [entry for kind in kinds for entry in self._journal.about(kind, namespace, name)]
         page = Page(found, self._journal.complete_since(namespace))
-        return Response(200, msgspec.json.encode(page))
+        return Response(200, msgspec.json.encode(await self._nodes.merged(page, request, resource, namespace, name)))

@@ -10,7 +10,7 @@ import msgspec
 
 from kube import resources
 from kube.errors import StatusError
-from kube.journal import Entry
+from kube.journal import Entry, Page
 from kube.object_names import name_of, namespace_of
 from wherry.why.model import Moment
 from wherry.why.reading import Reader
@@ -20,16 +20,19 @@ PATH = "/wherry/v1/journal"
 NO_JOURNAL = "decisions without an event or a field: this control plane keeps no journal"
 
 
-class _Page(msgspec.Struct, rename="camel"):
-    entries: list[Entry]
-    complete_since: float
+MIRROR_OF = "kubernetes.io/config.hash"
+"""Annotation of a static pod's object: the UID that its agent has for it."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Moments of the journal about an object; `whole` if it begins before the object."""
+    """Moments of the journal about an object; `whole` if it begins before the object.
+
+    ends: IDs of containers whose end is among the moments.
+    """
 
     moments: list[Moment]
     whole: bool
+    ends: frozenset[str] = frozenset()
 
 
 async def about(reader: Reader, obj: Any) -> Known:
@@ -38,7 +41,7 @@ async def about(reader: Reader, obj: Any) -> Known:
     query = {"group": resource.group, "version": resource.version, "resource": resource.plural, "name": name_of(obj)}
     try:
         data = await reader.client.call("GET", PATH, query=query | {"namespace": namespace_of(obj)})
-        page = msgspec.json.decode(data, type=_Page)
+        page = msgspec.json.decode(data, type=Page)
     except StatusError as error:
         absent = error.not_found or "cannot get path" in error.message
         reader.note(NO_JOURNAL if absent else f"the journal could not be read: {error}")
@@ -51,9 +54,15 @@ async def about(reader: Reader, obj: Any) -> Known:
     if not whole:
         since = _time(page.complete_since).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         reader.note(f"decisions before {since}, when the journal begins")
-    uid = obj.metadata.uid
-    entries = [entry for entry in page.entries if entry.uid in ("", uid)]
-    return Known([moment for entry in entries for moment in _moments(entry)], whole)
+    for text in page.not_known:
+        reader.note(text)
+    # A kubelet's events about its node have the name for a UID.
+    uids = {"", obj.metadata.uid, obj.metadata.annotations.get(MIRROR_OF), name_of(obj)}
+    entries = [entry for entry in page.entries if entry.uid in uids]
+    ends = frozenset(
+        str(entry.details["container"]) for entry in entries if entry.details and "container" in entry.details
+    )
+    return Known([moment for entry in entries for moment in _moments(entry)], whole, ends)
 
 
 def _time(seconds: float) -> datetime:

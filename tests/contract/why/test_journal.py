@@ -102,3 +102,22 @@ async def test_a_controllers_refused_pods_are_in_the_journal_of_its_owner() -> N
 
         await cluster.wait("statefulset/web", recorded)
         assert SYSTEM.now().timestamp() > (await page(cluster, "web")).json()["completeSince"]
+
+
+async def test_the_agents_entries_are_merged_and_an_agent_that_does_not_respond_is_named() -> None:
+    async with AsyncCluster(1) as cluster:
+        await cluster.apply(pod("web", envFrom=[{"configMapRef": {"name": "settings"}}]))
+        failed = 'Failed: Error: configmap "settings" not found'
+
+        async def recorded(_: object) -> bool:
+            return f"kubelet: {failed}" in texts(await page(cluster, "web"))
+
+        await cluster.wait("pod/web", recorded)
+        entries = (await page(cluster, "web")).json()["entries"]
+        assert [each["time"] for each in entries] == sorted(each["time"] for each in entries)
+        story = await told(cluster, "pod/web")
+        assert not story.unknown
+        assert any(moment.text == failed and moment.actor == "kubelet" for moment in story.moments)
+        cluster.node("node-1").partition()
+        (unknown,) = (await told(cluster, "pod/web")).unknown
+        assert unknown.startswith("decisions of node node-1: its agent does not respond: error dialing backend: ")

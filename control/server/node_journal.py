@@ -1,0 +1,83 @@
+"""Journals of the agents: entries of a pod's node are merged into the answer about the pod.
+
+They are read over the connection that logs are read over, with a limit of time and size; the answer says which agent does not
+respond. An agent may only report as kubelet, about pods that are bound to it and about its own node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlencode
+
+import msgspec
+
+from control.dialing.node_dialer import Dialer, endpoint_of
+from control.http import http1
+from control.http.backend_exchange import exchange
+from control.http.exchange import Request, trace_headers
+from control.registry.registry import Registry
+from kube.errors import StatusError
+from kube.journal import Page
+from kube.json_object import Object
+from kube.resources import Resource, by_path
+
+PATH = "/wherry/v1/journal"
+SECONDS = 3.0
+MOST_BYTES = 4 << 20
+MOST_SECONDS = 32503680000.0
+"""Seconds since 1970 in the year 3000: no entry is later, whatever an agent sends."""
+_NODES = by_path("", "v1", "nodes")
+
+
+class NodeJournals:
+    """Reads the journals of agents."""
+
+    def __init__(self, registry: Registry, dialer: Dialer) -> None:
+        self._registry, self._dialer = registry, dialer
+
+    async def merged(self, page: Page, request: Request, resource: Resource, namespace: str, name: str) -> Page:
+        """Return a page about an object with the entries of its node's agent, if it is a pod that has one, or a node."""
+        if resource.target not in ("pods", "nodes"):
+            return page
+        try:
+            found = (await self._registry.get(resource, namespace, name)).obj
+        except StatusError:
+            return page  # it is gone, and what is known of it is in the own journal
+        node = name if resource.target == "nodes" else (found.get("spec") or {}).get("nodeName")
+        if not node:
+            return page
+        try:
+            async with asyncio.timeout(SECONDS):
+                part = await self._read(request, found, node, namespace, name)
+        except TimeoutError:
+            return _without(page, node, f"does not respond within {SECONDS:g} s")
+        except StatusError as error:
+            return _without(page, node, f"does not respond: {error.message}")
+        except (msgspec.MsgspecError, OSError, RecursionError):
+            return _without(page, node, "keeps no journal")
+        entries = sorted([*page.entries, *part.entries], key=lambda entry: entry.time)
+        since = max(page.complete_since, part.complete_since)
+        return Page(entries, since, [*page.not_known, *part.not_known])
+
+    async def _read(self, request: Request, found: Object, node: str, namespace: str, name: str) -> Page:
+        """Read the entries that a node has of an object. Raise StatusError, MsgspecError, OSError."""
+        assert _NODES is not None
+        owner = found if not namespace else (await self._registry.get(_NODES, "", node)).obj
+        endpoint = endpoint_of(owner)
+        path = f"{PATH}?{urlencode({'namespace': namespace, 'name': name})}"
+        sent = http1.request_head("GET", path, endpoint.authority, trace_headers(request), upgrade=False)
+        head, reader, writer = await exchange(request, lambda: self._dialer.dial(endpoint), sent)
+        body = await http1.whole(head, reader, writer, MOST_BYTES)
+        if head.status == 404:
+            raise msgspec.DecodeError("no such path")
+        if head.status != 200:
+            raise StatusError(head.status, "", f"status {head.status}")
+        page = msgspec.json.decode(body, type=Page)
+        wanted = "kubelet", "Pod" if namespace else "Node", namespace, name
+        own = [each for each in page.entries if (each.actor, each.kind, each.namespace, each.name) == wanted]
+        since = min(max(0.0, page.complete_since), MOST_SECONDS)
+        return Page([each for each in own if 0.0 <= each.time < MOST_SECONDS], since)
+
+
+def _without(page: Page, node: str, why: str) -> Page:
+    return Page(page.entries, page.complete_since, [*page.not_known, f"decisions of node {node}: its agent {why}"])
