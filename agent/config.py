@@ -151,6 +151,8 @@ class AgentConfig:
     runtime_request_timeout: float = 120.0
     containerd: OwnContainerd | None = None
     """Set if only this agent uses the containerd: resources that it leaks when it is killed are then removed."""
+    required_network: str = ""
+    """Name of the CNI network without which the node is not Ready; empty: any."""
 
     hostname: str = ""
     node_ips: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agent.files.decoding import DamagedFileError, decode_yaml
-from kube import duration
+from kube import decode_errors, duration
 from kube.tracing.configuration import TracingConfiguration
 
 _GROUP_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -249,7 +249,7 @@ def decode(given: dict[str, Any], source: str) -> tuple[KubeletConfiguration, li
     try:
         return msgspec.convert(acted_on, KubeletConfiguration, strict=False), idle
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}") from error
+        raise ConfigError(f"{source}: {decode_errors.sentence(error)}") from error
 
 
 def seconds(name: str, text: str) -> float:

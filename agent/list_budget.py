@@ -1,4 +1,4 @@
-"""Limit of what one more sandbox or container adds to the runtime's list.
+"""Limit on the size that one more sandbox or container may add to the runtime's list, which has to fit into one message.
 
 A runtime lists all it has in one message, of 16 MiB at most (gRPC's limit in containerd and here). If labels and annotations
 of pods exceed it, the agent lists nothing of the node. So each new entry has a share of what is left of `LIST_BYTES`: it gets

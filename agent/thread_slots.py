@@ -185,8 +185,8 @@ class ThreadSlots:
 
     def _next(self) -> str | None:
         """Return the namespace whose turn it is."""
-        held = Counter(work.namespace for work in self._holding)
-        return next((namespace for namespace in self._waiting if held[namespace] < NAMESPACE), None)
+        busy = Counter(work.namespace for work in self._holding)
+        return next((namespace for namespace in self._waiting if busy[namespace] < NAMESPACE), None)
 
     def _take_from_blocked(self) -> None:
         self._timer = None

@@ -82,14 +82,14 @@ def work(daemon: str, arguments: Sequence[str]) -> tuple[Coroutine[Any, Any, Non
     table = controller_manager if daemon == MANAGER else scheduler
     given = read(arguments, {**table.FLAGS, **LOGS}, table.FIXED)
     logs = _logs(given)
-    return _until_told(standalone.run(standalone.options(daemon, PORTS[daemon], given), stop), stop), logs
+    return _run_until_signal(standalone.run(standalone.options(daemon, PORTS[daemon], given), stop), stop), logs
 
 
 def _logs(given: dict[str, Any]) -> Logs:
     return Logs(given.pop("verbosity", 0), given.pop("logging_format", "text"))
 
 
-async def _until_told(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+async def _run_until_signal(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

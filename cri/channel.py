@@ -129,11 +129,11 @@ class Channel:
 
     async def _traced(self, path: str, call: Callable[[Metadata], Awaitable[T]]) -> T:
         if self._trace is None:
-            return await self._observed(path, lambda: call(()))
+            return await self._recorded(path, lambda: call(()))
         with self._trace(path) as metadata:
-            return await self._observed(path, lambda: call(metadata))
+            return await self._recorded(path, lambda: call(metadata))
 
-    async def _observed(self, path: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def _recorded(self, path: str, call: Callable[[], Awaitable[T]]) -> T:
         began, rpc = time.monotonic(), path.rpartition("/")[2]
         try:
             result = await call()

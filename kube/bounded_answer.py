@@ -1,4 +1,4 @@
-"""Answers of other servers, which may be of any length."""
+"""Reads responses of other servers up to a maximum length."""
 
 from __future__ import annotations
 

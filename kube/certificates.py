@@ -158,7 +158,7 @@ class Rotation:
     async def run(self) -> None:
         """Renew whenever it is due until cancelled; a certificate that is not there is due now."""
         while True:
-            seconds = await asyncio.to_thread(self._due)
+            seconds = await asyncio.to_thread(self._seconds_until_renewal)
             if seconds > 0:
                 await self._clock.sleep(min(seconds, 24 * 3600.0))
                 continue
@@ -173,7 +173,7 @@ class Rotation:
             log.info("renewed %s", self._kind.file)
             await self._renewed()
 
-    def _due(self) -> float:
+    def _seconds_until_renewal(self) -> float:
         """Return the seconds until renewal."""
         try:
             certificate = pki.decode_certificate(self.file.read_bytes())

@@ -7,6 +7,7 @@ behaviour is that of robfig/cron, which upstream uses.)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -25,6 +26,7 @@ _NAMED = {
 }
 _MONTHS = {m: i for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
 _DAYS = {d: i for i, d in enumerate("sun mon tue wed thu fri sat".split())}
+_INTEGER = re.compile("[+]?[0-9]+")
 _HORIZON = timedelta(days=5 * 366)
 
 
@@ -126,11 +128,16 @@ def _field(text: str, low: int, high: int, words: dict[str, int]) -> frozenset[i
             start, dash, end = span.partition("-")
             first = _number(start, words)
             last = _number(end, words) if dash else (high if slash else first)
-        if not low <= first <= last <= high or (slash and int(step) < 1):
+        every = _number(step, {}) if slash else 1
+        if not low <= first <= last <= high or every < 1:
             raise ValueError(f"field out of bounds: {part}")
-        found.update(range(first, last + 1, int(step) if slash else 1))
+        found.update(range(first, last + 1, every))
     return frozenset(found)
 
 
 def _number(text: str, words: dict[str, int]) -> int:
-    return words[text.lower()] if text.lower() in words else int(text)
+    if text.lower() in words:
+        return words[text.lower()]
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"failed to parse int from {text}")
+    return int(text)

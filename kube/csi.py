@@ -1,4 +1,4 @@
-"""Names by which the node, the control plane and drivers' controllers mean the same CSI volume (pkg/volume/csi)."""
+"""Identifiers of a CSI volume that the node, the control plane and drivers' controllers share (pkg/volume/csi)."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ async def reviewed(
     reviews: Reviews[T], client: Waiting | None, key: bytes, known: Callable[[], T | None], send: Send[T]
 ) -> T:
     """Return a review's answer for a client, see Reviews.ask. Raises StatusError: 429 if it cannot be sent in time."""
-    asking = reviews.ask(client.who if client is not None else "", key, known, send)
+    pending = reviews.ask(client.who if client is not None else "", key, known, send)
     try:
-        return await (asking if client is None else while_connected(asking, client.until_lost))
+        return await (pending if client is None else while_connected(pending, client.until_lost))
     except NoPlace as error:
         raise too_many_requests(f"too many requests wait for a review, please try again later: {error}") from error

@@ -30,7 +30,7 @@ class Queued(msgspec.Struct):
 
 class _Namespace(msgspec.Struct):
     events: deque[Queued] = msgspec.field(default_factory=deque)
-    due: float = 0.0
+    retry_at: float = 0.0
     """Time from which the next event may be sent, by the monotonic clock."""
 
 
@@ -55,7 +55,7 @@ class EventQueue:
     def put_back(self, queued: Queued) -> None:
         """Have an event retried after a while, before others of its namespace; drop it after its tries."""
         namespace = self._of(queued.event)
-        namespace.due = self._clock.monotonic() + RETRY_SECONDS
+        namespace.retry_at = self._clock.monotonic() + RETRY_SECONDS
         queued.tries += 1
         if queued.tries < TRIES and self._queued < MAX_QUEUED:
             namespace.events.appendleft(queued)
@@ -65,7 +65,7 @@ class EventQueue:
         """Take the first event of the namespace whose turn it is; None if none may be sent now."""
         now = self._clock.monotonic()
         for name, namespace in list(self._namespaces.items()):
-            if namespace.due > now:
+            if namespace.retry_at > now:
                 continue
             if not namespace.events:
                 del self._namespaces[name]
@@ -87,8 +87,8 @@ class EventQueue:
         if not self._namespaces:
             await self._wake.wait()
             return
-        due = min(namespace.due for namespace in self._namespaces.values())
-        pause = self._clock.sleep(due - self._clock.monotonic())
+        retry_at = min(namespace.retry_at for namespace in self._namespaces.values())
+        pause = self._clock.sleep(retry_at - self._clock.monotonic())
         waits: list[asyncio.Task[Any]] = [
             asyncio.create_task(self._wake.wait(), name="an event"),
             asyncio.create_task(pause, name="events' retry"),

@@ -1,4 +1,4 @@
-"""Release of what handled exceptions refer to.
+"""Release of the frames and objects that tracebacks of handled exceptions refer to.
 
 An exception refers to the frames that it passed, by its traceback, and a frame to the exception if a variable still has
 it. Such a cycle keeps all variables of these frames until the next garbage collection, which may be a minute away in a

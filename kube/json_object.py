@@ -20,6 +20,13 @@ def copy_json(value: Any) -> Any:
     return value
 
 
+def without_empty(value: Any) -> Any:
+    """Return a copy of decoded JSON without null, empty lists and empty objects in any object within it."""
+    if isinstance(value, dict):
+        return {key: without_empty(part) for key, part in value.items() if part not in (None, [], {})}
+    return [without_empty(part) for part in value] if isinstance(value, list) else value
+
+
 def count_values(value: Any) -> int:
     """Return how many values decoded JSON has: itself and all within it."""
     if isinstance(value, dict):

@@ -48,13 +48,13 @@ class LeaderElector:
         self.identity = identity
         self._clock = clock
         self._seen: tuple[str, float] = ("", float("-inf"))
-        self._held: coordination_v1.Lease | None = None
+        self._lease: coordination_v1.Lease | None = None
         self._renewed = float("-inf")
 
     @property
     def in_time(self) -> bool:
         """True while the lease is held and was renewed recently enough that it cannot have expired."""
-        return self._held is not None and self._clock.boottime() - self._renewed < RENEW_SECONDS
+        return self._lease is not None and self._clock.boottime() - self._renewed < RENEW_SECONDS
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Campaign and lead until cancelled; the lease is released on the way out."""
@@ -79,7 +79,7 @@ class LeaderElector:
         try:
             while True:
                 await self._try()
-                if self._held is not None:
+                if self._lease is not None:
                     await self._clock.sleep_deferrable(RENEW_SECONDS)
                 else:
                     await self._clock.sleep(RETRY_SECONDS)
@@ -97,7 +97,7 @@ class LeaderElector:
             await self._either(self._clock.sleep(left), work, attempt)
             attempt.cancel()
         log.warning("%s: lost the lease %s/%s", self.identity, self._namespace, self._name)
-        self._held = None
+        self._lease = None
 
     async def _either(self, pause: Coroutine[Any, Any, None], *others: asyncio.Future[Any]) -> None:
         """Wait until one of them is over; the pause ends with that."""
@@ -116,7 +116,7 @@ class LeaderElector:
             except StatusError as error:
                 if not error.not_found:
                     raise
-                self._held = await self._client.create(
+                self._lease = await self._client.create(
                     coordination_v1.Lease(
                         metadata=meta_v1.ObjectMeta(name=self._name, namespace=self._namespace),
                         spec=coordination_v1.LeaseSpec(
@@ -146,7 +146,7 @@ class LeaderElector:
             lease.spec.holder_identity = self.identity
             lease.spec.lease_duration_seconds = LEASE_SECONDS
             lease.spec.renew_time = now
-            self._held = await self._client.update(lease)
+            self._lease = await self._client.update(lease)
             self._renewed = requested_at
             return True
         except StatusError as error:
@@ -154,9 +154,9 @@ class LeaderElector:
             return False
 
     async def _release(self) -> None:
-        if self._held is None:
+        if self._lease is None:
             return
-        lease = serialize.copy(self._held)
+        lease = serialize.copy(self._lease)
         lease.spec.holder_identity = ""
         lease.spec.lease_duration_seconds = 1
         try:

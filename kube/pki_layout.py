@@ -55,19 +55,21 @@ def ensure(
     hosts: Sequence[str] = (),
     domain: str = "cluster.local",
     service_address: str = "10.96.0.1",
+    renew_before: timedelta = RENEW_BEFORE,
 ) -> ClusterPKI:
-    """Load a cluster's certificates, making and saving what is missing, too old or without a needed name."""
+    """Load a cluster's certificates, making and saving what is missing, ends within `renew_before` or lacks a name."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     ca = _authority(directory, "ca", "kubernetes", now)
     front_proxy_ca = _authority(directory, "front-proxy-ca", "front-proxy-ca", now)
     names = serving_names(domain, service_address, hosts)
+    at, left = now, renew_before
     return ClusterPKI(
         directory,
         ca,
         front_proxy_ca,
-        _leaf(directory, "apiserver", ca, "kube-apiserver", (), names, now),
-        _leaf(directory, "apiserver-kubelet-client", ca, "kube-apiserver-kubelet-client", _ADMINS, (), now),
-        _leaf(directory, "front-proxy-client", front_proxy_ca, "front-proxy-client", (), (), now),
+        _leaf(directory, "apiserver", ca, "kube-apiserver", (), names, at, left),
+        _leaf(directory, "apiserver-kubelet-client", ca, "kube-apiserver-kubelet-client", _ADMINS, (), at, left),
+        _leaf(directory, "front-proxy-client", front_proxy_ca, "front-proxy-client", (), (), at, left),
         _token_key(directory),
     )
 
@@ -76,8 +78,14 @@ _ADMINS = ("system:masters",)
 
 
 def _authority(directory: Path, name: str, common_name: str, now: datetime) -> pki.KeyPair:
-    if (directory / f"{name}.crt").exists():
-        return pki.KeyPair.load(directory, name)
+    path = directory / f"{name}.crt"
+    if path.exists():
+        try:
+            return pki.KeyPair.load(directory, name)
+        except pki.PKIError as error:
+            raise pki.PKIError(
+                f"the CA in {path} is damaged: {error}; restore {path} and its key from a backup"
+            ) from error
     made = pki.new_ca(common_name, now)
     made.save(directory, name)
     return made
@@ -91,10 +99,11 @@ def _leaf(
     organizations: Sequence[str],
     sans: Sequence[str],
     now: datetime,
+    renew_before: timedelta,
 ) -> pki.KeyPair:
     try:
         found = pki.KeyPair.load(directory, name)
-        if usable(found.certificate, ca, sans, now):
+        if usable(found.certificate, ca, sans, now, renew_before):
             return found
     except (OSError, pki.PKIError):
         pass  # missing or half-written: recreated below
@@ -104,9 +113,15 @@ def _leaf(
     return made
 
 
-def usable(certificate: x509.Certificate, ca: pki.KeyPair, sans: Sequence[str], now: datetime) -> bool:
-    """True for a certificate of this authority that has these names and some time to live."""
-    if certificate.not_valid_after_utc - now < RENEW_BEFORE:
+def usable(
+    certificate: x509.Certificate,
+    ca: pki.KeyPair,
+    sans: Sequence[str],
+    now: datetime,
+    renew_before: timedelta = RENEW_BEFORE,
+) -> bool:
+    """True for a certificate of this authority that has these names and does not end within `renew_before`."""
+    if certificate.not_valid_after_utc - now < renew_before:
         return False
     try:
         certificate.verify_directly_issued_by(ca.certificate)

@@ -20,7 +20,7 @@ class RoundRobin(Generic[K]):
         self._owner = owner
         self._ready: dict[str, deque[K]] = {}
         """By owners without a worker, in the order of their turns; none is empty."""
-        self._held: dict[str, deque[K]] = {}
+        self._blocked: dict[str, deque[K]] = {}
         """By owners that have a worker."""
         self._owners: dict[K, str] = {}
         """Owners of the keys that workers have: these may have others meanwhile."""
@@ -35,7 +35,7 @@ class RoundRobin(Generic[K]):
     def append(self, key: K) -> None:
         """Add a key behind its owner's others."""
         owner = self._owner(key)
-        keys = self._held.get(owner)
+        keys = self._blocked.get(owner)
         if keys is None:
             keys = self._ready.setdefault(owner, deque())
         keys.append(key)
@@ -44,7 +44,7 @@ class RoundRobin(Generic[K]):
     def popleft(self) -> K:
         """Remove and return the key whose turn it is; its owner has none until it is released."""
         owner = next(iter(self._ready))
-        keys = self._held[owner] = self._ready.pop(owner)
+        keys = self._blocked[owner] = self._ready.pop(owner)
         key = keys.popleft()
         self._owners[key] = owner
         self._length -= 1
@@ -53,5 +53,5 @@ class RoundRobin(Generic[K]):
     def release(self, key: K) -> None:
         """Put the owner of a key behind all others."""
         owner = self._owners.pop(key)
-        if keys := self._held.pop(owner):
+        if keys := self._blocked.pop(owner):
             self._ready[owner] = keys

@@ -1,4 +1,4 @@
-"""Addresses of the API servers, and selection of the one that a client uses.
+"""Addresses of the API servers, and the one in use; transport.py changes it after failures.
 
 A kubeconfig names one server, the preferred one. The others are the endpoints of the Service `kubernetes`, which the servers
 keep and clients follow; what was learned is written beside the kubeconfig, so that a client that starts while the

@@ -95,7 +95,7 @@ class Records(asyncio.BufferedProtocol):
         self.complete = False
         """During the handshake: what was handed over last ended a record or can be none, so that there is a next step."""
         self._header = b""
-        self._held = b""
+        self._buffered = b""
         self._poll: asyncio.TimerHandle | None = None
         self._stepwise = stepwise
 
@@ -106,7 +106,7 @@ class Records(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._poll is not None:
             self._poll.cancel()
-        self._held = b""
+        self._buffered = b""
         self._inner.connection_lost(exc)
         # An error's traceback leads here, and here the future that has the error: a circle with all buffers.
         for name in ("get_buffer", "pause_writing", "resume_writing", "eof_received"):
@@ -138,17 +138,17 @@ class Records(asyncio.BufferedProtocol):
         """Continue after a step of the handshake; returns whether more was handed over that waits for the next one."""
         self._updated(0)
         self._check()
-        held, self._held = self._held, b""
-        self._view[: len(held)] = held
-        self._inspect(len(held))
-        return bool(held) and self.complete and self._shaking()
+        buffered, self._buffered = self._buffered, b""
+        self._view[: len(buffered)] = buffered
+        self._inspect(len(buffered))
+        return bool(buffered) and self.complete and self._shaking()
 
     def _shaking(self) -> bool:
         return self.done is not None and not self.done.done()
 
     def _inspect(self, nbytes: int) -> None:
         """Hand over a read that is not just one whole record, at most `MOST` records at a time."""
-        if self._held:
+        if self._buffered:
             self._hold(bytes(self._view[:nbytes]))
             return
         start = 0
@@ -165,7 +165,7 @@ class Records(asyncio.BufferedProtocol):
             self._check()
             if self._stepwise and self._shaking():
                 # All that was handed over is decrypted when the handshake is done.
-                self._held = bytes(self._view[start:nbytes])
+                self._buffered = bytes(self._view[start:nbytes])
                 return
 
     def _end(self, start: int, nbytes: int) -> tuple[int, int]:
@@ -212,7 +212,7 @@ class Records(asyncio.BufferedProtocol):
         return self._count > WAITING and above is not None and not above.is_closing() and not above.is_reading()
 
     def _hold(self, data: bytes) -> None:
-        self._held += data
+        self._buffered += data
         self._transport.pause_reading()
         if self._poll is None:
             self._poll = asyncio.get_running_loop().call_later(POLL, self._retry)
@@ -224,11 +224,11 @@ class Records(asyncio.BufferedProtocol):
         if self._waits():
             self._poll = asyncio.get_running_loop().call_later(POLL, self._retry)
             return
-        held, self._held = self._held, b""
+        buffered, self._buffered = self._buffered, b""
         self._transport.resume_reading()
         size = len(self._view)
-        for start in range(0, len(held), size):
-            part = held[start : start + size]
+        for start in range(0, len(buffered), size):
+            part = buffered[start : start + size]
             self._view[: len(part)] = part
             self._inspect(len(part))
 

@@ -1,8 +1,8 @@
 """A queue of keys for reconcilers: each key is in it once, and is worked on by one worker at a time.
 
 A key added while a worker has it is kept aside and comes back when the worker is done (the dirty and processing sets of
-client-go). Failures come back after an exponential delay per key. Keys are worked on in the order in which they are added, or
-round robin over their owners (`RoundRobin`).
+client-go). Failures come back after an exponential delay per key. Delayed keys share one timer (`DelayedKeys`). Keys are worked
+on in the order in which they are added, or round robin over their owners (`RoundRobin`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from kube.clock import SYSTEM, Clock
 from kube.counters import Counter, Gauge, Histogram, before_scrape
+from kube.delayed_keys import DelayedKeys
 from kube.round_robin import RoundRobin
 
 K = TypeVar("K", bound=Hashable)
@@ -70,7 +71,7 @@ class WorkQueue(Generic[K]):
         self._dirty: set[K] = set()
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._delayed: dict[K, tuple[float, asyncio.Task[None]]] = {}
+        self._delayed: DelayedKeys[K] = DelayedKeys(clock, self.add, name)
         self._idle: deque[asyncio.Future[None]] = deque()
         """Workers that wait for a key."""
         self._down = False
@@ -115,18 +116,7 @@ class WorkQueue(Generic[K]):
             return
         if self._down:
             return
-        due = self._clock.monotonic() + seconds
-        if waiting := self._delayed.get(key):
-            if waiting[0] <= due:
-                return
-            waiting[1].cancel()
-        task = asyncio.create_task(self._later(key, seconds), name=f"workqueue delay {key}")
-        self._delayed[key] = (due, task)
-
-    async def _later(self, key: K, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        del self._delayed[key]
-        self.add(key)
+        self._delayed.add(key, seconds)
 
     def add_rate_limited(self, key: K) -> None:
         """Have the key worked on after its back-off: 5 ms doubling up to 1000 s."""
@@ -190,8 +180,6 @@ class WorkQueue(Generic[K]):
     def shut_down(self) -> None:
         self._down = True
         _named.discard(self)
-        for _, task in self._delayed.values():
-            task.cancel()
         self._delayed.clear()
         while self._idle:
             self._wake_one()

@@ -23,15 +23,19 @@ from netproxy.validation import validate
 def parser() -> argparse.ArgumentParser:
     """Return the command line's grammar; names are kube-proxy's where it has the flag."""
     flags = argparse.ArgumentParser(prog="netproxy", description="Service proxy, cluster DNS and pod network of a node")
-    flags.add_argument("--config", help="a KubeProxyConfiguration file; flags given beside it win")
+    flags.add_argument("--config", help="a KubeProxyConfiguration file; flags override it")
     kube_proxy.add_to(flags)
     flags.add_argument("--healthz-bind-address", help="where health is served; '' nowhere")
     flags.add_argument("--metrics-bind-address", help="where metrics are served; '' nowhere")
     flags.add_argument(
-        "--healthz-port", type=int, help="the port alone of --healthz-bind-address, which wins; 0 serves none"
+        "--healthz-port",
+        type=int,
+        help="port of the health endpoint; ignored if --healthz-bind-address is given; 0 disables it",
     )
     flags.add_argument(
-        "--metrics-port", type=int, help="the port alone of --metrics-bind-address, which wins; 0 serves none"
+        "--metrics-port",
+        type=int,
+        help="port of the metrics endpoint; ignored if --metrics-bind-address is given; 0 disables it",
     )
     flags.add_argument(
         "--ipvs-scheduler-flags", type=kube_proxy.listing, help="of sh and mh: sh-port, mh-fallback, ..."
@@ -45,11 +49,13 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--iptables-flavour", choices=("auto", "nft", "legacy"), help="which tables to write")
     flags.add_argument("--cluster-dns", type=kube_proxy.listing, help="addresses of cluster DNS")
     flags.add_argument("--cluster-domain", help="the domain of cluster DNS")
-    flags.add_argument("--resolv-conf", help="where the resolvers for all other names stand")
+    flags.add_argument("--resolv-conf", help="file with the resolvers for all other names")
     flags.add_argument("--dns-ttl", type=int, help="seconds that clients may keep an answer of cluster DNS, 0 to 3600")
     flags.add_argument("--dns-pods", choices=config.DNS_PODS, help="how names of pods are answered")
     flags.add_argument(
-        "--no-services", action="store_true", help="leave Services to another proxy: cluster DNS and pod network alone"
+        "--no-services",
+        action="store_true",
+        help="leave Services to another proxy: run only cluster DNS and the pod network",
     )
     flags.add_argument("--no-dns", action="store_true", help="do not serve cluster DNS on this node")
     flags.add_argument("--no-pod-network", action="store_true", help="leave CNI configuration and routes to others")

@@ -1,4 +1,4 @@
-"""Builds the backend of the configured proxy mode, and what removes the rules of the other modes."""
+"""Builds the backend of the configured proxy mode, and removers of other modes' rules."""
 
 from __future__ import annotations
 

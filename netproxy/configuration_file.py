@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from kube import duration
+from kube import duration, yaml_errors
 from netproxy.config import ProxyConfig
 from netproxy.errors import ConfigError
 from netproxy.validation import validate
@@ -126,11 +126,15 @@ WITHOUT_EFFECT: dict[str, str] = {
 def load(path: str | Path, base: ProxyConfig | None = None) -> ProxyConfig:
     """Read a KubeProxyConfiguration file on top of `base`; raises ConfigError with the field."""
     try:
-        document = yaml.safe_load(Path(path).read_text())
+        text = Path(path).read_text()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8") from error
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not YAML: {yaml_errors.with_line(error, text)}") from error
     try:
         return parse(document, base)
     except ConfigError as error:

@@ -27,17 +27,17 @@ def is_gateways_key(key: str) -> bool:
     return key.startswith(f"{NAMESPACE}/")
 
 
-def held(
+def without_other_endpoints(
     slices: Iterable[discovery_v1.EndpointSlice], node: NodeView, addresses: Set[Address]
 ) -> tuple[discovery_v1.EndpointSlice, ...]:
-    """Return slices without the endpoints of gateways that do not listen here, at `addresses`."""
+    """Return slices without the endpoints of gateways that do not listen here, at `addresses`; others are unchanged."""
     found: list[discovery_v1.EndpointSlice] = []
     for each in slices:
-        found += _held(each, node, addresses) if is_gateways(each) else (each,)
+        found += _listening_here(each, node, addresses) if is_gateways(each) else (each,)
     return tuple(found)
 
 
-def _held(
+def _listening_here(
     slice_: discovery_v1.EndpointSlice, node: NodeView, addresses: Set[Address]
 ) -> Iterable[discovery_v1.EndpointSlice]:
     """Yield a slice for each port: the gateway may listen on one of them and not on another."""

@@ -58,12 +58,12 @@ class Inheritance:
 class GatewaySockets:
     """The sockets, and the channel to the gateway's process.
 
-    `changed` gets all addresses on which it listens, `failed` those that it cannot have, `uncopied` those whose sockets cannot
-    be copied for a while already.
+    `failed` gets the addresses that it cannot have, `uncopied` those whose sockets cannot be copied for a while already.
     """
 
-    def __init__(self, changed: Changed, failed: Reported, uncopied: Reported) -> None:
-        self._changed, self._failed, self._report_uncopied = changed, failed, uncopied
+    def __init__(self, failed: Reported, uncopied: Reported) -> None:
+        self._failed, self._report_uncopied = failed, uncopied
+        self._subscribers: list[Changed] = []
         self._sockets: dict[Address, socket.socket] = {}
         self._unused: dict[Address, socket.socket] = {}
         """Sockets that the gateway does not use any more, but rules may still lead to."""
@@ -77,6 +77,14 @@ class GatewaySockets:
     def addresses(self) -> frozenset[Address]:
         """The addresses on which the gateway listens, or will again when its next process has started."""
         return frozenset(self._sockets)
+
+    def subscribe(self, changed: Changed) -> None:
+        """Call a function with all addresses on which the gateway listens, whenever they change."""
+        self._subscribers.append(changed)
+
+    def _changed(self) -> None:
+        for changed in self._subscribers:
+            changed(self.addresses)
 
     def attach(self) -> Inheritance:
         """Return what a new process inherits."""
@@ -127,8 +135,8 @@ class GatewaySockets:
 
     def _received(self, message: Message) -> None:
         if message.kind == LISTENING:
-            offered = zip(message.addresses, message.descriptors, strict=False)
-            missing = [each for each in offered if each[0] not in self._sockets]
+            received = zip(message.addresses, message.descriptors, strict=False)
+            missing = [each for each in received if each[0] not in self._sockets]
             self._keep(message.addresses, self._copies(number for _, number in missing))
             if left := [address for address, _ in missing if address not in self._sockets]:
                 self._want_passed(left)
@@ -168,7 +176,7 @@ class GatewaySockets:
             self._uncopied.discard(address)
             new = True
         if new:
-            self._changed(self.addresses)
+            self._changed()
         assert self._channel is not None  # the message came by it
         if kept := [each for each in wanted if each in self._sockets]:
             self._channel.send(KEPT, kept)
@@ -204,7 +212,7 @@ class GatewaySockets:
             if (known := self._unused.pop(address, None)) is not None:
                 known.close()
             self._unused[address] = each
-        self._changed(self.addresses)
+        self._changed()
 
     def _cannot_listen(self, addresses: list[Address]) -> None:
         """Report the addresses that others have. Those for which there are sockets here become free for the gateway soon."""

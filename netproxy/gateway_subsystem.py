@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kube.clock import Clock
@@ -14,7 +14,6 @@ from netproxy.config import ProxyConfig
 from netproxy.gateway_conflicts import GatewayConflicts
 from netproxy.gateway_sockets import GatewaySockets
 from netproxy.proxy import ServiceProxy
-from netproxy.socket_channel import Address
 from netproxy.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -49,15 +48,9 @@ class GatewaySubsystem:
             self.sockets.close()
 
 
-def build(
-    config: ProxyConfig, api: Api, clock: Clock, changed: Callable[[frozenset[Address]], None]
-) -> GatewaySubsystem:
-    """Return the subsystem; `changed` gets the addresses on which the gateway listens."""
+def build(config: ProxyConfig, api: Api, clock: Clock) -> GatewaySubsystem:
+    """Return the subsystem."""
     conflicts = GatewayConflicts(api.events.gateway_ports_in_use, api.events.gateway_sockets_not_copied, clock)
-
-    def listening(addresses: frozenset[Address]) -> None:
-        conflicts.listening(addresses)
-        changed(addresses)
-
-    sockets = GatewaySockets(listening, conflicts.failed, conflicts.uncopied)
+    sockets = GatewaySockets(conflicts.failed, conflicts.uncopied)
+    sockets.subscribe(conflicts.listening)
     return GatewaySubsystem(config, api, sockets, conflicts, clock)

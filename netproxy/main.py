@@ -53,10 +53,9 @@ async def run(
     async with connected(config, client, "kube-proxy", clock) as (api, renewal), contextlib.AsyncExitStack() as stack:
         dns = cluster_dns.build(config, api, clock) if config.dns.enabled else None
         forget = dns.responder.forget if dns is not None else None
-        services = await service_subsystem.build(config, mode, api, clock, forget)
+        gateway = gateway_subsystem.build(config, api, clock)
+        services = await service_subsystem.build(config, mode, api, clock, gateway.sockets, forget)
         pods = pod_subsystem.build(config, api, clock, ipvs=mode == "ipvs", nftables=mode == "nftables")
-        gateway = gateway_subsystem.build(config, api, clock, services.proxy.changes.set_gateway_addresses)
-        services.proxy.on_written = gateway.sockets.release
         node = NodeController(api.node, clock, services.configure, pods.configure)
         api.events.starting()
         for runner in await services.serve_health():

@@ -44,9 +44,9 @@ LATENCY = Histogram(
     buckets=_PROGRAMMING,
     registry=REGISTRY,
 )
-SERVICE_CHANGES = Counter("kubeproxy_sync_proxy_rules_service_changes", "Service changes taken in", registry=REGISTRY)
+SERVICE_CHANGES = Counter("kubeproxy_sync_proxy_rules_service_changes", "Service changes received", registry=REGISTRY)
 ENDPOINT_CHANGES = Counter(
-    "kubeproxy_sync_proxy_rules_endpoint_changes", "EndpointSlice changes taken in", registry=REGISTRY
+    "kubeproxy_sync_proxy_rules_endpoint_changes", "EndpointSlice changes received", registry=REGISTRY
 )
 SERVICES_PENDING = Gauge(
     "kubeproxy_sync_proxy_rules_service_changes_pending",
@@ -72,7 +72,7 @@ NFTABLES_FAILURES = Counter(
 )
 NFTABLES_CLEANUP_FAILURES = Counter(
     "kubeproxy_sync_proxy_rules_nftables_cleanup_failures",
-    "Tables that the kernel did not let go",
+    "Tables that the kernel did not delete",
     ["ip_family"],
     registry=REGISTRY,
 )

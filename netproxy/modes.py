@@ -27,7 +27,7 @@ LEAST_KERNEL = (5, 13)
 async def choose(config: ProxyConfig) -> str:
     """Return the mode to serve; raises UnsupportedModeError, with the reason, if the configured one is not available."""
     if config.mode == "auto":
-        reason = await against_nftables()
+        reason = await nftables_problem()
         mode = "iptables" if reason else "nftables"
         log.info("proxy mode auto: %s%s", mode, f", because {reason}" if reason else "")
         return mode
@@ -60,7 +60,7 @@ def check(mode: str, scheduler: str = "rr") -> None:
             raise UnsupportedModeError(f"mode ipvs: the command {command} is not installed (Debian: package {command})")
 
 
-async def against_nftables(kernel: str | None = None) -> str:
+async def nftables_problem(kernel: str | None = None) -> str:
     """Return why the nftables mode would not serve well here, "" where nothing speaks against it."""
     if shutil.which("nft") is None:
         return "the command nft is not installed"

@@ -75,7 +75,7 @@ class NamespaceBudget:
             found.append(largest)
         return found
 
-    def due(self, now: float) -> list[str]:
+    def retries(self, now: float) -> list[str]:
         """Return unserved Services for which there is room now, one of a namespace each `RETRY` seconds."""
         found: list[str] = []
         for namespace, costs in self._unserved.items():

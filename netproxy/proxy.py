@@ -42,7 +42,10 @@ RETRY = 2.0
 
 
 class ServiceProxy:
-    """Keeps the backends (one an IP family) at the desired state."""
+    """Keeps the backends (one an IP family) at the desired state.
+
+    `on_written` is called when no change waits to be written.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class ServiceProxy:
         clock: Clock = SYSTEM,
         on_change: Callable[[str], None] | None = None,
         after_write: Callable[[dict[str, tuple[ServicePort, ...]]], Awaitable[None]] | None = None,
+        on_written: Callable[[], None] | None = None,
         on_repair: Callable[[], None] | None = None,
         on_port_in_use: Callable[[core_v1.Service, PortInUse], None] | None = None,
         on_not_served: Callable[[core_v1.Service, str], None] | None = None,
@@ -82,9 +86,7 @@ class ServiceProxy:
         self._unserved = UnservedServices(self._report_not_served)
         self._writers = [self._unserved.writer(backend, clock) for backend in backends]
         self._after_write, self._on_repair, self._min_period = after_write, on_repair, min_period
-        self.on_written: Callable[[], None] = lambda: None
-        """Called when no change waits to be written."""
-        self._on_not_served = on_not_served
+        self._on_written, self._on_not_served = on_written, on_not_served
         self.write_lock = asyncio.Lock()
         """Protects changes of a backend."""
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
@@ -215,8 +217,8 @@ class ServiceProxy:
         if not self.table.dirty:
             metrics.SERVICES_PENDING.set(0)
             metrics.ENDPOINTS_PENDING.set(0)
-            if not self.write_lock.locked():
-                self.on_written()
+            if self._on_written is not None and not self.write_lock.locked():
+                self._on_written()
         self._health.updated()
 
     async def write_last_changes(self) -> None:

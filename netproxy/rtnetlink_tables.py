@@ -191,8 +191,8 @@ def _neighbours(connection: socket.socket, family: int, device: int, state: int)
     body = _NEIGHBOUR.pack(family, 0, 0, 0, 0) + struct.pack("=HHI", 8, 8, device)
     found = []
     for message in netlink.dump(connection, GET_NEIGHBOUR, body):
-        _, index, held, _, _ = _NEIGHBOUR.unpack_from(message.body)
-        if index == device and held & state == state:
+        _, index, actual, _, _ = _NEIGHBOUR.unpack_from(message.body)
+        if index == device and actual & state == state:
             values = dict(netlink.attributes(message.body, _NEIGHBOUR.size))
             if 1 in values and 2 in values:
                 found.append(Neighbour(_parsed(values[1]), values[2].hex(":")))

@@ -17,6 +17,7 @@ from netproxy.api import Api
 from netproxy.backend import Backend, Remover
 from netproxy.config import ProxyConfig
 from netproxy.families import of_family
+from netproxy.gateway_sockets import GatewaySockets
 from netproxy.health_check_ports import HealthCheckPorts
 from netproxy.iptables.backend import IPTablesBackend
 from netproxy.node_address_watcher import NodeAddressWatcher
@@ -91,6 +92,7 @@ async def build(
     mode: str,
     api: Api,
     clock: Clock,
+    gateway_sockets: GatewaySockets,
     on_change: Callable[[str], None] | None = None,
 ) -> ServiceSubsystem:
     """Return the subsystem; nothing of the host has been touched. `on_change` is called with each Service that changes."""
@@ -114,12 +116,14 @@ async def build(
         clock=clock,
         on_change=on_change,
         after_write=check_ports.update,
+        on_written=gateway_sockets.release,
         on_repair=api.events.service_rules_repaired,
         on_port_in_use=api.events.load_balancer_port_in_use,
         on_not_served=api.events.service_not_served,
         min_period=config.min_sync_period,
     )
     subsystem = ServiceSubsystem(config, mode, api, proxy, chosen, settings, state, check_ports, stale)
+    gateway_sockets.subscribe(proxy.changes.set_gateway_addresses)
     api.node.subscribe(subsystem.node_changed)
     NodeAddressWatcher(
         config.node_name,

@@ -178,7 +178,9 @@ class ServiceTable:
         if service is None:
             return (), 0
         node, families, others = self._node, self._families, self._other_node_addresses
-        slices = gateway_endpoints.held(self._slices.get(key, {}).values(), node, self._gateway_addresses)
+        slices = gateway_endpoints.without_other_endpoints(
+            self._slices.get(key, {}).values(), node, self._gateway_addresses
+        )
         local_ips, in_use, cost = self._local_cluster_ips, self.balancer_ports.not_free(service), self._cost
 
         def make() -> Planned:
@@ -197,7 +199,7 @@ class ServiceTable:
 
     def retry_unserved(self, now: float) -> None:
         """Plan Services again that were not served for the cost of their namespace, where there is room now."""
-        self._dirty.update(self._budget.due(now))
+        self._dirty.update(self._budget.retries(now))
 
 
 def _same_plan(one: core_v1.Service, other: core_v1.Service) -> bool:

@@ -68,15 +68,15 @@ class ServiceWriter:
     def retry_overdue(self) -> bool:
         """True if a Service whose rules took too long must be tried although changes of others wait."""
         latest = self._clock.monotonic() - MAX_POSTPONED
-        waited = any(self._retry_at(key) <= latest for key in self._due(timed_out=True))
+        waited = any(self._retry_at(key) <= latest for key in self._to_retry(timed_out=True))
         return waited and self._clock.monotonic() - self._timeout_retried_at >= TIMEOUT_RETRY
 
     @property
     def retry_due(self) -> bool:
         """True if Services are to be retried."""
-        return bool(self._due(timed_out=False) or self._due(timed_out=True))
+        return bool(self._to_retry(timed_out=False) or self._to_retry(timed_out=True))
 
-    def _due(self, *, timed_out: bool) -> dict[str, Ports]:
+    def _to_retry(self, *, timed_out: bool) -> dict[str, Ports]:
         now = self._clock.monotonic()
         return {
             key: ports
@@ -121,12 +121,12 @@ class ServiceWriter:
                 self._forget(key)
             elif refusal and (refusal.timed_out is None or size_of(ports) <= refusal.timed_out // 2):
                 refusal.retry_at = min(refusal.retry_at, refusal.tried_at + FIRST_RETRY)
-        await self._try(self._due(timed_out=False))
+        await self._try(self._to_retry(timed_out=False))
 
     async def retry(self) -> None:
         """Try pending Services but refused ones before their back-off has passed; of those that timed out only the next."""
-        await self._try(self._due(timed_out=False))
-        timed_out = self._due(timed_out=True)
+        await self._try(self._to_retry(timed_out=False))
+        timed_out = self._to_retry(timed_out=True)
         if timed_out:
             self._timeout_retried_at = self._clock.monotonic()
             key = min(timed_out, key=self._retry_at)

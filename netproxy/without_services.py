@@ -47,7 +47,8 @@ async def run(
     async with connected(config, client, "wherry-dns", clock) as (api, renewal), contextlib.AsyncExitStack() as stack:
         dns = cluster_dns.build(config, api, clock) if config.dns.enabled else None
         pods = pod_subsystem.build(config, api, clock, ipvs=config.mode == "ipvs", own_proxy=False)
-        gateway = gateway_subsystem.build(config, api, clock, lambda addresses: gateway.sockets.release())
+        gateway = gateway_subsystem.build(config, api, clock)
+        gateway.sockets.subscribe(lambda addresses: gateway.sockets.release())
         stack.callback(gateway.sockets.close)
         node = NodeController(api.node, clock, pods.configure)
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from control.addon_names import BUILT_IN
 from kube import names
-from wherry.errors import WherryError
+from wherry.errors import Problem, wrong
 
 
-def check_disabled(disabled: Iterable[str]) -> None:
-    """Raise WherryError for what cannot be the name of an addon. A file of the name may be missing, and come later."""
+def disabled_problems(disabled: Iterable[str]) -> Iterator[Problem]:
+    """Yield what cannot be the name of an addon. A file of the name may be missing, and come later."""
     for name in disabled:
-        if problems := names.dns1123_label(name):
-            raise WherryError(
-                f"--disable {name}: {problems[0]}; it is {', '.join(BUILT_IN)}, or the name of a file in "
-                "/var/lib/wherry/addons without its extension"
-            )
+        if found := names.dns1123_label(name):
+            known = f"{', '.join(BUILT_IN)}, or the name of a file in /var/lib/wherry/addons without its extension"
+            yield wrong("disable", name, f"{found[0]}; it is {known}")
+
+
+def unknown(disabled: Iterable[str], folder: Path) -> list[str]:
+    """Return a sentence for each disabled addon that does not exist: a typing error, or a file that comes later."""
+    present = {path.stem for path in folder.iterdir()} if folder.is_dir() else set()
+    found = []
+    for name in disabled:
+        if name not in BUILT_IN and name not in present:
+            near = difflib.get_close_matches(name, [*BUILT_IN, *present], 1)
+            found.append(f"--disable {name}: there is no such addon" + (f"; did you mean {near[0]}?" if near else ""))
+    return found

@@ -28,7 +28,9 @@ def agent_config(settings: Settings) -> AgentConfig:
     config = from_flags(flags)
     credentials = layout.registries / registries.CREDENTIALS
     images = replace(config.images, registry_credentials=credentials)
-    return replace(config, containerd=own_containerd(settings), images=images)
+    return replace(
+        config, containerd=own_containerd(settings), images=images, required_network=settings.required_network
+    )
 
 
 def own_containerd(settings: Settings) -> OwnContainerd | None:

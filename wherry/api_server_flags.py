@@ -17,17 +17,23 @@ import yaml
 from control import features
 from control.flags.api_server import FIXED, PLACES, SETTINGS
 from control.flags.command import LOGGING, FlagError, check
+from kube import yaml_errors
 from wherry.errors import WherryError
 
 
 def load(path: Path) -> dict[str, Any]:
     """Return the fields that a file sets, none if it does not exist; raises WherryError with the invalid flag."""
     try:
-        found = yaml.safe_load(path.read_text()) or {}
+        text = path.read_text()
     except FileNotFoundError:
         return {}
-    except (OSError, yaml.YAMLError) as error:
-        raise WherryError(f"{path} cannot be read: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "") or "it is not UTF-8"
+        raise WherryError(f"{path} cannot be read: {why}") from error
+    try:
+        found = yaml.safe_load(text) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise WherryError(f"{path} cannot be read: {yaml_errors.with_line(error, text)}") from error
     if not isinstance(found, dict):
         raise WherryError(f"{path}: write a flag's name and its value on each line, as `audit-log-maxage: 30`")
     changes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Bundles for machines without Internet access: a tar with a manifest, Debian packages and archives of images.
+"""Bundles for machines without Internet access: a tar with a manifest, Debian packages, wheels and archives of images.
 
 The manifest is the first member and has the SHA-256 of each file. SHA256SUMS has the same hashes and that of the manifest, for
 `sha256sum --check`; its own SHA-256, which `create` prints, stands for the whole bundle, also on a machine that has no Wherry
@@ -24,11 +24,13 @@ from wherry.errors import WherryError
 from wherry.oci import ARCHITECTURE
 
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
-FORMAT = 1
-PACKAGES, IMAGES = "packages", "images"
+FORMAT, FORMAT_WITH_WHEELS = 1, 2
+"""Format of a bundle without wheels, which all versions read, and with them."""
+PACKAGES, WHEELS, IMAGES = "packages", "wheels", "images"
 MANIFEST_BYTES = 1 << 20
 """Largest manifest that is read: thousands of files."""
-_PATH = re.compile(rf"(?:{PACKAGES}/[A-Za-z0-9][A-Za-z0-9._+~%:-]*\.deb|{IMAGES}/[A-Za-z0-9][A-Za-z0-9._+-]*\.tar)")
+_NAME = "[A-Za-z0-9][A-Za-z0-9._+-]*"
+_PATH = re.compile(rf"(?:{PACKAGES}/[A-Za-z0-9][A-Za-z0-9._+~%:-]*\.deb|{WHEELS}/{_NAME}\.whl|{IMAGES}/{_NAME}\.tar)")
 _DIGEST = re.compile("[0-9a-f]{64}")
 _BLOCK = 1 << 20
 
@@ -63,8 +65,9 @@ def write(target: IO[bytes], sources: Sequence[tuple[str, Path | IO[bytes]]], ve
     if twice := {path for path, _ in sources if [each for each, _ in sources].count(path) > 1}:
         raise WherryError(f"two files have the name {min(twice)}: rename one of them")
     members = [_member(path, source) for path, source in sources]
+    has_wheels = any(path.startswith(f"{WHEELS}/") for path, _ in sources)
     content = {
-        "format": FORMAT,
+        "format": FORMAT_WITH_WHEELS if has_wheels else FORMAT,
         "version": version,
         "architecture": ARCHITECTURE,
         "files": [asdict(m) for m in members],
@@ -190,8 +193,8 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
         number = content["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WherryError(f"this is no bundle: {MANIFEST} cannot be read") from error
-    if number != FORMAT:
-        raise WherryError(f"the bundle has format {number}; this version of Wherry reads {FORMAT}")
+    if number not in (FORMAT, FORMAT_WITH_WHEELS):
+        raise WherryError(f"the bundle has format {number}; this version of Wherry reads up to {FORMAT_WITH_WHEELS}")
     for member in members:
         if not _PATH.fullmatch(member.path) or not _DIGEST.fullmatch(member.sha256):
             raise WherryError(f"this is no bundle: {MANIFEST} names {member.path!r}")

@@ -8,17 +8,20 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from wherry import options
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.membership import installed, root
 from wherry.progress import position_in, step
 from wherry.terminal import console, errors
 
-bundle_app = typer.Typer(no_args_is_help=True, help="Bundle packages and images for airgap.")
+if TYPE_CHECKING:
+    from wherry.bundle import Manifest
+
+bundle_app = typer.Typer(no_args_is_help=True, help="Bundle packages, wheels and images for airgap.")
 
 
 @bundle_app.command("create")
@@ -26,7 +29,9 @@ def bundle_create(
     path: Annotated[Path, typer.Argument(help="The bundle to write.", show_default=False)],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Debian packages (NAME.deb) and archives of images (NAME.tar).", show_default=False),
+        typer.Argument(
+            help="Debian packages (NAME.deb), wheels (NAME.whl) and archives of images (NAME.tar).", show_default=False
+        ),
     ] = None,
     prefix: options.Prefix = "/",
     *,
@@ -37,21 +42,21 @@ def bundle_create(
         ),
     ] = None,
 ) -> None:
-    """Write packages and images to a new file.
+    """Write packages, wheels and images to a new file.
 
     Prints the SHA-256 of the file's SHA256SUMS, which stands for all of it, for `wherry bundle load`.
     """
-    from wherry import VERSION, bundle, images, snapshot_files
+    from wherry import VERSION, bundle, bundle_sources, images, snapshot_files
     from wherry.new_files import new_file
 
     if not files and not image:
-        raise WherryError("name packages, archives of images or images (--image)")
-    sources: list[tuple[str, Path | IO[bytes]]] = [(_place(file), file) for file in files or ()]
+        raise WherryError("name packages, wheels, archives of images or images (--image)")
     snapshot_files.require_new(path)
-    # The saved images take their space where the bundle takes it, and have no name there.
-    with _reported(path), tempfile.TemporaryFile(dir=path.absolute().parent) as saved:
+    sources: list[tuple[str, Path | IO[bytes]]] = [(bundle_sources.place(file), file) for file in files or ()]
+    with _reported(path), contextlib.ExitStack() as open_files:
         if image:
             root()
+            saved = open_files.enter_context(_unnamed_file(path))
             with step("save images", to=errors) as progress:
                 asyncio.run(images.export(installed(prefix), saved, image, progress))
             sources.append((f"{bundle.IMAGES}/saved.tar", saved))
@@ -76,9 +81,10 @@ def bundle_load(
         ),
     ] = None,
 ) -> None:
-    """Verify a bundle, install its packages and load its images.
+    """Install the packages, wheels and images of a bundle.
 
-    Packages that are installed in the same version or a newer one are left out. Images need a machine that has a cluster.
+    It is verified first. Packages that are installed in the same version or a newer one are left out. scripts/up and
+    scripts/join install from the wheels. Images need a machine that has a cluster.
     """
     from wherry import bundle, snapshot_files
     from wherry import settings as saved
@@ -87,7 +93,7 @@ def bundle_load(
 
     root()
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
-        raise WherryError(f"--sha256 {sha256!r} is no SHA-256: give the 64 digits that `wherry bundle create` printed")
+        raise UsageError(f"--sha256 {sha256!r} is no SHA-256: give the 64 digits that `wherry bundle create` printed")
     settings = saved.load(prefix)
     with bundle.opened(path) as file, _reported(path):
         with step("verify the bundle") as progress, position_in(file.fileno(), progress):
@@ -97,20 +103,14 @@ def bundle_load(
         has_images = any(each.path.startswith(f"{bundle.IMAGES}/") for each in manifest.files)
         with snapshot_files.private_folder(Layout(Path(prefix)).state) as folder:
             _install(bundle.unpack(file, manifest, bundle.PACKAGES, folder))
+            if any(each.path.startswith(f"{bundle.WHEELS}/") for each in manifest.files):
+                _keep_wheels(file, manifest, folder, Layout(Path(prefix)).wheels)
             if has_images and settings is not None:
                 with step("unpack the images") as progress, position_in(file.fileno(), progress):
                     archives = bundle.unpack(file, manifest, bundle.IMAGES, folder)
                 _load_images(prefix, archives)
     if has_images and settings is None:
         raise WherryError("the images are not loaded, because there is no cluster: run `wherry up`, then this again")
-
-
-def _place(file: Path) -> str:
-    """Return the path of a file in a bundle, by the end of its name."""
-    for end, folder in ((".deb", "packages"), (".tar", "images")):
-        if file.name.endswith(end):
-            return f"{folder}/{file.name}"
-    raise WherryError(f"{file} is neither a Debian package (.deb) nor an archive of images (.tar)")
 
 
 def _install(files: Sequence[Path]) -> None:
@@ -121,6 +121,22 @@ def _install(files: Sequence[Path]) -> None:
             found = asyncio.run(bundle_packages.install(files))
         for name in found:
             console.print(f"installed {name}", soft_wrap=True)
+
+
+def _keep_wheels(file: IO[bytes], manifest: Manifest, folder: Path, target: Path) -> None:
+    """Replace the wheels of an earlier bundle by those of this one; `folder` is private and on the same file system."""
+    from wherry import bundle
+
+    with step("unpack the wheels") as progress, position_in(file.fileno(), progress):
+        (new := folder / "new-wheels").mkdir()
+        wheels = bundle.unpack(file, manifest, bundle.WHEELS, new)
+        for wheel in wheels:
+            wheel.chmod(0o644)
+        if target.exists():
+            target.rename(folder / "former-wheels")
+        new.chmod(0o755)
+        new.rename(target)
+    console.print(f"{len(wheels)} wheels are in {target}, where scripts/install finds them", soft_wrap=True)
 
 
 def _load_images(prefix: str, archives: Sequence[Path]) -> None:
@@ -140,3 +156,14 @@ def _reported(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise WherryError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _unnamed_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file without a name in the folder of the bundle: saved images take their space where the bundle takes it."""
+    try:
+        file = tempfile.TemporaryFile(dir=path.absolute().parent)
+    except OSError as error:
+        raise WherryError(f"{path} cannot be written: {error.strerror or error}") from error
+    with file:
+        yield file

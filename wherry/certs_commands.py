@@ -1,10 +1,10 @@
-"""Commands for certificates: `wherry certs check` shows when they expire, `wherry certs renew` renews those that end soon."""
+"""Commands for certificates: `wherry certs check` shows when they expire, `wherry certs renew` renews them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from cryptography import x509
@@ -22,29 +22,35 @@ from wherry.wrapping import wrapped
 certs_app = typer.Typer(no_args_is_help=True, help="Show and renew this machine's certificates.")
 
 
-def _subject(certificate: x509.Certificate) -> str:
+def _subject(certificate: x509.Certificate | None) -> str:
+    if certificate is None:
+        return "-"
     return ", ".join(str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
 
 
 def _left(found: Found) -> str:
-    seconds = (found.certificate.not_valid_after_utc - SYSTEM.now()).total_seconds()
+    if found.end is None:
+        return "<damaged>"
+    seconds = (found.end - SYSTEM.now()).total_seconds()
     return duration(seconds) if seconds > 0 else "<expired>"
 
 
 COLUMNS: Sequence[Column[Found]] = (
     Column("PATH", lambda found: str(found.path)),
-    Column("EXPIRES", lambda found: f"{found.certificate.not_valid_after_utc:%F}"),
+    Column("EXPIRES", lambda found: f"{found.end:%F}" if found.end else "-"),
     Column("LEFT", _left),
     Column("SUBJECT", lambda found: _subject(found.certificate), wide=True),
 )
 
 
 def as_data(found: Found) -> dict[str, Any]:
-    """Return a certificate as JSON data."""
+    """Return a certificate as JSON data; one that is damaged has a problem instead of subject and end."""
+    if found.end is None:
+        return {"path": str(found.path), "problem": found.problem}
     return {
         "path": str(found.path),
         "subject": _subject(found.certificate),
-        "expires": format_time(found.certificate.not_valid_after_utc),
+        "expires": format_time(found.end),
     }
 
 
@@ -52,7 +58,7 @@ def as_data(found: Found) -> dict[str, Any]:
 def certs_check(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
     """Show when the certificates and CAs expire.
 
-    Ends with status 1 if one expires within 30 days.
+    Ends with status 1 if one expires within 30 days or is damaged.
     """
     output.check(format)
     root()
@@ -68,10 +74,16 @@ def certs_check(prefix: options.Prefix = "/", format: options.Output = "table") 
 
 
 @certs_app.command("renew")
-def certs_renew(prefix: options.Prefix = "/") -> None:
-    """Renew certificates of the control plane that end soon.
+def certs_renew(
+    prefix: options.Prefix = "/",
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Renew all certificates, however long they are valid.")] = False,
+) -> None:
+    """Renew certificates of the control plane that end soon or are damaged.
 
-    Agent and proxy are restarted if they need it; containers keep running. CAs are not renewed.
+    Soon is 90 days, and 30 for kubeconfigs. Agent and proxy are restarted if they need it; containers keep running.
+
+    CAs are valid for ten years and not renewed: move the workloads to a new cluster before one ends.
     """
     from wherry import configuration, daemons, user_kubeconfig
 
@@ -81,12 +93,16 @@ def certs_renew(prefix: options.Prefix = "/") -> None:
         raise WherryError("a worker's daemons renew their certificates themselves: `wherry certs check` shows them")
     before = {found.path: found.certificate for found in expiry.certificates(settings)}
     former = user_kubeconfig.present(settings)
-    configuration.write_all(settings)
+    configuration.write_all(settings, renew_all=every)
     user_kubeconfig.update(settings, former)
     renewed = [found for found in expiry.certificates(settings) if before.get(found.path) != found.certificate]
     for found in renewed:
-        print(f"renewed {found.path}: expires {format_time(found.certificate.not_valid_after_utc)}")
+        if found.end is not None:
+            print(f"renewed {found.path}: expires {format_time(found.end)}")
     if not renewed:
-        print("no certificate ends soon")
+        print("no certificate ends soon: `wherry certs renew --all` renews all")
+    for found in expiry.authorities(settings) if every else ():
+        if found.end is not None:
+            print("\n".join(wrapped(f"kept {found.path}: expires {format_time(found.end)}; {expiry.NEW_CA}")))
     if restarted := asyncio.run(daemons.restart_stale(settings)):
         print(f"restarted {', '.join(restarted)}")

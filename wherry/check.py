@@ -27,7 +27,7 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     yield from _packages(settings)
     yield from _programs(settings)
     yield from _kernel()
-    yield from other_network.findings(settings)
+    yield from other_network.findings(settings, running=running)
     yield from _proxy_mode(settings)
     if not running:
         yield from _ports(settings)

@@ -9,14 +9,15 @@ import msgspec
 import typer
 import yaml
 
-from wherry import addresses, config_file, identity, options, output, wanted
+from wherry import addons, addresses, config_file, identity, join_options, option_checks, options, output, wanted
 from wherry import settings as saved
-from wherry.command_options import Option, options_of
+from wherry.command_options import options_of
 from wherry.config_file import ConfigFile
-from wherry.errors import WherryError
+from wherry.errors import Problem, WherryError
 from wherry.layout import Layout
 from wherry.membership import join
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 from wherry.terminal import console
 from wherry.up_command import up
 
@@ -43,11 +44,12 @@ def config_print(
 ) -> None:
     """Print the options that `wherry up` would use.
 
-    These are the saved ones with those of /etc/wherry/config.yaml over them, in the form of that file.
+    These are the saved ones with those of /etc/wherry/config.yaml over them, in the form of that file. Values that
+    `wherry up` would refuse are named on standard error, with status 1.
     """
-    if format not in ("yaml", "json"):
-        raise WherryError(f"-o {format}: use yaml or json")
-    before, file = _read(prefix, Layout(Path(prefix)).config)
+    output.check(format, ("yaml", "json"))
+    before = saved.load(prefix) or Settings(prefix=prefix)
+    file = config_file.read(Layout(Path(prefix)).config, options_of(join) | options_of(up))
     shown = _effective(before, file)
     usual = wanted.as_options(Settings(), options_of(up))
     found = {name: value for name, value in shown.items() if defaults or value != usual[name]}
@@ -55,6 +57,8 @@ def config_print(
         print(output.dumped(found, format), end="")
     else:
         print(yaml.safe_dump(found, sort_keys=False, width=1000), end="")
+    if wrong := [file.placed(problem) for problem in _wrong_values(_merged(before, file), file)]:
+        raise WherryError(config_file.in_order(wrong))
 
 
 @config_app.command("validate")
@@ -67,26 +71,41 @@ def config_validate(
     Shows everything that is wrong with its line, and ends with status 1 then.
     """
     path = Path(file) if file else Layout(Path(prefix)).config
-    before, found = _read(prefix, path, must_exist=True)
+    known = options_of(join) | options_of(up)
+    found, problems = config_file.parse(path, known, must_exist=True)
+    before = saved.load(prefix) or Settings(prefix=prefix)
     settings = wanted.merge(before, found, {}, options_of(up))
-    with found.located():
-        full = complete(settings, settings.node_ip or addresses.own_address() or "192.0.2.1")
-        if before.layout.settings.exists():
-            identity.check(before, full, identity.saved(before))
+    without = {problem.option for problem in problems}
+    for problem in _wrong_values(settings, found):
+        if without.isdisjoint((problem.option, *problem.others)):  # the others have no value yet
+            problems.append(found.placed(problem))
+    config_file.fail(problems)
+    if before.layout.settings.exists():
+        with found.located():
+            identity.check(before, complete(settings, _own_address(settings)), identity.saved(before))
+    for sentence in addons.unknown(settings.disable, settings.layout.addons):
+        console.print(sentence, soft_wrap=True)
     console.print(f"{path} is valid", soft_wrap=True)
 
 
-def _known() -> dict[str, Option]:
-    return options_of(join) | options_of(up)
+def _wrong_values(settings: Settings, file: ConfigFile) -> list[Problem]:
+    """Return the values that `wherry up` or `wherry join` would refuse, also those that are not from the file."""
+    return [
+        *option_checks.problems(settings, settings.node_ip or addresses.own_address() or None),
+        *join_options.problems(file.arguments),
+    ]
 
 
-def _read(prefix: str, path: Path, *, must_exist: bool = False) -> tuple[Settings, ConfigFile]:
-    found = config_file.read(path, _known(), must_exist=must_exist)
-    return saved.load(prefix) or Settings(prefix=prefix), found
+def _own_address(settings: Settings) -> str:
+    return settings.node_ip or addresses.own_address() or "192.0.2.1"
+
+
+def _merged(before: Settings, file: ConfigFile) -> Settings:
+    return wanted.merge(before, file, {}, options_of(up))
 
 
 def _effective(before: Settings, file: ConfigFile) -> dict[str, Any]:
-    settings = wanted.merge(before, file, {}, options_of(up))
+    settings = _merged(before, file)
     if before.second_node_ip and settings.node_ip == before.node_ip:
         settings = msgspec.structs.replace(settings, node_ip=",".join(before.node_ips))
     return wanted.as_options(settings, options_of(up))

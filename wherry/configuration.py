@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kube import kubeconfig, pki, pki_layout
 from kube.clock import SYSTEM
 from kube.files import write_file
 from wherry import daemons, file_modes
+from wherry.errors import WherryError
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
@@ -104,8 +106,10 @@ def rewrite_node(settings: Settings) -> None:
     write_node(settings, kubelet, proxy)
 
 
-def write_all(settings: Settings) -> bool:
+def write_all(settings: Settings, *, renew_all: bool = False) -> bool:
     """Write certificates, kubeconfigs and configuration files; what is there and still good is kept.
+
+    With `renew_all` certificates that are still good are issued anew, too; CAs never are.
 
     Returns whether the kubeconfig of a daemon has been replaced, now or by a command that was interrupted, which those that
     run have read at their start.
@@ -114,13 +118,17 @@ def write_all(settings: Settings) -> bool:
     layout, now = settings.layout, SYSTEM.now()
     file_modes.make_folders(settings)
     hosts = [settings.node_name, *settings.node_ips, *settings.names]
-    keys = pki_layout.ensure(
-        layout.pki,
-        now=now,
-        hosts=hosts,
-        domain=settings.cluster_domain,
-        service_address=settings.kubernetes_service,
-    )
+    try:
+        keys = pki_layout.ensure(
+            layout.pki,
+            now=now,
+            hosts=hosts,
+            domain=settings.cluster_domain,
+            service_address=settings.kubernetes_service,
+            renew_before=timedelta.max if renew_all else pki_layout.RENEW_BEFORE,
+        )
+    except pki.PKIError as error:
+        raise WherryError(str(error)) from error
     users = {
         layout.admin_kubeconfig: ("kubernetes-admin", (ADMIN_GROUP,)),
         layout.agent_kubeconfig: (f"system:node:{settings.node_name}", ("system:nodes",)),
@@ -128,7 +136,7 @@ def write_all(settings: Settings) -> bool:
     }
     written = []
     for path, (user, groups) in users.items():
-        if not _current(path, settings.server, keys):
+        if renew_all or not _current(path, settings.server, keys):
             written.append(path)
             if path != layout.admin_kubeconfig and path.exists():
                 pending.touch(0o600)
@@ -137,15 +145,13 @@ def write_all(settings: Settings) -> bool:
                 server=settings.server, ca=keys.ca.cert_pem, certificate=pair.cert_pem, key=pair.key_pem
             )
             kubeconfig.write(path, kubeconfig.render(access, user=user))
-    _serving_certificate(settings, keys)
+    _serving_certificate(settings, keys, renew=renew_all)
     write_node(settings, shared_kubelet(settings), shared_proxy(settings))
     return pending.exists() or any(path != layout.admin_kubeconfig for path in written)
 
 
 def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:
     """True if a kubeconfig leads to this server, trusts its authority and has a month to live."""
-    from datetime import timedelta
-
     from cryptography import x509
 
     try:
@@ -157,12 +163,12 @@ def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:
     return access.server == server and access.ca == keys.ca.cert_pem and left > timedelta(days=30)
 
 
-def _serving_certificate(settings: Settings, keys: pki_layout.ClusterPKI) -> None:
+def _serving_certificate(settings: Settings, keys: pki_layout.ClusterPKI, *, renew: bool) -> None:
     """Issue the kubelet port's certificate from the cluster's CA, unless the one that is there will do."""
     folder = settings.layout.kubelet / "pki"
     names, now = [settings.node_name, *settings.node_ips, "localhost", "127.0.0.1"], SYSTEM.now()
     with contextlib.suppress(OSError, pki.PKIError):
-        if pki_layout.usable(pki.KeyPair.load(folder, "kubelet").certificate, keys.ca, names, now):
+        if not renew and pki_layout.usable(pki.KeyPair.load(folder, "kubelet").certificate, keys.ca, names, now):
             return
     user, groups = f"system:node:{settings.node_name}", ("system:nodes",)
     pki.issue(keys.ca, user, groups, usages=(pki.SERVER,), sans=names, now=now).save(folder, "kubelet")

@@ -175,8 +175,12 @@ def require_running(settings: Settings) -> None:
 
 
 def require_archive(archive: Path) -> None:
-    """Raise WherryError if there is no such file."""
-    if not archive.is_file():
+    """Raise WherryError if there is no such file, or if it is a folder or a device."""
+    if archive.is_dir():
+        raise WherryError(f"{archive} is a folder: name an archive")
+    if archive.exists() and not archive.is_file():
+        raise WherryError(f"{archive} is no archive: it is not a regular file")
+    if not archive.exists():
         raise WherryError(f"{archive}: no such file")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wherry import daemons, units
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
@@ -12,7 +12,7 @@ def command(settings: Settings, daemon: str, *, follow: bool, tail: int) -> list
     """Return the command line for one daemon, or for all if none is named; raises WherryError."""
     known = [*(["containerd"] if settings.own_containerd else []), *daemons.roles(settings)]
     if daemon and daemon not in known:
-        raise WherryError(f"there is no daemon {daemon} on this machine: use {', '.join(known)}")
+        raise UsageError(f"there is no daemon {daemon} on this machine: use {', '.join(known)}")
     chosen = [daemon] if daemon else known
     if uses_systemd(settings):
         named = [part for each in chosen for part in ("--unit", units.UNITS[each])]

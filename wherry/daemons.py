@@ -67,8 +67,8 @@ async def start(settings: Settings) -> None:
     async with _one_command(settings):
         if supervisor_pid(settings):
             return
-        held = await _supervisor_lock(settings)
-        if held is None:
+        lock_descriptor = await _supervisor_lock(settings)
+        if lock_descriptor is None:
             return  # one runs whose process ID was lost
         try:
             await asyncio.to_thread(
@@ -76,9 +76,9 @@ async def start(settings: Settings) -> None:
             )
             restart_pending_file(settings).unlink(missing_ok=True)
             containerd_pending_file(settings).unlink(missing_ok=True)
-            _start_supervisor(settings, held)
+            _start_supervisor(settings, lock_descriptor)
         finally:
-            os.close(held)
+            os.close(lock_descriptor)
 
 
 @contextlib.asynccontextmanager
@@ -86,14 +86,14 @@ async def _one_command(settings: Settings) -> AsyncIterator[None]:
     """Wait until no other command starts or stops the daemons, and keep others waiting for as long as the block runs."""
     while True:
         try:
-            held = supervisor.lock(settings.layout.run / "start.lock")
+            lock_descriptor = supervisor.lock(settings.layout.run / "start.lock")
             break
         except BlockingIOError:
             await asyncio.sleep(POLL_SECONDS)
     try:
         yield
     finally:
-        os.close(held)
+        os.close(lock_descriptor)
 
 
 async def _supervisor_lock(settings: Settings) -> int | None:
@@ -109,7 +109,7 @@ def _lock_file(settings: Settings) -> Path:
     return settings.layout.run / "supervisor.lock"
 
 
-def _start_supervisor(settings: Settings, held: int) -> None:
+def _start_supervisor(settings: Settings, lock_descriptor: int) -> None:
     """Start a supervisor that inherits the locked descriptor of its lock."""
     layout = settings.layout
     plan = layout.run / "daemons.json"
@@ -125,11 +125,11 @@ def _start_supervisor(settings: Settings, held: int) -> None:
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
-                (os.POSIX_SPAWN_DUP2, held, supervisor.INHERITED),
+                (os.POSIX_SPAWN_DUP2, lock_descriptor, supervisor.INHERITED),
             ],
         )
     # It writes this down itself, but only once it runs: who is interrupted before must find it too.
-    supervisor.note_pid(held, pid)
+    supervisor.note_pid(lock_descriptor, pid)
 
 
 async def stop(settings: Settings) -> bool:
@@ -156,8 +156,8 @@ async def _stop(settings: Settings) -> bool:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise WherryError(f"the supervisor (process {pid}) does not end; see {settings.layout.logs}") from error
-    held = await _supervisor_lock(settings)
-    if held is None:
+    lock_descriptor = await _supervisor_lock(settings)
+    if lock_descriptor is None:
         path = _lock_file(settings)
         raise WherryError(f"the supervisor's process ID was lost: end the process that `fuser {path}` shows")
     try:
@@ -165,7 +165,7 @@ async def _stop(settings: Settings) -> bool:
         left = supervisor.left_behind(settings.layout.run, command_lines(settings))
         await asyncio.to_thread(supervisor.end, left)
     finally:
-        os.close(held)
+        os.close(lock_descriptor)
     return bool(pid or left)
 
 

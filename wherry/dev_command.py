@@ -14,7 +14,7 @@ import typer
 
 from wherry.dev_kubeconfig import written
 from wherry.dev_replay import replay as replay_history
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.terminal import console
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +46,7 @@ def dev(
     Without root, until Ctrl-C. The API server, controllers and scheduler are real. Nothing is kept.
     """
     if replay is not None and load:
-        raise WherryError("--replay shows the objects of a history, without others: leave --load out")
+        raise UsageError("--replay shows the objects of a history, without others: leave --load out")
     if kubeconfig is not None and os.path.lexists(kubeconfig):
         raise WherryError(f"{kubeconfig} exists: remove it, or name another file with --kubeconfig")
     for path in load or ():

@@ -27,9 +27,11 @@ from kube.client import Response
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.kubeconfig import Access
+from kube.log_lines import escaped
 from kube.server_certificates import NodesCertificate
 from kube.transport import HttpsTransport
 from kube.urls import host_port
+from wherry import value_forms
 from wherry.errors import WherryError
 
 PATH = f"/api/v1/namespaces/{CLUSTER_INFO_NAMESPACE}/configmaps/{CLUSTER_INFO}"
@@ -52,14 +54,12 @@ class Discovered:
 
 def server_url(text: str) -> str:
     """Return the API server's URL from what was typed; WherryError where it is none."""
-    parts = urlsplit(text if "://" in text else f"https://{text}")
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
-    if parts.scheme != "https" or not parts.hostname or port == -1 or parts.path not in ("", "/"):
-        raise WherryError(f"{text} is not an API server's address: write it as in https://10.0.0.1:6443")
-    return f"https://{host_port(parts.hostname, port or 6443)}"
+    url = text.strip() if "://" in text else f"https://{text.strip()}"
+    if not url.startswith("https://") or not value_forms.is_url(url):
+        raise WherryError(f"{escaped(text)} is not an API server's address: write it as in https://10.0.0.1:6443")
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"https://{host_port(host, parts.port or 6443)}"
 
 
 def ca_pin(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Certificates on this machine that expire soon, and how to renew them.
+"""Certificates on this machine that expire soon or are damaged, and how to renew them.
 
 A worker's daemons renew theirs by themselves; one that is near its end all the same has met trouble. Those of the control plane
 are renewed by `wherry up` and `wherry certs renew`.
@@ -6,7 +6,8 @@ are renewed by `wherry up` and `wherry certs renew`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,12 +18,14 @@ from kube import kubeconfig
 from wherry.settings import Settings
 
 SOON = timedelta(days=30)
-_NEW_CA = "nothing renews a CA: move the workloads to a new cluster before it ends"
+NEW_CA = "nothing renews a CA: move the workloads to a new cluster before it ends"
+_ISSUED = ("apiserver.crt", "apiserver-kubelet-client.crt", "front-proxy-client.crt", "kubelet.crt")
+"""Files that the control plane's command issues, besides kubeconfigs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A certificate that ends soon or has ended; `fix` is the command to run."""
+    """A certificate that ends soon, has ended or is damaged; `fix` is the command to run."""
 
     what: str
     fix: str
@@ -30,59 +33,90 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A certificate, and the file or kubeconfig that contains it."""
+    """A certificate, and the file or kubeconfig that contains it; None with the problem if it cannot be read."""
 
     path: Path
-    certificate: x509.Certificate
+    certificate: x509.Certificate | None
+    problem: str = ""
+
+    @property
+    def end(self) -> datetime | None:
+        return self.certificate.not_valid_after_utc if self.certificate else None
 
 
 def ending(settings: Settings, now: datetime) -> Iterator[Ending]:
-    """Find the certificates of this machine, and of its CAs, that end within a month."""
+    """Find the certificates of this machine, and of its CAs, that end within a month or are damaged."""
     for found in certificates(settings):
-        path, left = found.path, found.certificate.not_valid_after_utc - now
-        if left > SOON:
-            continue
-        if not settings.is_worker:
-            fix = "`wherry certs renew` renews it"
-        elif left > timedelta():
-            fix = "the daemon that has it should have renewed it: see its log, and `kubectl get csr`"
-        else:
-            fix = "`wherry reset` and join again: the cluster does not know this machine any more"
-        yield Ending(f"the certificate in {path} {_when(found, now)}", fix)
+        if found.end is None:
+            yield Ending(f"the certificate in {found.path} is damaged ({found.problem})", _repair(settings, found.path))
+        elif found.end - now <= SOON:
+            yield Ending(
+                f"the certificate in {found.path} {_when(found.end, now)}", _renewal(settings, valid=found.end > now)
+            )
     for found in authorities(settings):
-        if found.certificate.not_valid_after_utc - now <= SOON:
-            yield Ending(f"the CA in {found.path} {_when(found, now)}", _NEW_CA)
+        if found.end is None:
+            fix = "restore it from a backup: it is needed to issue and to verify certificates"
+            yield Ending(f"the CA in {found.path} is damaged ({found.problem})", fix)
+        elif found.end - now <= SOON:
+            yield Ending(f"the CA in {found.path} {_when(found.end, now)}", NEW_CA)
 
 
-def _when(found: Found, now: datetime) -> str:
-    end = found.certificate.not_valid_after_utc
+def _when(end: datetime, now: datetime) -> str:
     return f"ends in {(end - now).days} days" if end > now else f"ended on {end:%F}"
+
+
+def _renewal(settings: Settings, *, valid: bool) -> str:
+    if not settings.is_worker:
+        return "`wherry certs renew` renews it"
+    if valid:
+        return "the daemon that has it should have renewed it: see its log, and `kubectl get csr`"
+    return "`wherry reset` and join again: the cluster does not know this machine any more"
+
+
+def _repair(settings: Settings, path: Path) -> str:
+    if settings.is_worker:
+        return "`wherry reset` and join again"
+    if path.name in _ISSUED or path.suffix == ".kubeconfig":
+        return "`wherry certs renew` issues it again"
+    return "restore it from a backup, or remove it if nothing uses it"
 
 
 def authorities(settings: Settings) -> Iterator[Found]:
     """Return the CAs whose certificates or keys are on this machine. Nothing renews them."""
-    for path in sorted(settings.layout.pki.glob("*ca.crt")):
-        try:
-            yield Found(path, x509.load_pem_x509_certificate(path.read_bytes()))
-        except (OSError, ValueError):
-            continue
+    return _read(sorted(settings.layout.pki.glob("*ca.crt")))
 
 
 def certificates(settings: Settings) -> Iterator[Found]:
-    """Return the certificates of this machine, without those of CAs and those that cannot be read."""
+    """Return the certificates of this machine, without those of CAs and those that this account may not read."""
     layout = settings.layout
     files = [p for p in sorted(layout.pki.glob("*.crt")) if not p.name.endswith("ca.crt")]
     files += sorted((layout.kubelet / "pki").glob("kubelet.crt"))
     files += sorted((layout.kubelet / "pki").glob("*-current.pem")) + sorted(layout.proxy_pki.glob("*-current.pem"))
-    for path in files:
-        try:
-            yield Found(path, x509.load_pem_x509_certificate(path.read_bytes()))
-        except (OSError, ValueError):
-            continue
+    yield from _read(files)
     for path in (layout.admin_kubeconfig, layout.agent_kubeconfig, layout.netproxy_kubeconfig):
+        if not os.access(path, os.R_OK):
+            continue
         try:
             inside = kubeconfig.load(path).certificate
-            if inside:
-                yield Found(path, x509.load_pem_x509_certificate(inside))
-        except (kubeconfig.KubeconfigError, ValueError):
+        except kubeconfig.KubeconfigError as error:
+            yield Found(path, None, str(error).removeprefix(f"{path}: "))
             continue
+        if inside:
+            yield _decoded(path, inside)
+
+
+def _read(paths: Iterable[Path]) -> Iterator[Found]:
+    for path in paths:
+        try:
+            yield _decoded(path, path.read_bytes())
+        except (FileNotFoundError, PermissionError):
+            continue
+        except OSError as error:
+            yield Found(path, None, (error.strerror or str(error)).lower())
+
+
+def _decoded(path: Path, data: bytes) -> Found:
+    try:
+        return Found(path, x509.load_pem_x509_certificate(data))
+    except ValueError:
+        return Found(path, None, "it is no certificate in PEM")

@@ -17,9 +17,10 @@ from kube import kubeconfig, subjects
 from kube.api import core_v1, networking_v1
 from kube.errors import StatusError
 from kube.node_names import NODE_PREFIX
-from wherry import cluster, ranges
+from wherry import cluster
 from wherry.errors import WherryError
 from wherry.settings import Settings
+from wherry.value_forms import Network
 
 READ_SECONDS = 5.0
 RESET = "`wherry reset` removes the cluster"
@@ -122,13 +123,13 @@ def _check_dns(before: Settings, wanted: Settings) -> None:
         )
 
 
-def _networks(text: str) -> tuple[ranges.Network, ...]:
+def _networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part.strip()) for part in text.split(","))
 
 
-def _inside(parts: tuple[ranges.Network, ...], whole: tuple[ranges.Network, ...]) -> bool:
+def _inside(parts: tuple[Network, ...], whole: tuple[Network, ...]) -> bool:
     return all(any(part.version == each.version and _contains(each, part) for each in whole) for part in parts)
 
 
-def _contains(whole: ranges.Network, part: ranges.Network) -> bool:
+def _contains(whole: Network, part: Network) -> bool:
     return part.network_address in whole and part.broadcast_address in whole

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,14 +28,27 @@ from kube.kubeconfig import Access
 from kube.node_names import reserved
 from kube.retry_after import RetryAfterTransport
 from kube.transport import HttpsTransport
-from wherry import certificate_bundle, check, cluster, daemons, image_pulls, published, starting, storage, units
+from wherry import (
+    certificate_bundle,
+    check,
+    cluster,
+    daemons,
+    image_pulls,
+    join_options,
+    option_checks,
+    published,
+    starting,
+    storage,
+    units,
+)
 from wherry.certificate_bundle import Bundle
 from wherry.discovery import Discovered, ca_pin, discover, server_url
-from wherry.errors import WherryError
+from wherry.errors import OptionError, WherryError, wrong
 from wherry.join_files import Identity, write_common, write_member, write_worker
+from wherry.option_checks import complete
 from wherry.progress import step
 from wherry.reset import reset
-from wherry.settings import Settings, complete
+from wherry.settings import Settings
 from wherry.terminal import console, errors
 
 CERTIFICATE_SECONDS = 30.0
@@ -65,25 +79,25 @@ class Prepared:
 def credentials(
     server: str, token: str, pin: str, *, control_plane: bool = False, certificate_key: str = ""
 ) -> Credentials:
-    """Check the form of the arguments; raises WherryError with the problem."""
-    if not server:
-        raise WherryError("the API server's address is missing: copy the line that `wherry up` printed")
-    if not token or not pin:
-        raise WherryError(
-            "--token and --discovery-token-ca-cert-hash are needed: copy the line that `wherry up` printed"
-        )
-    try:
-        parsed = bootstrap_tokens.parse(token)
-    except bootstrap_tokens.TokenError as error:
-        raise WherryError(f"--token: {error}") from error
-    if control_plane != bool(certificate_key):
-        raise WherryError(
-            "--control-plane and --certificate-key go together: copy the line that `wherry token create "
-            "--control-plane` printed"
-        )
-    if certificate_key:
-        certificate_bundle.read_key(certificate_key)
-    return Credentials(server_url(server), parsed, ca_pin(pin), certificate_key)
+    """Check the form of the arguments; raises OptionError with all problems."""
+    given = {
+        "server": server,
+        "token": token,
+        "discovery_token_ca_cert_hash": pin,
+        "control_plane": control_plane,
+        "certificate_key": certificate_key,
+    }
+    if found := [*join_options.missing(given), *join_options.problems(given)]:
+        raise OptionError(found)
+    return Credentials(server_url(server), bootstrap_tokens.parse(token), ca_pin(pin), certificate_key)
+
+
+def require_valid(settings: Settings, role: str, arguments: Mapping[str, Any]) -> None:
+    """Check all options before anything is asked or written, the address aside; raises OptionError with all problems."""
+    found = [*join_options.missing(arguments), *join_options.problems(arguments)]
+    found += option_checks.problems(msgspec.structs.replace(settings, role=role), None)
+    if found:
+        raise OptionError(found)
 
 
 def address_towards(server: str) -> str:
@@ -122,7 +136,7 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
         settings = await _install(prepared)
     except BaseException:
         await _show_logs(settings)
-        errors.print("  what was installed is taken away again")
+        errors.print("  removing the installation again")
         await asyncio.shield(reset(prepared.settings))
         raise
     console.print(f"\nThis machine is node {settings.node_name}; `kubectl get nodes` on the first machine shows it.")
@@ -147,7 +161,7 @@ async def _prepare(settings: Settings, given: Credentials) -> Prepared:
                 settings = msgspec.structs.replace(settings, **bundle.settings)
             settings = complete(settings, settings.node_ip)
             if why := reserved(settings.node_name, settings.cluster_domain):
-                raise WherryError(f"node name {settings.node_name!r}: {why}; choose one with --node-name")
+                raise OptionError([wrong("node-name", settings.node_name, f"{why}; choose another name")])
             await _require_free_name(client, settings.node_name)
         if bundle is None:
             with step("have the certificates signed"), _as_joining(given.token):

@@ -42,7 +42,7 @@ def environment(arguments: Sequence[str], admin: Path, given: Mapping[str, str])
     if not admin.exists():
         raise WherryError(f"{admin} does not exist: name a kubeconfig in KUBECONFIG, or run this on the control plane")
     if not os.access(admin, os.R_OK):
-        raise WherryError(f"{admin} is for root alone: run it with sudo, or name a kubeconfig in KUBECONFIG")
+        raise WherryError(f"{admin} is only for root: run it with sudo, or name a kubeconfig in KUBECONFIG")
     return {**given, "KUBECONFIG": str(admin)}
 
 

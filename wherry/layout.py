@@ -52,6 +52,11 @@ class Layout:
         return self.state / "snapshots"
 
     @property
+    def wheels(self) -> Path:
+        """Wheels of a bundle, from which scripts/install installs without a network."""
+        return self.state / "wheels"
+
+    @property
     def addons(self) -> Path:
         """Manifests of the administrator that the control plane applies."""
         return self.state / "addons"

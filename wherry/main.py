@@ -25,9 +25,11 @@ from wherry.terminal import console, errors
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
+from wherry.usage import CommandLine
 from wherry.why_command import why
 
 app = typer.Typer(
+    cls=CommandLine,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -88,8 +90,9 @@ def status(
 
     Ends with status 1 if a daemon, the API server or a node is not healthy.
     """
-    from wherry.status_command import show
+    from wherry.status_command import check, show
 
+    check(format, watch=watch)
     if not show(installed(prefix), format, watch=watch):
         raise typer.Exit(1)
 
@@ -126,7 +129,7 @@ def kubeconfig(prefix: options.Prefix = "/") -> None:
     try:
         sys.stdout.write(path.read_text())
     except PermissionError as error:
-        raise WherryError(f"{path} is for root alone: run it with sudo") from error
+        raise WherryError(f"{path} is only for root: run it with sudo") from error
 
 
 @app.command()
@@ -142,13 +145,17 @@ def reset(
 
     Removes pods, rules, links, mounts and files.
     """
+    from wherry import damaged_settings
     from wherry.reset import reset as take_away
 
     root()
-    settings = saved.load(prefix)
+    settings, problem = damaged_settings.load_or_salvage(prefix)
     if settings is None:
         console.print("there is no cluster on this machine")
         return
+    if problem:
+        what = "is removed with the options that can be read, and defaults for the others"
+        console.print(f"{problem}: the installation {what}", soft_wrap=True)
     question = (
         "Remove this machine from the cluster?" if settings.joined else "Remove the cluster with all that it holds?"
     )
@@ -199,7 +206,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # an error at the end of the process would have no sentence
     except (WherryError, CommandError, StatusError) as error:
-        _fail(str(error))
+        _fail(str(error), error.status if isinstance(error, WherryError) else 1)
     except BrokenPipeError:  # whoever read the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -207,9 +214,9 @@ def main() -> None:
         _fail(os_errors.sentence(error))
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, status: int = 1) -> NoReturn:
     errors.print(f"wherry: {text}", style="red", soft_wrap=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

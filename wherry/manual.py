@@ -28,12 +28,13 @@ EXIT_STATUS = {
     "0": "The command succeeded.",
     "1": "It failed, and printed the reason on standard error; or a check found a problem (check, status, upgrade, "
     "certs check); or a question was not answered with yes.",
-    "2": "The command line is wrong: nothing was done.",
+    "2": "The command line is wrong (an unknown command or option, a value that is not accepted, no command of a group): "
+    "nothing was done.",
     "130": "It was interrupted (SIGINT).",
 }
 ENVIRONMENT = {
     "KUBECONFIG": "Kubeconfig of wherry kubectl. Default: the administrator's, /etc/wherry/admin.kubeconfig.",
-    "SUDO_USER": "User whose ~/.kube/config wherry up creates if there is none; sudo sets it.",
+    "SUDO_USER": "User to whose ~/.kube/config wherry up adds the cluster as a context; sudo sets it.",
     "PATH": "Folders of containerd, runc, kubectl and other programs.",
     "DOCKER_HOST": "Docker engine of wherry image load. Default: unix:///var/run/docker.sock.",
     "LD_PRELOAD, PYTHONMALLOC, MALLOC_CONF": "Memory allocator of the control plane. Default: jemalloc, if it is installed.",

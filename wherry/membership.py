@@ -14,7 +14,7 @@ from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
 from wherry import config_file, options, output, wanted
 from wherry import settings as saved
 from wherry.command_options import options_of
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.layout import Layout
 from wherry.settings import Settings
 from wherry.terminal import console
@@ -98,6 +98,7 @@ def join(
     flags = wanted.given(arguments)
     settings = wanted.merge(Settings(prefix=prefix), file, flags, known, joining=role)
     with file.located({name.replace("_", "-") for name in arguments}):
+        joining.require_valid(settings, role, chosen)
         credentials = joining.credentials(
             chosen["server"],
             chosen["token"],
@@ -122,7 +123,7 @@ def create(
     token: Annotated[str, typer.Argument(help="The token. Default: a random one.", show_default=False)] = "",
     prefix: options.Prefix = "/",
     ttl: Annotated[str, typer.Option(help="Time until it expires, as 24h or 1h30m; 0: never.")] = "24h",
-    description: Annotated[str, typer.Option(help="Description for people.", show_default=False)] = "",
+    description: Annotated[str, typer.Option(help="Description for people. Default: none.", show_default=False)] = "",
     *,
     print_join_command: Annotated[
         bool, typer.Option("--print-join-command", help="Print the whole `wherry join` command.")
@@ -145,7 +146,7 @@ def create(
     try:
         wanted = bootstrap_tokens.parse(token) if token else None
     except bootstrap_tokens.TokenError as error:
-        raise WherryError(f"{token}: {error}") from error
+        raise UsageError(f"{token}: {error}") from error
 
     async def work() -> bootstrap_tokens.Token:
         async with cluster.admin(settings) as client:

@@ -81,12 +81,16 @@ TracingSamplingRate = Annotated[
     int | None, _option("Traces out of a million that are recorded, with --tracing-endpoint. Default: 10000.")
 ]
 Names = Annotated[
-    list[str] | None, _option("Additional name of the API server's certificate. May be repeated.", "--name")
+    list[str] | None,
+    _option("Additional name of the API server's certificate. May be repeated. Default: none.", "--name"),
 ]
 
 MemberNames = Annotated[
     list[str] | None,
-    _option("With --control-plane: additional name of the API server's certificate. May be repeated.", "--name"),
+    _option(
+        "With --control-plane: additional name of the API server's certificate. May be repeated. Default: none.",
+        "--name",
+    ),
 ]
 
 # -- the cluster ----------------------------------------------------------------------------------------------------------
@@ -95,7 +99,11 @@ ServiceCidr = Annotated[str, _option("Address range of Services. Default: 10.96.
 ClusterDomain = Annotated[str, _option("DNS domain of the cluster. Default: cluster.local.")]
 ClusterDns = Annotated[str, _option("Address of cluster DNS, or none. Default: the 10th one of the Service range.")]
 PodNetwork = Annotated[
-    str, _option("Pod network: wherry, or none (your CNI plugin). Default: wherry.", known=("wherry", "none"))
+    str,
+    _option(
+        "Pod network: wherry, none (your CNI plugin), or the name of its CNI network. Default: wherry.",
+        known=("wherry", "none"),
+    ),
 ]
 Proxy = Annotated[
     str,
@@ -140,10 +148,10 @@ Disable = Annotated[
 
 # -- the store ------------------------------------------------------------------------------------------------------------
 Store = Annotated[str, _option("Storage of the objects: sqlite or etcd. Default: sqlite.", known=("sqlite", "etcd"))]
-EtcdServers = Annotated[str, _option("URLs of etcd's members, separated by commas.")]
-EtcdCafile = Annotated[str, _option("File with the CA of etcd's certificates.")]
-EtcdCertfile = Annotated[str, _option("File with the client certificate for etcd.")]
-EtcdKeyfile = Annotated[str, _option("File with the key of the client certificate.")]
+EtcdServers = Annotated[str, _option("URLs of etcd's members, separated by commas. Default: none.")]
+EtcdCafile = Annotated[str, _option("File with the CA of etcd's certificates. Default: none.")]
+EtcdCertfile = Annotated[str, _option("File with the client certificate for etcd. Default: none.")]
+EtcdKeyfile = Annotated[str, _option("File with the key of the client certificate. Default: none.")]
 EtcdPrefix = Annotated[str, _option("Prefix of the keys in etcd. Default: /registry.")]
 
 # -- snapshots ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.log_lines import escaped
-from wherry.errors import WherryError
+from wherry.errors import UsageError
 
 FORMATS = ("table", "wide", "json", "yaml")
 GAP = 3
@@ -25,10 +25,10 @@ class Column(Generic[Row]):
     wide: bool = False
 
 
-def check(output: str) -> None:
-    """Raise WherryError for an unknown format, before anything is done."""
-    if output not in FORMATS:
-        raise WherryError(f"-o {output}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+def check(output: str, known: Sequence[str] = FORMATS) -> None:
+    """Raise UsageError for an unknown format, before anything is done."""
+    if output not in known:
+        raise UsageError(f"-o {output}: use {', '.join(known[:-1])} or {known[-1]}")
 
 
 def show(rows: Sequence[Row], columns: Sequence[Column[Row]], output: str, data: Callable[[Row], Any]) -> None:

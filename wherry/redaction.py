@@ -57,10 +57,11 @@ _ELEMENT = re.compile(
     rf"({_OPEN}[\w:.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}?{_CLOSE})(?!{_OPEN}).+?(?={_OPEN}|\Z)", re.IGNORECASE | re.DOTALL
 )
 """An element of XML with its text, as it is, in JSON or escaped."""
-_VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options"})
+_VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options", "parameters"})
 """Fields with maps of which every value is removed."""
-_LISTS = frozenset({"env", "httpHeaders"})
-"""Fields with lists of names and values."""
+_LISTS = frozenset({"env", "httpHeaders", "headers", "queryParams", "set", "add"})
+"""Fields with lists of names and values; those of routes are matches and modified headers."""
+_REFERENCE_FIELDS = frozenset({"apiGroup", "kind", "name", "namespace", "scope"})
 _LEFT_OUT = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 
 
@@ -102,7 +103,7 @@ def _text(text: str) -> str:
 
 
 def _field(key: str, value: Any) -> Any:
-    if key in _VALUES and isinstance(value, dict):
+    if key in _VALUES and isinstance(value, dict) and not (key == "parameters" and value.keys() <= _REFERENCE_FIELDS):
         return dict.fromkeys(value, REMOVED)
     if key in _LISTS and isinstance(value, list):
         return [_variable(one) for one in value]

@@ -12,14 +12,14 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from kube.files import write_file
+from wherry import value_forms
 from wherry.errors import WherryError
-from wherry.yaml_values import line, scalar, texts
+from wherry.yaml_values import key_text, line, scalar, texts
 
 MARK = "# Written by wherry: see /etc/wherry/config.yaml."
 HOSTS, CREDENTIALS, SETTINGS = "hosts.toml", "config.json", "settings.json"
@@ -55,7 +55,10 @@ def read(node: yaml.Node) -> tuple[dict[str, Registry], list[tuple[int, str]]]:
     found: dict[str, Registry] = {}
     problems: list[tuple[int, str]] = []
     for key, value in node.value:
-        host = str(key.value)
+        host = key_text(key)
+        if not host:
+            problems.append((line(key), "write hosts as keys"))
+            continue
         if host in found:
             problems.append((line(key), f"{host} is there twice"))
             continue
@@ -74,7 +77,7 @@ def _fields(node: yaml.Node) -> tuple[dict[str, Any], list[tuple[int, str]]]:
     found: dict[str, Any] = {}
     problems = []
     for key, value in node.value:
-        name = str(key.value)
+        name = key_text(key)
         kind = _TYPES.get(name)
         if kind is None:
             problems.append((line(key), f"there is no setting {name}; there are {', '.join(_TYPES)}"))
@@ -95,6 +98,11 @@ def problem_of(host: str, registry: Registry) -> str:
     for url in registry.mirrors:
         if not _is_url(url):
             return f"{url} is no URL of a mirror; write http:// or https:// and its host"
+    for name in ("ca", "username", "password"):
+        if problem := value_forms.printable(getattr(registry, name)):
+            return f"{name}: {problem}"
+    if ":" in registry.username:
+        return "a username has no colon"
     if bool(registry.username) != bool(registry.password):
         return "username and password go together"
     if registry.ca and not (registry.ca.startswith("/") and Path(registry.ca).is_file()):
@@ -105,20 +113,12 @@ def problem_of(host: str, registry: Registry) -> str:
 
 
 def _is_host(text: str) -> bool:
-    return _HOST.fullmatch(text) is not None and text not in (CREDENTIALS, SETTINGS)
+    port = text.rpartition(":")[2] if re.search(r":[0-9]+$", text) else "1"
+    return _HOST.fullmatch(text) is not None and 0 < int(port) < 65536 and text not in (CREDENTIALS, SETTINGS)
 
 
 def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and text.isprintable()
-            and not {'"', " ", "\\"} & set(text)
-        )
-    except ValueError:
-        return False
+    return value_forms.is_url(text, path=True, user=True)
 
 
 def write(folder: Path, registries: dict[str, Registry]) -> None:
@@ -163,7 +163,7 @@ def hosts_file(host: str, registry: Registry) -> str:
     server = "registry-1.docker.io" if host == "docker.io" else host
     hosts: dict[str, list[str]] = {mirror: [] for mirror in registry.mirrors}
     if registry.ca or registry.insecure:
-        settings = [f"ca = {json.dumps(registry.ca)}"] if registry.ca else []
+        settings = [f"ca = {json.dumps(registry.ca, ensure_ascii=False)}"] if registry.ca else []
         hosts[f"https://{server}"] = settings + (["skip_verify = true"] if registry.insecure else [])
     lines = [MARK, *([f'server = "http://{server}"'] if registry.plain_http else [])]
     for url, settings in hosts.items():

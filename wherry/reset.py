@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.files.walk import remove
 from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
@@ -23,6 +24,9 @@ from wherry.layout import Layout
 from wherry.progress import step
 from wherry.settings import Settings
 from wherry.terminal import errors, styled
+
+if TYPE_CHECKING:
+    from netproxy.config import ProxyConfig
 
 SANDBOXES_AT_ONCE = 4
 POD_CGROUPS = ("kubepods", "kubepods.slice")
@@ -132,13 +136,25 @@ def _is_shim(process: Path, socket: bytes) -> bool:
 async def _clean_network(settings: Settings) -> None:
     from agent.node import loopback_guard
     from netproxy.cleanup import cleanup
-    from netproxy.configuration_file import load
     from wherry.proxy_settings import proxy_config
 
     if settings.layout.proxy_configuration.exists():
-        await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)), everything=True)
+        await cleanup(proxy_config(settings, _proxy_configuration(settings)), everything=True)
     await loopback_guard.remove()
     await host_port_rules.remove()
+
+
+def _proxy_configuration(settings: Settings) -> ProxyConfig:
+    """Return the proxy's configuration, as `wherry up` writes it if the file is damaged."""
+    from netproxy import configuration_file
+    from netproxy.errors import ConfigError
+    from wherry import configuration
+
+    try:
+        return configuration_file.load(settings.layout.proxy_configuration)
+    except (ConfigError, UnicodeDecodeError):
+        written = configuration.proxy_configuration(settings, configuration.shared_proxy(settings))
+        return configuration_file.parse(written)
 
 
 def _unmount(settings: Settings) -> None:

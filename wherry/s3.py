@@ -110,7 +110,9 @@ class S3:
             objects, token = await self._requests.repeated(attempt)
             found += objects
             if len(found) > MOST_OBJECTS:
-                raise S3Error(f"{self.url('')} has more than {MOST_OBJECTS} objects: use a folder for snapshots alone")
+                raise S3Error(
+                    f"{self.url('')} has more than {MOST_OBJECTS} objects: use a folder that contains only snapshots"
+                )
             if not token:
                 break
         names = [(each.name.removeprefix(prefix), each) for each in found if each.name.startswith(prefix)]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import pwd
-import socket
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from control import addon_names
-from kube import names
+from kube import decode_errors
 from kube.files import write_file
-from kube.port_ranges import LOAD_BALANCERS, PortRanges
-from kube.tracing import configuration as tracing
+from kube.port_ranges import LOAD_BALANCERS
 from kube.tracing.configuration import TracingConfiguration
 from kube.urls import host_port
-from wherry import addons, ranges, registries, snapshot_options
+from wherry import registries, snapshot_options
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.registries import Registry
@@ -30,7 +28,7 @@ NO_DNS = "none"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine's choices. Empty strings are filled in by `complete`."""
+    """One machine's choices. Empty strings are filled in by `complete` (option_checks.py)."""
 
     prefix: str = "/"
     role: str = "control-plane"
@@ -131,6 +129,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.pod_network == "wherry"
 
     @property
+    def required_network(self) -> str:
+        """Name of the CNI network that another program installs; empty if it may have any name, or is Wherry's."""
+        return "" if self.pod_network in ("wherry", "none") else self.pod_network
+
+    @property
     def serves_dns(self) -> bool:
         """True if nodes answer cluster DNS."""
         return self.dns != "none" and self.cluster_dns != NO_DNS
@@ -225,17 +228,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         write_file(self.layout.registries / registries.SETTINGS, msgspec.json.encode(self.registries), 0o600)
         public = msgspec.structs.replace(self, registries={})
         data = msgspec.json.format(msgspec.json.encode(public)) + b"\n"
-        group = -1 if self.is_worker or self.prefix != "/" else _account_group()
+        found = account()
+        group = -1 if self.is_worker or self.prefix != "/" or found is None else found.pw_gid
         write_file(self.layout.settings, data, 0o600 if group == -1 else 0o640, group)
 
 
-def _account_group() -> int:
-    """Return the group of the control plane's account, -1 if this machine has none."""
-    account = _account()
-    return -1 if account is None else account.pw_gid
-
-
-def _account() -> pwd.struct_passwd | None:
+def account() -> pwd.struct_passwd | None:
+    """Return the control plane's account, None if this machine has none."""
     try:
         return pwd.getpwnam(USER)
     except KeyError:
@@ -254,116 +253,12 @@ def load(prefix: str = "/") -> Settings | None:
     except FileNotFoundError:
         return None
     except PermissionError as error:
-        raise WherryError(f"{path} is for root alone, since URLs in it may have passwords: run it with sudo") from error
+        raise WherryError(f"{path} is only for root, since URLs in it may have passwords: run it with sudo") from error
     except msgspec.MsgspecError as error:
         raise WherryError(
-            f"{path} is damaged ({error}): remove it and run `wherry up` with your options again"
+            f"{path} is damaged ({decode_errors.sentence(error)}): remove it and run `wherry up` with your options again, "
+            "or `wherry reset`"
         ) from error
-
-
-def complete(settings: Settings, default_address: str) -> Settings:
-    """Check the choices and fill in what follows from the machine; raises WherryError with the problem and the fix."""
-    changes: dict[str, Any] = {}
-    _check_tracing(settings)
-    if settings.logging_format not in ("text", "json"):
-        raise WherryError(f"--logging-format {settings.logging_format}: it is either text or json")
-    name = settings.node_name or socket.gethostname().lower()
-    if problems := names.dns1123_subdomain(name):
-        raise WherryError(f"node name {name!r}: {problems[0]}; choose one with --node-name")
-    changes["node_name"] = name
-    services = ranges.networks("--service-cidr", settings.service_cidr)
-    pods = ranges.networks("--pod-cidr", settings.pod_cidr)
-    ranges.check(services, pods)
-    if settings.cluster_dns != NO_DNS:
-        changes["cluster_dns"] = ranges.cluster_dns(settings.cluster_dns, services)
-    address = settings.node_ip or default_address
-    if not address:
-        raise WherryError("this machine has no address that others could reach: name it with --node-ip")
-    if settings.second_node_ip and "," not in address:
-        address += f",{settings.second_node_ip}"
-    first, *others = ranges.node_addresses(address, (*services, *pods))
-    changes |= {"node_ip": first, "second_node_ip": "".join(others)}
-    if not settings.is_worker and ipaddress.ip_address(first).version != services[0].version:
-        raise WherryError(
-            f"--node-ip {first}: the first address of a machine of the control plane and the first --service-cidr, "
-            f"{services[0]}, are of one family"
-        )
-    if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
-        raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
-    _check_network(settings)
-    _check_numbers(settings)
-    if settings.resolv_conf != Settings().resolv_conf and not Path(settings.resolv_conf).is_file():
-        raise WherryError(f"--resolv-conf {settings.resolv_conf}: there is no such file")
-    for host, mirror in settings.registry_mirrors.items():
-        if problem := registries.problem_of(host, Registry(mirrors=[mirror])):
-            raise WherryError(f"--registry-mirror {host}={mirror}: {problem}")
-    if settings.runtime_endpoint and any(one.needs_hosts_toml for one in settings.all_registries.values()):
-        raise WherryError(
-            "--registry-mirror and `registries` are for Wherry's own containerd: "
-            f"write the hosts.toml of the one at {settings.runtime_endpoint}, and use --unset registry-mirror"
-        )
-    try:
-        PortRanges.parse(settings.load_balancer_ports)
-    except ValueError as error:
-        raise WherryError(f"--load-balancer-ports {settings.load_balancer_ports}: {error}") from error
-    addons.check_disabled(settings.disable)
-    check_store(settings)
-    if not settings.is_worker:
-        named, account = bool(settings.snapshot_folder), _account()
-        group, user = (-1, -1) if account is None else (account.pw_gid, account.pw_uid)
-        snapshot_options.check(settings.snapshot_options, group, user, named=named)
-    return msgspec.structs.replace(settings, **changes)
-
-
-def _check_tracing(settings: Settings) -> None:
-    options = (("endpoint", settings.tracing_endpoint), ("samplingRatePerMillion", settings.tracing_sampling_rate))
-    found = TracingConfiguration(settings.tracing_endpoint, settings.tracing_sampling_rate)
-    for problem in tracing.problems(found):
-        field, _, why = problem.partition(": Invalid value: ")
-        option = "--tracing-endpoint" if field == "endpoint" else "--tracing-sampling-rate"
-        raise WherryError(f"{option} {dict(options)[field]}: {why.partition(': ')[2]}")
-
-
-def _check_network(settings: Settings) -> None:
-    if settings.pod_network not in ("wherry", "none"):
-        raise WherryError(f"--pod-network {settings.pod_network}: it is either wherry or none")
-    if settings.proxy not in ("wherry", "upstream", "none"):
-        raise WherryError(f"--proxy {settings.proxy}: it is one of wherry, upstream and none")
-    if settings.dns not in ("proxy", "alone", "none"):
-        raise WherryError(f"--dns {settings.dns}: it is one of proxy, alone and none")
-    if settings.proxy_mode not in ("iptables", "nftables", "ipvs", "auto"):
-        raise WherryError(f"--proxy-mode {settings.proxy_mode}: it is one of iptables, nftables, ipvs and auto")
-    if settings.proxy == "upstream" and settings.proxy_mode == "auto":
-        raise WherryError("--proxy-mode auto: upstream's proxy has no such mode; choose iptables, nftables or ipvs")
-
-
-_PORTS = (
-    "api_port",
-    "kubelet_port",
-    "kubelet_healthz_port",
-    "proxy_healthz_port",
-    "proxy_metrics_port",
-    "controller_manager_port",
-    "scheduler_port",
-    "dns_metrics_port",
-)
-_OPTIONAL_PORTS = frozenset({"controller_manager_port", "scheduler_port"})
-"""Ports that may be 0, for none."""
-
-
-def _check_numbers(settings: Settings) -> None:
-    if settings.max_pods < 1:
-        raise WherryError(f"--max-pods {settings.max_pods}: it is at least 1")
-    used: dict[int, str] = {}
-    for name in _PORTS:
-        port, option = getattr(settings, name), "--" + name.replace("_", "-")
-        if port == 0 and name in _OPTIONAL_PORTS:
-            continue
-        if not 0 < port < 65536:
-            raise WherryError(f"{option} {port}: a port is between 1 and 65535")
-        if port in used:
-            raise WherryError(f"{option} {port}: this is {used[port]}, too")
-        used[port] = option
 
 
 OF_A_NODE = frozenset(
@@ -387,19 +282,3 @@ def check_worker(before: Settings, given: dict[str, Any]) -> None:
     if others:
         option = "--" + {"names": "name"}.get(others[0], others[0]).replace("_", "-")
         raise WherryError(f"{option} is the cluster's, not a worker's: it is for `wherry up` on the first machine")
-
-
-def check_store(settings: Settings) -> None:
-    """Raise WherryError if the choice of a storage engine does not hold together."""
-    if settings.store not in ("sqlite", "etcd"):
-        raise WherryError(f"--store {settings.store}: it is either sqlite or etcd")
-    if settings.store == "etcd" and not settings.etcd_servers:
-        raise WherryError("--store etcd needs --etcd-servers, as in https://10.0.0.1:2379,https://10.0.0.2:2379")
-    if settings.store == "sqlite" and settings.etcd_servers:
-        raise WherryError("--etcd-servers is for --store etcd")
-    if bool(settings.etcd_certfile) != bool(settings.etcd_keyfile):
-        raise WherryError("--etcd-certfile and --etcd-keyfile go together: name both")
-    for option in ("etcd_cafile", "etcd_certfile", "etcd_keyfile"):
-        path = getattr(settings, option)
-        if path and not Path(path).is_file():
-            raise WherryError(f"--{option.replace('_', '-')} {path}: there is no such file")

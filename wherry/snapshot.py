@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,15 +119,16 @@ async def _copied(settings: Settings, saved: Saved, file: Path) -> Saved:
     return replace(saved, url=url)
 
 
-async def restore(settings: Settings, what: str) -> int:
+async def restore(settings: Settings, what: str, confirm: Callable[[Summary], None] = lambda found: None) -> int:
     """Make the cluster what a snapshot has and return the revision from which it continues.
 
-    `what` is a path, the name of a file in the snapshot folder or in S3, or s3://BUCKET/FOLDER/NAME.
+    `what` is a path, the name of a file in the snapshot folder or in S3, or s3://BUCKET/FOLDER/NAME. `confirm` is called with
+    what was found in it before anything is stopped; what it raises ends the restore.
     """
     with wherry_errors(), working_folder(working_parent(settings)) as private:
         copy = await _fetched(settings, what, private)
         with _named(copy, what):
-            await asyncio.to_thread(archive.summary, copy)  # validate the file before anything is stopped
+            confirm(await asyncio.to_thread(archive.summary, copy))  # validated before anything is asked or stopped
             async with _stopped(settings):
                 with step("restore the objects", KEYS, to=errors) as progress:
                     if settings.store == "etcd":

@@ -85,7 +85,7 @@ def local(settings: Settings) -> list[Entry]:
     """Return the snapshots in the folder of this machine, the oldest first; blocks."""
     found = []
     with wherry_errors():
-        for path in settings.snapshot_options.folder.glob(f"[!.]*{SUFFIX}"):
+        for path in _folder(settings).glob(f"[!.]*{SUFFIX}"):
             try:
                 facts = path.lstat()
             except FileNotFoundError:
@@ -98,6 +98,14 @@ def local(settings: Settings) -> list[Entry]:
             except StoreError as error:
                 found.append(Entry(path.name, str(path), facts.st_mtime, facts.st_size, problem=str(error)))
     return sorted(found, key=lambda entry: (entry.taken, entry.name))
+
+
+def _folder(settings: Settings) -> Path:
+    """Return the snapshot folder, which need not exist; raises WherryError if a file has its name."""
+    folder = settings.snapshot_options.folder
+    if folder.exists() and not folder.is_dir():
+        raise WherryError(f"{folder} is no folder: remove the file, or choose another folder with --snapshot-folder")
+    return folder
 
 
 async def remote(settings: Settings) -> list[Entry]:
@@ -136,7 +144,8 @@ async def delete(settings: Settings, names: Sequence[str]) -> list[str]:
     for name in doomed:
         if "/" in name or name.startswith(".") or not name.endswith(SUFFIX):
             raise WherryError(f"{name} is no name of a snapshot: `wherry snapshot list` shows the names")
-    here = {name: path for name in doomed if (path := options.folder / name).is_file()}
+    folder = _folder(settings)
+    here = {name: path for name in doomed if (path := folder / name).is_file()}
     deleted = []
     with wherry_errors():
         if not options.bucket:
@@ -172,14 +181,14 @@ async def prune(settings: Settings, kept: int, *, newest: str = "", in_bucket: b
 
     `newest` is the name of the one that was just taken.
     """
-    options, node = settings.snapshot_options, settings.node_name
+    options, node, folder = settings.snapshot_options, settings.node_name, _folder(settings)
     deleted = []
     with wherry_errors():
-        names = [path.name for path in options.folder.glob(f"*{SUFFIX}")]
+        names = [path.name for path in folder.glob(f"*{SUFFIX}")]
         for name in snapshot_names.surplus(names, node, kept, newest):
-            (options.folder / name).unlink(missing_ok=True)
-            deleted.append(str(options.folder / name))
-        for path in options.folder.glob(f"*{SUFFIX}{PARTIAL}"):  # of a process that was killed
+            (folder / name).unlink(missing_ok=True)
+            deleted.append(str(folder / name))
+        for path in folder.glob(f"*{SUFFIX}{PARTIAL}"):  # of a process that was killed
             if snapshot_names.is_scheduled(path.name.removesuffix(PARTIAL), node) and _age(path) > PARTIAL_SECONDS:
                 path.unlink(missing_ok=True)
         if options.bucket and in_bucket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from wherry.errors import WherryError
+from wherry.errors import UsageError
 
 SUFFIX = ".db"
 MANUAL, SCHEDULED = "snapshot", "scheduled"
@@ -22,9 +22,9 @@ def manual(prefix: str, now: datetime) -> str:
     """Return the name of a snapshot that a person takes; raises WherryError for one that a schedule may have."""
     prefix = prefix or MANUAL
     if not _PREFIX.fullmatch(prefix):
-        raise WherryError(f"--name {prefix}: use letters, digits, -, _ and ., at most 100")
+        raise UsageError(f"--name {prefix}: use letters, digits, -, _ and ., at most 100")
     if prefix.startswith(SCHEDULED):
-        raise WherryError(f"--name {prefix}: names that begin with {SCHEDULED} are those of scheduled snapshots")
+        raise UsageError(f"--name {prefix}: names that begin with {SCHEDULED} are those of scheduled snapshots")
     return new_name(prefix, now)
 
 

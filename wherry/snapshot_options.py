@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
@@ -15,13 +16,15 @@ from zoneinfo import ZoneInfo
 
 from kube import cron, urls
 from kube.cron import Schedule
-from wherry import writable_by_others
-from wherry.errors import WherryError
+from wherry import value_forms, writable_by_others
+from wherry.errors import Problem, wrong
 
 OFF, USUAL = "off", "0 */12 * * *"
 CREDENTIALS = "s3-credentials"
 LEAST_SECONDS = 60
 """Seconds between two scheduled snapshots at least."""
+MOST = 999_999_999
+"""Largest number of snapshots and of seconds."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _PART = re.compile(r"[A-Za-z0-9!_.*'()-]+")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -80,27 +83,22 @@ def machine_zone(path: Path = Path("/etc/localtime")) -> tzinfo:
         return UTC
 
 
-def check(options: SnapshotOptions, group: int, user: int, *, named: bool) -> None:
-    """Raise WherryError for options that cannot work; `group` and `user` are the control plane's account, -1 without one.
+def problems(options: SnapshotOptions, group: int, user: int, *, named: bool) -> Iterator[Problem]:
+    """Yield what cannot work; `group` and `user` are the control plane's account, -1 without one.
 
     The folder is checked if it was `named`; the one of the installation is created.
     """
     try:
         _ = options.scheduled
     except ValueError as error:
-        raise WherryError(
-            f"--snapshot-schedule {options.schedule}: {error}; write five fields, @daily or off"
-        ) from error
-    if options.retention < 1:
-        raise WherryError(f"--snapshot-retention {options.retention}: it is at least 1")
-    if options.timeout < 1:
-        raise WherryError(f"--snapshot-s3-timeout {options.timeout}: it is at least 1 second")
-    if named and (problem := folder_problem(options.folder, user)):
-        raise WherryError(f"--snapshot-folder {options.folder}: {problem}")
-    if options.bucket:
-        _check_s3(options, group)
-    elif options.endpoint or options.bucket_folder or options.ca:
-        raise WherryError("--snapshot-s3-bucket is missing: the other options of S3 have no effect without it")
+        yield wrong("snapshot-schedule", options.schedule, f"{error}; write five fields, @daily or off")
+    if why := value_forms.within(options.retention, 1, MOST):
+        yield wrong("snapshot-retention", options.retention, why)
+    if why := value_forms.within(options.timeout, 1, MOST):
+        yield wrong("snapshot-s3-timeout", options.timeout, f"{why} seconds")
+    if named and (why := folder_problem(options.folder, user)):
+        yield wrong("snapshot-folder", options.folder, why)
+    yield from _of_s3(options, group)
 
 
 def folder_problem(path: Path, user: int) -> str:
@@ -119,33 +117,41 @@ def folder_problem(path: Path, user: int) -> str:
     return writable_by_others.problem_of(path, writable_by_others.trusted(user))
 
 
-def _check_s3(options: SnapshotOptions, group: int) -> None:
-    if not _BUCKET.fullmatch(options.bucket):
-        raise WherryError(f"--snapshot-s3-bucket {options.bucket}: this is no name of a bucket")
+def _of_s3(options: SnapshotOptions, group: int) -> Iterator[Problem]:
+    """Yield the problems of the options of S3, each of which is checked without a bucket too."""
+    if options.bucket and not _BUCKET.fullmatch(options.bucket):
+        yield wrong("snapshot-s3-bucket", options.bucket, "this is no name of a bucket")
     if not _REGION.fullmatch(options.region):
-        raise WherryError(f"--snapshot-s3-region {options.region}: this is no region, such as us-east-1")
+        yield wrong("snapshot-s3-region", options.region, "this is no region, such as us-east-1")
     parts = options.prefix.split("/")[:-1]
     if not all(_PART.fullmatch(part) and part not in (".", "..") for part in parts):
-        raise WherryError(f"--snapshot-s3-folder {options.bucket_folder}: use letters, digits, /, -, _ and .")
-    if problem := _url_problem(options):
-        raise WherryError(f"--snapshot-s3-endpoint {options.url}: {problem}")
-    if options.ca and not Path(options.ca).is_file():
-        raise WherryError(f"--snapshot-s3-ca {options.ca}: there is no such file")
-    if options.ca and (problem := writable_by_others.problem_of(Path(options.ca), writable_by_others.trusted())):
-        raise WherryError(f"--snapshot-s3-ca {options.ca}: {problem}")
-    if problem := secret_problem(options.credentials, group):
-        raise WherryError(f"--snapshot-s3-credentials {options.credentials}: {problem}")
+        yield wrong("snapshot-s3-folder", options.bucket_folder, "use letters, digits, /, -, _ and .")
+    if options.endpoint and (why := _url_problem(options)):
+        yield wrong("snapshot-s3-endpoint", options.url, why, "snapshot-s3-insecure")
+    if why := _ca_problem(options.ca):
+        yield wrong("snapshot-s3-ca", options.ca, why)
+    if options.bucket and (why := secret_problem(options.credentials, group)):
+        yield wrong("snapshot-s3-credentials", options.credentials, why, "snapshot-s3-bucket")
+    given = {"endpoint": options.endpoint, "folder": options.bucket_folder, "ca": options.ca}
+    if not options.bucket and (without := [f"snapshot-s3-{name}" for name, value in given.items() if value]):
+        why = "--snapshot-s3-bucket is missing: the other options of S3 have no effect without it"
+        yield Problem(without[0], why, (*without[1:], "snapshot-s3-bucket"))
+
+
+def _ca_problem(path: str) -> str:
+    if not path:
+        return ""
+    return value_forms.file(path) or writable_by_others.problem_of(Path(path), writable_by_others.trusted())
 
 
 def _url_problem(options: SnapshotOptions) -> str:
     try:
         found: SplitResult = urls.split(options.url)
-        host, _ = found.hostname, found.port
-    except ValueError as error:
-        return str(error)
+    except ValueError:
+        return "write https://HOST or https://HOST:PORT"
     if found.username is not None or found.password is not None:
         return "the access key belongs into the file of --snapshot-s3-credentials"
-    if found.scheme not in ("http", "https") or not host or found.path or found.query or found.fragment:
+    if not value_forms.is_url(options.url):
         return "write https://HOST or https://HOST:PORT"
     if found.scheme == "http" and not options.insecure:
         return "without TLS everybody on the way can read the snapshots; --snapshot-s3-insecure allows it"

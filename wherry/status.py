@@ -14,7 +14,7 @@ from pathlib import Path
 from kube.api import core_v1
 from kube.build import GIT_VERSION
 from kube.errors import StatusError
-from wherry import VERSION, cluster, daemons, expiry, health, installation, snapshot_status
+from wherry import VERSION, cluster, daemons, expiry, health, installation, other_network, snapshot_status
 from wherry.errors import WherryError
 from wherry.output import camel_case
 from wherry.pod_problems import NotReady, not_ready
@@ -146,7 +146,7 @@ def _others(settings: Settings) -> list[str]:
     """Return which parts of the network are not Wherry's on this machine, a sentence each."""
     found = []
     if not settings.own_pod_network:
-        found.append("pod network and network policies: those of another CNI plugin")
+        found.append(other_network.summary(settings))
     if not settings.own_proxy:
         found.append("Services: served by another proxy")
     if not settings.serves_dns:

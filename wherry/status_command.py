@@ -10,7 +10,7 @@ import typer
 
 from kube.clock import SYSTEM
 from wherry import output, status, status_text
-from wherry.errors import WherryError
+from wherry.errors import UsageError
 from wherry.settings import Settings
 from wherry.terminal import console
 
@@ -22,12 +22,16 @@ INTERRUPTED = 130
 """Exit status of a command that SIGINT ended, as a shell reports it."""
 
 
+def check(format: str, *, watch: bool) -> None:
+    """Raise UsageError for an unknown format, or one that is not watched."""
+    output.check(format, FORMATS)
+    if watch and format not in ("text", "wide"):
+        raise UsageError(f"-o {format}: --watch shows text and wide only")
+
+
 def show(settings: Settings, format: str, *, watch: bool = False) -> bool:
     """Print the status and return whether all is healthy; with `watch`, until interrupted."""
-    if format not in FORMATS:
-        raise WherryError(f"-o {format}: use text, wide, json or yaml")
-    if watch and format not in ("text", "wide"):
-        raise WherryError(f"-o {format}: --watch shows text and wide only")
+    check(format, watch=watch)
     try:
         while True:
             found = asyncio.run(status.collect(settings, SYSTEM.now()))

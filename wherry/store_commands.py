@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from wherry import options, output
-from wherry import settings as saved
-from wherry.errors import WherryError
+from wherry import option_checks, options, output
+from wherry.errors import OptionError, UsageError, WherryError
 from wherry.membership import control_plane, root
 from wherry.settings import Settings
 from wherry.terminal import console
+
+if TYPE_CHECKING:
+    from control.storage.archive import Summary
 
 snapshot_app = typer.Typer(no_args_is_help=True, help="Save and restore all objects of the cluster.")
 store_app = typer.Typer(no_args_is_help=True, help="Move the cluster to another storage.")
@@ -38,7 +40,7 @@ def snapshot_save(
 
     root()
     if path is not None and name:
-        raise WherryError("--name is for a file in the snapshot folder: leave out the path")
+        raise UsageError("--name is for a file in the snapshot folder: leave out the path")
     made = asyncio.run(snapshot.save(control_plane(prefix), path, name=name))
     found = made.summary
     console.print(f"{found.path}: {found.keys} keys at revision {found.revision}, {found.size} bytes", soft_wrap=True)
@@ -67,10 +69,13 @@ def snapshot_restore(
 
     root()
     settings = control_plane(prefix)
-    snapshot.local_file(settings, what)
-    if not yes and not typer.confirm("Replace all that the cluster has stored since?"):
-        raise typer.Exit(1)
-    revision = asyncio.run(snapshot.restore(settings, what))
+
+    def confirm(found: Summary) -> None:
+        question = f"Replace all objects of the cluster by the {found.keys} keys of revision {found.revision}?"
+        if not yes and not typer.confirm(question):
+            raise typer.Exit(1)
+
+    revision = asyncio.run(snapshot.restore(settings, what, confirm))
     console.print(f"restored; the cluster goes on at revision {revision}")
 
 
@@ -118,7 +123,7 @@ def snapshot_prune(
     settings = control_plane(prefix)
     kept = settings.snapshot_options.retention if keep is None else keep
     if kept < 0:
-        raise WherryError(f"--keep {keep}: it is at least 0")
+        raise UsageError(f"--keep {keep}: it is at least 0")
     _print_deleted(asyncio.run(snapshot_catalog.prune(settings, kept)))
 
 
@@ -143,6 +148,8 @@ def store_migrate(
     root()
     settings = control_plane(prefix)
     wanted = msgspec.structs.replace(settings, store="etcd", **given)
-    saved.check_store(wanted)
+    found = option_checks.problems(wanted, wanted.node_ip)
+    if found := [problem for problem in found if problem.option.startswith(("etcd-", "store"))]:
+        raise OptionError(found)
     keys = asyncio.run(snapshot.migrate(settings, wanted))
     console.print(f"moved {keys} keys to etcd; the cluster is stored there from now on")

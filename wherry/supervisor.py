@@ -221,23 +221,23 @@ def main() -> None:
     for folder in (run, logs):
         folder.mkdir(parents=True, exist_ok=True)
     if len(sys.argv) > 2:
-        held = int(sys.argv[2])
-        os.set_inheritable(held, False)
+        lock_descriptor = int(sys.argv[2])
+        os.set_inheritable(lock_descriptor, False)
     else:
         try:
-            held = lock(run / "supervisor.lock")  # until this process ends
+            lock_descriptor = lock(run / "supervisor.lock")  # until this process ends
         except BlockingIOError:
             sys.exit("supervisor: another one runs these daemons")
     mine = run / "supervisor.pid"
     with contextlib.suppress(OSError):  # a full disk
-        note_pid(held, os.getpid())
+        note_pid(lock_descriptor, os.getpid())
         mine.write_text(f"{os.getpid()}\n")
     try:
         end(left_behind(run, {d["name"]: d["argv"] for d in plan["daemons"]}))
         supervise([Daemon(d["name"], d["argv"], run, logs) for d in plan["daemons"]])
     finally:
         with contextlib.suppress(OSError):
-            os.ftruncate(held, 0)
+            os.ftruncate(lock_descriptor, 0)
             mine.unlink(missing_ok=True)
 
 

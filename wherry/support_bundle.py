@@ -23,7 +23,22 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.process import CommandError, pieces
-from wherry import check, cluster, cni_plugins, containerd, daemon_logs, daemons, output, status, versions, wanted
+from wherry import (
+    addon_list,
+    certs_commands,
+    check,
+    cluster,
+    cni_plugins,
+    containerd,
+    daemon_logs,
+    daemons,
+    expiry,
+    output,
+    status,
+    support_lists,
+    versions,
+    wanted,
+)
 from wherry.command_options import Option
 from wherry.errors import WherryError
 from wherry.redaction import redacted, without_values
@@ -32,52 +47,12 @@ from wherry.snapshot_files import private_folder, publish, require_new
 
 SECONDS = 30.0
 """Limit for what each item waits for; removing secrets from it takes time in proportion to its size."""
-LATER_SECONDS = 3.0
-"""Limit for each list after one that took too long."""
+LATER_SECONDS, LAST_SECONDS, MOST_LATE = 3.0, 1.0, 3
+"""Limits for each list after one that took too long, and after so many."""
 MOST_BYTES = 16 << 20
 """Size of an item: a larger list ends with the last object that fits, of larger texts the beginning is left out."""
 PAGE = 100
 LOG_LINES = 20_000
-PATHS = {
-    "nodes": "/api/v1/nodes",
-    "namespaces": "/api/v1/namespaces",
-    "pods": "/api/v1/pods",
-    "services": "/api/v1/services",
-    "endpointslices": "/apis/discovery.k8s.io/v1/endpointslices",
-    "events": "/api/v1/events",
-    "persistentvolumes": "/api/v1/persistentvolumes",
-    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
-    "deployments": "/apis/apps/v1/deployments",
-    "daemonsets": "/apis/apps/v1/daemonsets",
-    "statefulsets": "/apis/apps/v1/statefulsets",
-    "jobs": "/apis/batch/v1/jobs",
-    "networkpolicies": "/apis/networking.k8s.io/v1/networkpolicies",
-    "apiservices": "/apis/apiregistration.k8s.io/v1/apiservices",
-    "leases": "/apis/coordination.k8s.io/v1/leases",
-}
-"""Lists of the cluster; never Secrets or ConfigMaps."""
-COMMANDS = {
-    "uname": ["uname", "-a"],
-    "os-release": ["cat", "/etc/os-release"],
-    "memory": ["cat", "/proc/meminfo"],
-    "pressure": ["sh", "-c", "head /proc/pressure/*"],
-    "disks": ["df", "-h"],
-    "mounts": ["cat", "/proc/mounts"],
-    "processes": ["ps", "-eo", "pid,ppid,user,stat,etime,rss,comm"],
-    "addresses": ["ip", "-d", "address"],
-    "routes": ["ip", "route", "show", "table", "all"],
-    "routes6": ["ip", "-6", "route", "show", "table", "all"],
-    "neighbours": ["ip", "neighbour"],
-    "sockets": ["ss", "-lntup"],
-    "iptables": ["iptables-save"],
-    "ip6tables": ["ip6tables-save"],
-    "nftables": ["nft", "list", "ruleset"],
-    # As another user: some of those that only root may read are keys.
-    "sysctls": [
-        *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
-        *("sysctl", "-a", "--pattern", "^(net\\.(ipv4|ipv6|bridge|netfilter)|vm|fs\\.(file|inotify))"),
-    ],
-}
 Item = Callable[[], Awaitable[str]]
 
 
@@ -142,11 +117,16 @@ def _of_wherry(settings: Settings, options: dict[str, Option]) -> dict[str, Item
     async def config() -> str:
         return output.dumped(without_values(wanted.as_options(settings, options)), "yaml")
 
+    async def certificates() -> str:
+        found = await asyncio.to_thread(lambda: [*expiry.certificates(settings), *expiry.authorities(settings)])
+        return output.dumped([certs_commands.as_data(one) for one in found], "yaml")
+
     found: dict[str, Item] = {
         "version.yaml": version,
         "status.json": state,
         "check.yaml": findings,
         "options.yaml": config,
+        "certificates.yaml": certificates,
     }
     known = [*(["containerd"] if settings.own_containerd else []), *daemons.roles(settings)]
     for daemon in known:
@@ -163,7 +143,7 @@ def _log(settings: Settings, daemon: str) -> Item:
 
 def _of_machine(settings: Settings) -> dict[str, Item]:
     ctr = containerd.ctr(settings)
-    commands = {f"machine/{name}.txt": argv for name, argv in COMMANDS.items()}
+    commands = {f"machine/{name}.txt": argv for name, argv in support_lists.COMMANDS.items()}
     layout = settings.layout
     folders = [layout.cni_configuration, *cni_plugins.searched(settings)]
     commands["machine/cni.txt"] = ["ls", "-l", *map(str, folders)]
@@ -200,7 +180,7 @@ def _of_cluster(settings: Settings) -> dict[str, Item]:
     late = list[str]()
 
     async def read(path: str) -> str:
-        seconds = LATER_SECONDS if late else SECONDS
+        seconds = LAST_SECONDS if len(late) >= MOST_LATE else LATER_SECONDS if late else SECONDS
         try:
             async with cluster.connect(settings) as client:
                 return await _listed(client, path, seconds)
@@ -208,7 +188,14 @@ def _of_cluster(settings: Settings) -> dict[str, Item]:
             late.append(path)
             raise WherryError(f"it took more than {seconds:g} s") from error
 
-    return {f"cluster/{name}.json": lambda path=path: read(path) for name, path in PATHS.items()}  # type: ignore[misc]
+    async def addons() -> str:
+        async with asyncio.timeout(LATER_SECONDS if late else SECONDS), cluster.connect(settings) as client:
+            found = await addon_list.listed(settings, client)
+        return output.dumped(without_values([addon_list.as_data(one) for one in found]), "yaml")
+
+    lists = support_lists.paths()
+    items = {f"cluster/{name}.json": lambda path=path: read(path) for name, path in lists.items()}
+    return {**items, "cluster/addons.yaml": addons}
 
 
 async def _listed(client: Client, path: str, seconds: float) -> str:

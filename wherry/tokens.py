@@ -17,7 +17,7 @@ from kube.clock import SYSTEM, format_time, parse_time
 from kube.errors import StatusError
 from wherry import published
 from wherry.discovery import duration
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.output import Column
 from wherry.settings import Settings
 
@@ -62,10 +62,10 @@ def lifetime(text: str) -> timedelta:
     """Read a token's time to live (24h, 1h30m, 45s; 0: for ever)."""
     match = _TTL.fullmatch(text)
     if text != "0" and (match is None or not text):
-        raise WherryError(f"--ttl {text}: write it as in 24h, 1h30m or 45s; 0 is for ever")
+        raise UsageError(f"--ttl {text}: write it as in 24h, 1h30m or 45s; 0 is for ever")
     hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
     if 3600 * hours + 60 * minutes + seconds > LONGEST.total_seconds():
-        raise WherryError(f"--ttl {text}: at most {LONGEST.days * 24}h; 0 is for ever")
+        raise UsageError(f"--ttl {text}: at most {LONGEST.days * 24}h; 0 is for ever")
     return timedelta(hours=hours, minutes=minutes, seconds=seconds)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from wherry import options, output, terminal
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.kubectl_completion import KubectlCommand
 from wherry.membership import installed, root
 
@@ -82,7 +82,7 @@ def logs(
     prefix: options.Prefix = "/",
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until interrupted.")] = False,
-    tail: Annotated[int, typer.Option("--tail", "-n", help="Number of lines to begin with.")] = 100,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Number of lines to begin with.", min=0)] = 100,
 ) -> None:
     """Print the logs of this machine's daemons."""
     from wherry import daemon_logs
@@ -138,7 +138,7 @@ def show_help(
     for name in command or ():
         inner = getattr(made.command, "commands", {}).get(name)
         if inner is None:
-            raise WherryError(f"there is no command {' '.join(command or ())}: `wherry help` lists them")
+            raise UsageError(f"there is no command {' '.join(command or ())}: `wherry help` lists them")
         made = type(context)(inner, parent=made, info_name=name)
     print(made.command.get_help(made))
 
@@ -155,7 +155,7 @@ def completion(
     In bash: source <(wherry completion bash)
     """
     if shell not in SHELLS:
-        raise WherryError(f"there is no completion for {shell}: use {', '.join(SHELLS[:-1])} or {SHELLS[-1]}")
+        raise UsageError(f"there is no completion for {shell}: use {', '.join(SHELLS[:-1])} or {SHELLS[-1]}")
     os.environ[COMPLETION] = f"source_{shell}"
     enable_completion()
     printed = io.StringIO()

@@ -25,8 +25,9 @@ from wherry import (
     units,
     user_kubeconfig,
 )
+from wherry.option_checks import complete
 from wherry.progress import step
-from wherry.settings import Settings, complete, load
+from wherry.settings import Settings, load
 from wherry.terminal import console
 
 
@@ -102,7 +103,7 @@ def _same(before: Settings | None, settings: Settings) -> bool:
 
 async def _leave(before: Settings, settings: Settings) -> None:
     """Remove what parts of the network had that other programs replace; the daemons are stopped."""
-    if before.own_pod_network != settings.own_pod_network:
+    if other_network.replaces(before, settings):
         await other_network.change(before, settings)
     if before.own_proxy and not settings.own_proxy:
         with step("take the rules of Wherry's proxy away"):

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from wherry import config_file, options, wanted
+from wherry import addons, config_file, options, wanted
 from wherry import settings as saved
 from wherry.command_options import options_of
-from wherry.errors import WherryError
+from wherry.errors import OptionError, WherryError
 from wherry.layout import Layout
 from wherry.membership import join, root
 from wherry.settings import Settings
@@ -101,8 +101,12 @@ def up(
                 f"--store {settings.store}: this cluster is stored in {before.store}; `wherry store migrate` moves it to etcd, "
                 "`wherry reset` removes it"
             )
+        for sentence in addons.unknown(settings.disable, settings.layout.addons):
+            console.print(sentence, soft_wrap=True)
         try:
             asyncio.run(bring_up(settings))
+        except OptionError:  # nothing is saved
+            raise
         except WherryError as error:
             back = wanted.taken_back(before, saved.load(prefix), known, file.lines)
             raise WherryError(f"{error}{back}") from error

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from kube.log_lines import escaped
 from kube.urls import host_port
 from wherry.check import MIN_DISK_BYTES
-from wherry.errors import WherryError
+from wherry.errors import UsageError
 from wherry.output import GAP, size
 from wherry.snapshot_catalog import Entry
 from wherry.upgrade_facts import Facts
@@ -63,7 +63,7 @@ def minor(version: str) -> int | None:
 def require_version(text: str) -> str:
     """Return a version with its v; raises WherryError if it is none."""
     if minor(text) is None or not re.fullmatch(r"v?[0-9A-Za-z.+-]{1,64}", text):
-        raise WherryError(f"--to {text}: write a version such as v1.37.0")
+        raise UsageError(f"--to {text}: write a version such as v1.37.0")
     return text if text.startswith("v") else f"v{text}"
 
 

@@ -9,9 +9,10 @@ import typer
 
 from wherry import addresses, config_file, options, output, wanted
 from wherry.command_options import options_of
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.membership import installed, join, root
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 from wherry.up_command import up
 
 
@@ -35,7 +36,7 @@ def upgrade(
 
     output.check(format)
     if not check:
-        raise WherryError("`wherry upgrade --check` checks; to upgrade, install the new version and run `wherry up`")
+        raise UsageError("`wherry upgrade --check` checks; to upgrade, install the new version and run `wherry up`")
     target = upgrade_check.require_version(to) if to else GIT_VERSION
     root()
     settings = installed(prefix)

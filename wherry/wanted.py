@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from wherry.command_options import Option
-from wherry.config_file import REGISTRIES, ConfigFile
-from wherry.errors import WherryError
+from wherry.config_file import MIRROR, REGISTRIES, ConfigFile
+from wherry.errors import OptionError, UsageError, wrong
 from wherry.published import SHARED_SETTINGS
 from wherry.registries import Registry
 from wherry.settings import NO_DNS, OF_A_NODE, Settings, check_worker
@@ -43,7 +43,7 @@ def mirrors(pairs: Collection[str]) -> dict[str, str]:
     """Read --registry-mirror HOST=URL."""
     found = [pair.partition("=") for pair in pairs]
     if bad := [host for host, _, url in found if not url]:
-        raise WherryError(f"--registry-mirror {bad[0]}: write HOST=URL, as in docker.io=http://127.0.0.1:5000")
+        raise OptionError([wrong("registry-mirror", bad[0], MIRROR)])
     return {host: url for host, _, url in found}
 
 
@@ -99,11 +99,11 @@ def _unset(name: str, file: ConfigFile, flags: Mapping[str, Any], options: Mappi
     option = options.get(name.lstrip("-"))
     field = _field(option) if option else ""
     if option is None or field not in Settings.__struct_fields__:
-        raise WherryError(f"--unset {name}: there is no such option; `wherry up --help` lists them")
+        raise UsageError(f"--unset {name}: there is no such option; `wherry up --help` lists them")
     if option.name in file.lines:
-        raise WherryError(f"--unset {name}: remove it from {file.place(option.name)} instead")
+        raise UsageError(f"--unset {name}: remove it from {file.place(option.name)} instead")
     if field in flags:
-        raise WherryError(f"--unset {name}: it is set in the same command")
+        raise UsageError(f"--unset {name}: it is set in the same command")
     return field
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from wherry import options, output
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 
 DENIED = "denied"
 FORMATS = ("text", "json", "yaml")
@@ -19,9 +19,13 @@ FORMATS = ("text", "json", "yaml")
 
 def why(
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="KIND/NAME", help="Object, such as pod/web-1; or: denied USER VERB RESOURCE[/NAME]."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="KIND/NAME",
+            show_default=False,
+            help="Object, such as pod/web-1; or: denied USER VERB RESOURCE[/NAME].",
+        ),
+    ] = None,
     prefix: options.Prefix = "/",
     format: options.TextOutput = "text",
     *,
@@ -47,13 +51,12 @@ def why(
     """
     from wherry.why.subject import split
 
-    if format not in FORMATS:
-        raise WherryError(f"-o {format}: use text, json or yaml")
-    length = _duration(since)
-    if words[0] != DENIED:
+    output.check(format, FORMATS)
+    length, words = _duration(since), words or []
+    if words[:1] != [DENIED]:
         split(words)
         if group:
-            raise WherryError("--group belongs to `wherry why denied`")
+            raise UsageError("--group belongs to `wherry why denied`")
     path = kubeconfig or _kubeconfig(prefix)
     asyncio.run(_answer(path, context, words, namespace, group or [], length, format))
 
@@ -69,7 +72,7 @@ def _duration(text: str) -> timedelta | None:
             raise ValueError
         return timedelta(seconds=seconds)
     except ValueError as error:
-        raise WherryError(f"--since {text}: write a duration such as 90s, 10m or 2h") from error
+        raise UsageError(f"--since {text}: write a duration such as 90s, 10m or 2h") from error
 
 
 def _kubeconfig(prefix: str) -> Path:

@@ -15,7 +15,7 @@ def scalar(node: yaml.Node, kind: type) -> str | int | bool:
     if isinstance(node, yaml.ScalarNode):
         if kind is str and tag != "null":
             return str(node.value)
-        if kind is int and tag == "int" and re.fullmatch("0|[1-9][0-9]{0,8}", node.value):
+        if kind is int and tag == "int" and re.fullmatch("-?(0|[1-9][0-9]{0,17})", node.value):
             return int(node.value)
         if kind is bool and node.value in ("true", "false"):
             return bool(node.value == "true")
@@ -27,6 +27,11 @@ def texts(node: yaml.Node, example: str) -> list[str]:
     if not isinstance(node, yaml.SequenceNode):
         raise ValueError(f"write {KINDS[list]}, as in `{example}`")
     return [str(scalar(item, str)) for item in node.value]
+
+
+def key_text(node: yaml.Node) -> str:
+    """Return a key, "" for one that is a list or a mapping."""
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
 
 
 def line(node: yaml.Node) -> int:

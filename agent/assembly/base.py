@@ -1,4 +1,4 @@
-"""Builds what all groups share: clients, clock, metrics, the node's state and cgroups."""
+"""Builds the objects that all groups share: clients, clock, metrics, the node's state and cgroups."""
 
 from __future__ import annotations
 
@@ -109,7 +109,13 @@ async def build_base(
         journal=journal,
         machine=here,
         state=state,
-        runtime_status=RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images),
+        runtime_status=RuntimeStatus(
+            runtime,
+            state,
+            clock=clock,
+            most_images=config.status_max_images,
+            network=config.required_network,
+        ),
         cgroups=await _cgroups(config, runtime, here),
         began=clock.monotonic(),
         tracer=tracer,

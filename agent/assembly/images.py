@@ -1,4 +1,4 @@
-"""Builds what pulls images: the keyring with the node's credential plugins, the pull records, the image manager."""
+"""Builds the image manager, with the keyring, credential plugins, pull records and garbage collection."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _app(agent: Agent) -> Any:
         agent.reclaim.collector,
         pods,
         config.node_name,
-        agent.pods.prober.counts,
+        agent.pods.prober.metrics,
         base.operations,
         metrics,
         base.machine,

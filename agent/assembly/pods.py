@@ -1,4 +1,4 @@
-"""Builds what runs this node's pods, and starts it."""
+"""Builds the pod manager of this node with its workers and watches, and starts it."""
 
 from __future__ import annotations
 

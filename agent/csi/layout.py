@@ -1,4 +1,4 @@
-"""Paths of CSI volumes on the node, and the volume data files beside them from which a restarted agent knows everything.
+"""Paths of CSI volumes on the node, and volume data files, from which a restarted agent restores its state.
 
 Paths and the files' keys are upstream's (pkg/volume/csi): each pod's volume has a directory with `vol_data.json` beside the
 driver's mount, each staged volume one under the plugins directory. The file is written before the driver is called, so whatever

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from kube import yaml_errors
 from kube.json_object import UNREADABLE
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ def decode_yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DamagedFileError(f"not YAML: {error}") from error
+        raise DamagedFileError(f"not YAML: {yaml_errors.with_line(error, text)}") from error
 
 
 def text_of(path: Path) -> str:

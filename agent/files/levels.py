@@ -39,7 +39,7 @@ class Levels:
         return self._deep is not None
 
     @property
-    def held(self) -> int:
+    def remaining(self) -> int:
         """The number of entries that are left in all levels."""
         deep = [] if self._deep is None else [self._deep]
         return sum(len(level.left) for level in (*self._objects, *deep))

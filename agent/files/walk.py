@@ -39,7 +39,7 @@ class _Walk:
         self.levels = Levels(Level("", identity))
         self.failed: OSError | None = None
         """First error of the walk: entries may be missing."""
-        self._held, self._reopened = 0, 0
+        self._remaining, self._reopened = 0, 0
 
     def fail(self, error: OSError) -> None:
         self.failed = self.failed or error
@@ -62,9 +62,9 @@ class _Walk:
             os.close(below)
             return False
         level = self.levels.last
-        if self._held + len(level.left) > HELD or self.levels.packs:
+        if self._remaining + len(level.left) > HELD or self.levels.packs:
             level.forget(position)
-        self._held += len(level.left)
+        self._remaining += len(level.left)
         self._enter(below, Level(name, identity))
         return True
 
@@ -85,7 +85,7 @@ class _Walk:
                 there = _is(left, self.at)
             else:
                 there = self._climb(below)
-            self._held -= len(self.levels.last.left)
+            self._remaining -= len(self.levels.last.left)
             if not there and _is_linked(below):
                 self.fail(_moved(left.name))
         finally:
@@ -106,7 +106,7 @@ class _Walk:
             if not self._reopen(level):
                 self.fail(_moved(level.name))  # or removed: that is no longer known
                 break
-        self._held = self.levels.held
+        self._remaining = self.levels.remaining
         return False
 
     def _reopen(self, level: Level) -> bool:

@@ -39,8 +39,8 @@ class LoopbackGuard:
     async def verify(self) -> bool:
         """Write the table unless it is in force; return whether it is."""
         try:
-            held = await run(["nft", "list", "table", *TABLE.split()], check=False)
-            if held.returncode or _words(held.stdout) != _words(RULES):
+            listed = await run(["nft", "list", "table", *TABLE.split()], check=False)
+            if listed.returncode or _words(listed.stdout) != _words(RULES):
                 await run(["nft", "-f", "-"], input=f"table {TABLE} {{}}\ndelete table {TABLE}\n{RULES}\n")
         except CommandError as error:
             if str(error) != self._logged:

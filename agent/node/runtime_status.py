@@ -13,6 +13,7 @@ import logging
 from dataclasses import replace
 
 from agent.devices import cdi
+from agent.node import required_network
 from agent.node.state import NodeState
 from agent.node.status import RuntimeFacts
 from cri.client import Client as RuntimeClient
@@ -35,10 +36,16 @@ _UNREADY = {
 
 
 class RuntimeStatus:
-    """The runtime's last status; `most_images` of its images are reported, all where it is negative."""
+    """The runtime's last status; `most_images` of its images are reported, all where it is negative.
 
-    def __init__(self, runtime: RuntimeClient, state: NodeState, *, clock: Clock, most_images: int) -> None:
+    With `network` the runtime's network counts as not ready until it is the one of that name.
+    """
+
+    def __init__(
+        self, runtime: RuntimeClient, state: NodeState, *, clock: Clock, most_images: int, network: str = ""
+    ) -> None:
         self._runtime, self._state, self._clock, self._most_images = runtime, state, clock, most_images
+        self._network = network
         self._seen = float("-inf")
         self.facts = RuntimeFacts()
         self._cdi = False
@@ -95,9 +102,12 @@ class RuntimeStatus:
         self._state.recursive_read_only = {handler: f.recursive_read_only_mounts for handler, f in can.items()}
         self._state.user_namespaces = {handler: f.user_namespaces for handler, f in can.items()}
         self._state.supplemental_groups_policy = status.features.supplemental_groups_policy
-        self._state.network_problem = _problems(status, "NetworkReady")
+        network, unready = _problems(status, "NetworkReady"), _problems(status)
+        if not network and (network := required_network.problem(self._network, status.info)):
+            unready = "; ".join(filter(None, (unready, network)))
+        self._state.network_problem = network
         images = self.facts.images
-        self.facts = RuntimeFacts(name, version, _problems(status), _handlers(status), _features(status), images)
+        self.facts = RuntimeFacts(name, version, unready, _handlers(status), _features(status), images)
 
     async def _list_images(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Removes what is left of pods that are gone: directories, cgroups, logs, links.
+"""Removes directories, cgroups, logs and links of deleted pods.
 
 A pod's worker normally removes them. This is for what a killed agent, a crash or a reboot left: once a minute, everything that
 carries the UID of a pod that neither the agent nor the runtime has is removed.

@@ -218,14 +218,14 @@ class ReferenceStore:
         watched, users = followed.source, followed.users
         if not isinstance(watched, WatchedObject) or not watched.synced:
             return False
-        held = watched.get()
-        size = len(msgspec.json.encode(held)) if held is not None else 0
+        current = watched.get()
+        size = len(msgspec.json.encode(current)) if current is not None else 0
         if any(self._bytes.get(uid, 0) + size > LARGEST_BYTES for uid in users):
             return False
         del self._watched[reference]
         followed.source = fetched = self._fetched(reference, users, next(iter(users), ""))
         self._account(users, size)
-        fetched.set(held, size)
+        fetched.set(current, size)
         closing = asyncio.create_task(watched.close(), name=f"end the watch of {reference.name}")
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

@@ -1,4 +1,4 @@
-"""Decides which sysctls a pod may set: namespaced ones that are safe, and those that the node allows."""
+"""Allows a pod's sysctls: safe namespaced ones, and those of the node's allow list."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class PodProber:
         clock: Clock,
         handler: Handler | None = None,
     ) -> None:
-        self.counts = ProbeMetrics()
+        self.metrics = ProbeMetrics()
         self._handlers = Handlers(runtime)
         self._handle: Handler = handler or self._handlers.run
         self._recorder = recorder
@@ -169,7 +169,7 @@ class PodProber:
             self._queue = [entry for entry in self._queue if not entry[2].stopped]
             heapq.heapify(self._queue)
             left = set(map(_name, self._containers.values()))  # a restarted container continues its counts
-            self.counts.forget(set(map(_name, gone.values())) - left)
+            self.metrics.forget(set(map(_name, gone.values())) - left)
 
     def _begin(self, pod: core_v1.Pod, pod_ip: str, wanted: ProbeTarget) -> _Probed | None:
         container = wanted.container
@@ -234,7 +234,7 @@ class PodProber:
             return
         pod, name = probed.pod.metadata, probed.target.container.name
         key = (pod.namespace or "", pod.name or "", pod.uid or "", name, kind.value)
-        self.counts.add(key, result.verdict, self._clock.monotonic() - began)
+        self.metrics.add(key, result.verdict, self._clock.monotonic() - began)
         self._report(probed, kind, result)
         before = probed.state.outcome()
         changed = probed.state.record(kind, result.verdict)

@@ -1,4 +1,4 @@
-"""Open files of one reader of a log, which threads use: closed when the reader has ended and no call uses them any more.
+"""Reference-counted file descriptors of a log's reader: closed after the reader's end and the last call of a thread.
 
 A reader ends at any time, when its client disconnects. The call that is under way then continues in its thread, for as long as
 the disk takes: it may still open a file, and must not find its descriptor's number given to another file.

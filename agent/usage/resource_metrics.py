@@ -73,14 +73,14 @@ def _resource(text: Text, snapshot: Snapshot) -> None:
     )
 
 
-def probes(counts: ProbeMetrics) -> str:
+def probes(metrics: ProbeMetrics) -> str:
     """Write /metrics/probes: number, results and durations of the probes of running containers."""
     text = Text()
     totals: list[Sample] = []
     buckets: list[Sample] = []
     sums: list[Sample] = []
     numbers: list[Sample] = []
-    for (namespace, pod, uid, container, kind), count in counts:
+    for (namespace, pod, uid, container, kind), count in metrics:
         labels = {"container": container, "namespace": namespace, "pod": pod}
         for result, number in sorted(count.results.items()):
             shown = {**labels, "pod_uid": uid, "probe_type": kind, "result": result}

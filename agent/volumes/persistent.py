@@ -49,7 +49,7 @@ class _There:
     use: Filesystem | None = None
     interval: float = 0.0
     """Seconds between two times that it is set up."""
-    due: float = 0.0
+    next_setup: float = 0.0
     """Latest time of the next set-up, by the monotonic clock."""
 
 
@@ -82,7 +82,7 @@ class PersistentVolumes:
         claim = claim_of(pod, volume)
         if there is not None and there.mounted is not None and there.csi is None and claim is not None:
             # What is due soon is not left for a round of its own.
-            left = there.due - self._clock.monotonic()
+            left = there.next_setup - self._clock.monotonic()
             if left > there.interval / 2:
                 return there.mounted, now + left
         mounted, again = await self._set_up(pod, volume, found or VolumeSetUp(pod))
@@ -92,7 +92,7 @@ class PersistentVolumes:
             self._add_claim(pod, claim[1])
             if not known.required:
                 known.interval = max(again - now, interval(self._claim_count))
-                known.due, again = self._clock.monotonic() + known.interval, now + known.interval
+                known.next_setup, again = self._clock.monotonic() + known.interval, now + known.interval
         return mounted, again
 
     def _add_claim(self, pod: core_v1.Pod, name: str) -> None:

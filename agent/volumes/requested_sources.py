@@ -1,4 +1,4 @@
-"""Limit of the sources of projected volumes for which the agent sends requests: service account tokens and trust bundles.
+"""Limit of projected volume sources that need API requests: service account tokens and trust bundles.
 
 Each token of another audience or lifetime is a request for each of its lifetimes, and a pod may have thousands of sources. The
 limit of files (payload.py) counts what has been received.

@@ -19,7 +19,9 @@ _TARGET = "certificatesigningrequests.certificates.k8s.io"
 
 async def _may(authorizer: Authorizer, user: UserInfo, verb: str, signer: str) -> bool:
     for name in (signer, f"{signer.partition('/')[0]}/*"):
-        asked = AuthzAttributes(user, verb, "certificates.k8s.io", "*", "signers", name=name)
+        asked = AuthzAttributes(
+            user=user, verb=verb, group="certificates.k8s.io", version="*", resource="signers", name=name
+        )
         if await allowed(authorizer, asked):
             return True
     return False

@@ -8,8 +8,6 @@ user is a service account whose pod runs on the node that the claim is allocated
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from control.auth import denial
@@ -18,7 +16,7 @@ from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
 from control.interfaces.admission import Attributes, Plugin
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid
-from kube.json_object import Object
+from kube.json_object import Object, without_empty
 
 _TARGET = "resourceclaims.resource.k8s.io"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -87,8 +85,8 @@ class ClaimStatus(Plugin):
 def _parts(obj: Object | None) -> Object:
     """Return the checked parts of a claim's status, without empty values."""
     status = (obj or {}).get("status") or {}
-    lists: Object = {part: _without_empty(status.get(part) or []) for part in ("reservedFor", "devices")}
-    return {"allocation": _without_empty(status.get("allocation")), **lists}
+    lists: Object = {part: without_empty(status.get(part) or []) for part in ("reservedFor", "devices")}
+    return {"allocation": without_empty(status.get("allocation")), **lists}
 
 
 def _changed_drivers(new: Object, old: Object) -> set[str]:
@@ -117,9 +115,3 @@ def _runs_on(user: UserInfo, node: str) -> bool:
     """Return whether a user is a service account whose pod runs on a node."""
     account = user.name.startswith("system:serviceaccount:") and user.name.count(":") == 3
     return bool(node) and account and user.extra.get(_NODE_NAME) == (node,) and not names.dns1123_subdomain(node)
-
-
-def _without_empty(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_empty(v) for k, v in value.items() if v not in (None, [], {})}
-    return [_without_empty(each) for each in value] if isinstance(value, list) else value

@@ -177,7 +177,9 @@ class NodeRestriction(Plugin):
             if any((r.get("audience") or "") == audience for r in requests):
                 return True
         verb = "request-serviceaccounts-token-audience"
-        asked = AuthzAttributes(a.user, verb, "", "v1", audience or "", "", a.namespace, a.name)
+        asked = AuthzAttributes(
+            user=a.user, verb=verb, version="v1", resource=audience or "", namespace=a.namespace, name=a.name
+        )
         return bool(audience) and await allowed(self._authorizer, asked)
 
     def _csi_driver(self, namespace: str, pod: Object, volume: Object) -> Object | None:

@@ -31,12 +31,23 @@ class OwnerReferencesPermissionEnforcement(Plugin):
         if new == old:
             return
         a, r = attributes, attributes.requested or attributes.resource
-        asked = AuthzAttributes(a.user, "delete", r.group, r.version, r.plural, a.subresource, a.namespace, a.name)
+        asked = AuthzAttributes(
+            user=a.user,
+            verb="delete",
+            group=r.group,
+            version=r.version,
+            resource=r.plural,
+            subresource=a.subresource,
+            namespace=a.namespace,
+            name=a.name,
+        )
         if a.old is not None and not await allowed(self._authorizer, asked):
             raise refuse(a, "cannot set an ownerRef on a resource you can't delete")
         before = {o.get("uid") for o in old if o.get("blockOwnerDeletion")}
         blocking = [o for o in new if o.get("blockOwnerDeletion") and o.get("uid") not in before]
-        anything = AuthzAttributes(a.user, "update", "*", "*", "*", "finalizers", "", "*")
+        anything = AuthzAttributes(
+            user=a.user, verb="update", group="*", version="*", resource="*", subresource="finalizers", name="*"
+        )
         if not blocking or await allowed(self._authorizer, anything):
             return
         for owner in blocking:
@@ -51,7 +62,14 @@ class OwnerReferencesPermissionEnforcement(Plugin):
             raise refuse(a, f"cannot set blockOwnerDeletion in this case because {why}")
         namespace, name = a.namespace if found.namespaced else "", owner.get("name", "")
         asked = AuthzAttributes(
-            a.user, "update", found.group, found.version, found.plural, "finalizers", namespace, name
+            user=a.user,
+            verb="update",
+            group=found.group,
+            version=found.version,
+            resource=found.plural,
+            subresource="finalizers",
+            namespace=namespace,
+            name=name,
         )
         if not await allowed(self._authorizer, asked):
             why = "an ownerReference refers to a resource you can't set finalizers on"

@@ -171,9 +171,9 @@ class PodSecurity(Plugin):
         new = read_policy(labels, "enforce", self._defaults)
         old = read_policy(old_labels, "enforce", self._defaults)
         if name in self._exempt.namespaces:
-            held = {mode: read_policy(labels, mode, self._defaults) for mode in MODES if PREFIX + mode in labels}
-            if held and labels != old_labels:
-                shown = ", ".join(f"{mode}={policy}" for mode, policy in held.items())
+            policies = {mode: read_policy(labels, mode, self._defaults) for mode in MODES if PREFIX + mode in labels}
+            if policies and labels != old_labels:
+                shown = ", ".join(f"{mode}={policy}" for mode, policy in policies.items())
                 attributes.warnings.append(
                     f"namespace {json.dumps(name)} is exempt from Pod Security, and the policy ({shown}) will be ignored"
                 )

@@ -43,9 +43,9 @@ def violations(pod: Object, level: str, minor: int | None = None) -> list[Violat
 @cache
 def checks(level: str, minor: int) -> tuple[Check, ...]:
     """Return the checks of a level at a minor version: those of baseline first, then by id."""
-    held = {check.id: check for check in CHECKS if check.since <= minor and level in (check.level, "restricted")}
-    overridden = {check.overrides for check in held.values()}
-    kept = (check for check in held.values() if check.id not in overridden)
+    selected = {check.id: check for check in CHECKS if check.since <= minor and level in (check.level, "restricted")}
+    overridden = {check.overrides for check in selected.values()}
+    kept = (check for check in selected.values() if check.id not in overridden)
     return tuple(sorted(kept, key=lambda check: (check.level, check.id)))
 
 

@@ -48,7 +48,12 @@ class PolicyParameters(Plugin):
 
     async def _policy(self, attributes: Attributes, kind: Object) -> None:
         user, (group, version, plural) = attributes.user, await self._resource(kind)
-        if not await allowed(self._authorizer, AuthzAttributes(user, "get", group, version, plural, "", "*", "*")):
+        if not await allowed(
+            self._authorizer,
+            AuthzAttributes(
+                user=user, verb="get", group=group, version=version, resource=plural, namespace="*", name="*"
+            ),
+        ):
             what = f"kind={kind.get('kind', '')}, apiVersion={kind.get('apiVersion', '')}"
             why = f'user {user.name} must have "get" permission on all objects of the referenced paramKind ({what})'
             raise _refused(attributes, "spec.paramKind", why)
@@ -58,7 +63,13 @@ class PolicyParameters(Plugin):
         policy = await find(self._lookup, _POLICY_OF[attributes.resource.target], "", name)
         group, version, plural = await self._resource(_spec(policy).get("paramKind"))
         asked = AuthzAttributes(
-            user, verb, group, version, plural, "", ref.get("namespace") or "", ref.get("name") or ""
+            user=user,
+            verb=verb,
+            group=group,
+            version=version,
+            resource=plural,
+            namespace=ref.get("namespace") or "",
+            name=ref.get("name") or "",
         )
         if await allowed(self._authorizer, asked):
             return

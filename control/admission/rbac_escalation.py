@@ -23,7 +23,7 @@ from control.event_loop import offload
 from control.event_loop.weight import VALUE
 from control.interfaces.admission import Attributes, Plugin
 from kube.errors import not_found
-from kube.json_object import Object
+from kube.json_object import Object, without_empty
 
 _EVERYTHING: list[Rule] = [
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -80,9 +80,9 @@ class RBACEscalation(Plugin):
             raise refuse(attributes, self._message(attributes, missing))
 
     async def _missing(self, attributes: Attributes, rules: Sequence[Rule]) -> list[Rule]:
-        held = self._rbac.compiled_rules_for(attributes.user, attributes.namespace)
-        size = work(held, rules, offload.LARGE)
-        return await offload.run(attributes.user.name, size, uncovered, held, rules)
+        granted = self._rbac.compiled_rules_for(attributes.user, attributes.namespace)
+        size = work(granted, rules, offload.LARGE)
+        return await offload.run(attributes.user.name, size, uncovered, granted, rules)
 
     def _message(self, attributes: Attributes, missing: list[Rule]) -> str:
         user = attributes.user
@@ -92,7 +92,15 @@ class RBACEscalation(Plugin):
         return f"{who} is attempting to grant RBAC permissions not currently held:\n{what}"
 
     async def _may(self, attributes: Attributes, verb: str, plural: str, name: str) -> bool:
-        asked = AuthzAttributes(attributes.user, verb, GROUP, "v1", plural, "", attributes.namespace, name)
+        asked = AuthzAttributes(
+            user=attributes.user,
+            verb=verb,
+            group=GROUP,
+            version="v1",
+            resource=plural,
+            namespace=attributes.namespace,
+            name=name,
+        )
         return await allowed(self._authorizer, asked)
 
 
@@ -107,10 +115,4 @@ def _same(obj: Object, old: Object) -> bool:
 def _without_gc_fields(obj: Object) -> Any:
     """Return an object without the fields that the garbage collector and the store set, and without empty ones."""
     metadata = {k: v for k, v in obj.get("metadata", {}).items() if k not in _GC_FIELDS}
-    return _without_empty(obj | {"metadata": metadata})
-
-
-def _without_empty(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_empty(v) for k, v in value.items() if v not in (None, [], {})}
-    return [_without_empty(each) for each in value] if isinstance(value, list) else value
+    return without_empty(obj | {"metadata": metadata})

@@ -110,14 +110,14 @@ class ResourceQuota(Plugin):
         cached = sorted(
             self._lookup.list("resourcequotas", attributes.namespace), key=lambda q: str(q["metadata"]["name"])
         )
-        due: list[tuple[Object, Usage]] = []
+        charges: list[tuple[Object, Usage]] = []
         for quota in cached:  # look at all before charging any
             delta = _delta(attributes, quota, target, obj, requested)
             if delta:
-                due.append((quota, delta))
+                charges.append((quota, delta))
         if attributes.dry_run:
             return
-        for quota, delta in due:
+        for quota, delta in charges:
             await self._write(attributes, quota, target, obj, requested, delta)
 
     async def _write(

@@ -1,7 +1,7 @@
 """Controller of APIServices: writes the local ones, watches the extensions, and reports whether each is available.
 
-It wakes when an APIService, a definition, or a Service or endpoint slice that an extension needs changes, and every half minute
-while there are extensions, since nobody tells when one falls silent, or where something could not be written. Else it sleeps.
+It runs when an APIService, a definition, or a Service or endpoint slice that an extension needs changes. It also runs every
+30 s while extension servers exist, because no event reports their failure, and after failed writes.
 Nothing that one extension answers, and no object that one user writes, blocks the others.
 """
 

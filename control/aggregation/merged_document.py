@@ -1,4 +1,4 @@
-"""Answers /openapi/v2 where there are extensions: the local document and their parts, JSON or protobuf, with an ETag of all.
+"""Serves /openapi/v2 with extensions: the local and their documents merged, as JSON or protobuf, with an ETag of all.
 
 What was built is kept as gzip until the local document or a part is another one.
 """

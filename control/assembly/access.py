@@ -1,7 +1,7 @@
 """Authentication and authorization as the configuration files define them, reloaded when they change.
 
 A file that cannot be used stops the server when it starts. One that is changed into such a file while the server runs changes
-nothing: what held continues, the log says what is wrong, and a counter tells.
+nothing: the former configuration stays in force, the log says what is wrong, and a counter counts it.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Access:
         self._authentication = Reloaded("authentication", config.authentication_config_file)
         self._authorization = Reloaded("authorization", config.authorization_config_file)
         found = self._read_authentication(self._authentication.first())
+        self._others: frozenset[str] | None = None
+        authorizers, policy = self._first_authorizers(self._authorization.first())
         self.auth = setup.build(
             client_authorities=_authorities(config.client_ca_file),
             service_account_key=pki.decode_key(config.service_account_key_file.read_bytes()),
@@ -64,22 +66,13 @@ class Access:
             anonymous=found.anonymous,
             front_proxy=self._front_proxy(),
             make_token_webhook=self._token_webhook if config.authentication_webhook_file else None,
-            believed_keys=self._believed_keys(),
+            verification_keys=self._verification_keys(),
             secret_used=secret_used,
             extend_tokens=config.service_account_extend_token_expiration,
+            authorizers=authorizers,
+            make_client=self._client,
+            abac=policy,
         )
-        self._others: frozenset[str] | None = None
-        text = self._authorization.first()
-        if text is None:
-            if config.authorization_policy_file is not None:
-                self.auth.abac = abac.load(config.authorization_policy_file)
-            self.auth.ask(authorization_modes.entries(config), self._client)
-        else:
-            if config.authorization_modes != authorization_modes.DEFAULT:
-                raise ConfigurationError("authorization-mode and an authorization configuration exclude one another")
-            entries = self._read_authorization(text)
-            self.auth.ask(entries, self._client)
-            self._others = frozenset(entry.type for entry in entries if entry.type != "Webhook")
 
     # -- reading --------------------------------------------------------------------------------------------------
     def _read_authentication(self, text: bytes | None) -> Authentication:
@@ -92,6 +85,18 @@ class Access:
         except ConfigurationError as error:
             raise ConfigurationError(f"{self._config.authentication_config_file}: {error}") from error
         return Authentication(found.issuers, found.anonymous or default)
+
+    def _first_authorizers(self, text: bytes | None) -> tuple[Sequence[Entry], abac.ABACAuthorizer | None]:
+        """Return the authorizers of the configuration file or, without one, of the options."""
+        config = self._config
+        if text is None:
+            path = config.authorization_policy_file
+            return authorization_modes.entries(config), abac.load(path) if path is not None else None
+        if config.authorization_modes != authorization_modes.DEFAULT:
+            raise ConfigurationError("authorization-mode and an authorization configuration exclude one another")
+        entries = self._read_authorization(text)
+        self._others = frozenset(entry.type for entry in entries if entry.type != "Webhook")
+        return entries, None
 
     def _allows_anonymous(self) -> bool:
         """Return whether requests without credentials go on to authorization, which must not allow everything then.
@@ -119,7 +124,7 @@ class Access:
         ttl = config.authentication_webhook_cache_ttl
         return TokenWebhook(client, self._clock, audiences, config.authentication_webhook_version, ttl)
 
-    def _believed_keys(self) -> list[pki.PublicKey]:
+    def _verification_keys(self) -> list[pki.PublicKey]:
         path = self._config.service_account_public_key_file
         return pki.decode_public_keys(path.read_bytes()) if path is not None else []
 
@@ -144,11 +149,11 @@ class Access:
     async def _authenticate(self, text: bytes) -> None:
         found = self._read_authentication(text)
         assert found.anonymous is not None
-        self.auth.believe(found.issuers)
+        self.auth.replace_issuers(found.issuers)
         self.auth.anonymous = found.anonymous
 
     async def _authorize(self, text: bytes) -> None:
-        before = self.auth.ask(self._read_authorization(text), self._client)
+        before = self.auth.replace_authorizers(self._read_authorization(text), self._client)
         asyncio.get_running_loop().call_later(GRACE, self._close_authorizers, before)
 
     def _close_authorizers(self, authorizers: Sequence[AsyncAuthorizer]) -> None:

@@ -23,9 +23,9 @@ from kube.counters import Counter
 from kube.json_object import Object
 
 EVENTS = Counter("apiserver_audit_event", "Audit events made.")
-LEVELS = Counter("apiserver_audit_level", "Requests by how fully they are noted.", "level")
+LEVELS = Counter("apiserver_audit_level", "Requests by the level at which they are recorded.", "level")
 ERRORS = Counter("apiserver_audit_error", "Audit events that did not reach their sink.", "plugin")
-REJECTED = Counter("apiserver_audit_requests_rejected", "Requests refused because they could not be noted.")
+REJECTED = Counter("apiserver_audit_requests_rejected", "Requests rejected because they could not be recorded.")
 Stamp = datetime | str
 MOST_USERS = 1024
 LONGEST_AGENT = 1024

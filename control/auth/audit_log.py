@@ -35,11 +35,11 @@ class LogFile:
     def __init__(self, path: Path, max_bytes: int = 100 * 1024 * 1024, backups: int = 10, max_age: int = 0) -> None:
         self._path, self._max_bytes, self._backups, self._max_age = path, max_bytes, backups, max_age
         self._batches: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
-        self._held: list[bytes] = []
+        self._pending: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._taken = self._done = 0
         """Lines that were queued, counted on the event loop, and those of them that the thread has finished."""
-        self._taken_bytes = self._done_bytes = self._held_bytes = 0
+        self._taken_bytes = self._done_bytes = self._pending_bytes = 0
         self.dropped = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: int | None = _open(path)
@@ -56,9 +56,9 @@ class LogFile:
             return
         self._taken += 1
         self._taken_bytes += len(line)
-        self._held_bytes += len(line)
-        self._held.append(line)
-        if len(self._held) >= BATCH or self._held_bytes >= BATCH_BYTES:
+        self._pending_bytes += len(line)
+        self._pending.append(line)
+        if len(self._pending) >= BATCH or self._pending_bytes >= BATCH_BYTES:
             self._hand_over()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._hand_over)
@@ -67,9 +67,9 @@ class LogFile:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._held:
-            self._batches.put(self._held)
-            self._held, self._held_bytes = [], 0
+        if self._pending:
+            self._batches.put(self._pending)
+            self._pending, self._pending_bytes = [], 0
 
     def close(self) -> None:
         """Write what was taken and close the file. Blocks."""

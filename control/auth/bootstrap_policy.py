@@ -1,4 +1,4 @@
-"""Upstream's default roles and bindings, and how a running cluster's are brought up to date with them.
+"""Default roles and bindings of upstream, and their reconciliation in a running cluster.
 
 The facts are in policy/*.yaml in a compact form. At every start what is missing is added: a role, rules a role
 does not cover, a binding, a binding's subjects. Nothing is removed, and an object annotated
@@ -58,9 +58,9 @@ def reconcile(wanted: Object, present: Object | None) -> Object | None:
     result = present | {"metadata": dict(metadata)}
     changed = False
     for part in ("labels", "annotations"):
-        held = metadata.get(part) or {}
-        merged = (wanted["metadata"].get(part) or {}) | held
-        changed |= merged != held
+        current = metadata.get(part) or {}
+        merged = (wanted["metadata"].get(part) or {}) | current
+        changed |= merged != current
         if merged:  # an empty map is none: upstream's server, on the same etcd, would report none
             result["metadata"][part] = merged
     if "roleRef" in wanted:

@@ -1,4 +1,4 @@
-"""Cache of what bindings grant users, and of the answers that follow.
+"""Cache of the rules that bindings grant to users, and of authorization decisions.
 
 Clients choose the texts of the keys, so both parts are bounded, whatever the number of users, namespaces and roles. An answer
 is one for all names of objects, or says that it depends on the name, which is then looked for in the compiled rules: so

@@ -9,6 +9,7 @@ uids and userextras/<key>, whatever the request does. What comes out is the user
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
 from urllib.parse import unquote
 
 import msgspec
@@ -127,32 +128,34 @@ Part = tuple[AuthzAttributes, ...]
 
 def _whom(user: UserInfo, verb: str, whom: UserInfo, name: str) -> list[Part]:
     """Return what must be allowed on whom, in parts."""
-    group = _AUTHENTICATION
+    act = partial(AuthzAttributes, user=user, verb=verb, group=_AUTHENTICATION, version="v1")
     account = split_username(whom.name)
     if _node(whom.name):
-        first = AuthzAttributes(user, verb, group, "v1", "nodes", "", "", name)
+        first = act(resource="nodes", name=name)
     elif account:
-        first = AuthzAttributes(user, verb, group, "v1", "serviceaccounts", "", account[0], name)
+        first = act(resource="serviceaccounts", namespace=account[0], name=name)
     else:
-        first = AuthzAttributes(user, verb, group, "v1", "users", "", "", name)
-    return [(first,), *_rest(user, verb, whom, group)]
+        first = act(resource="users", name=name)
+    return [(first,), *_rest(user, verb, whom, _AUTHENTICATION)]
 
 
 def _legacy(user: UserInfo, whom: UserInfo) -> list[Part]:
+    act = partial(AuthzAttributes, user=user, verb="impersonate", version="v1")
     account = split_username(whom.name)
     if account:
-        first = AuthzAttributes(user, "impersonate", "", "v1", "serviceaccounts", "", account[0], account[1])
+        first = act(resource="serviceaccounts", namespace=account[0], name=account[1])
     else:
-        first = AuthzAttributes(user, "impersonate", "", "v1", "users", "", "", whom.name)
+        first = act(resource="users", name=whom.name)
     return [(first,), *_rest(user, "impersonate", whom, "")]
 
 
 def _rest(user: UserInfo, verb: str, whom: UserInfo, group: str) -> list[Part]:
     """Return what must be allowed on the uid, the groups and the extras."""
-    uid = (AuthzAttributes(user, verb, _AUTHENTICATION, "v1", "uids", "", "", whom.uid),) if whom.uid else ()
-    groups = tuple(AuthzAttributes(user, verb, group, "v1", "groups", "", "", name) for name in whom.groups)
+    act = partial(AuthzAttributes, user=user, verb=verb, version="v1")
+    uid = (act(group=_AUTHENTICATION, resource="uids", name=whom.uid),) if whom.uid else ()
+    groups = tuple(act(group=group, resource="groups", name=name) for name in whom.groups)
     extras = tuple(
-        AuthzAttributes(user, verb, _AUTHENTICATION, "v1", "userextras", key, "", value)
+        act(group=_AUTHENTICATION, resource="userextras", subresource=key, name=value)
         for key, values in whom.extra.items()
         for value in values
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from control.auth.token_claims import Claims
 from control.auth.unverified_token import unverified
 from control.auth.user import Credentials, UserInfo, user_info
 from control.cel import EvaluationError, Program
@@ -31,7 +32,6 @@ else:
     jwt = LazyModule("jwt")
 
 log = logging.getLogger(__name__)
-Claims = dict[str, Any]
 ALGORITHMS = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),

@@ -76,17 +76,17 @@ def attributes_of(user: UserInfo, spec: Object) -> AuthzAttributes:
     """Parse the attributes of a review."""
     path = spec.get("nonResourceAttributes")
     if path is not None:
-        return AuthzAttributes(user, path.get("verb", ""), path=path.get("path", ""))
+        return AuthzAttributes(user=user, verb=path.get("verb", ""), path=path.get("path", ""))
     r = spec["resourceAttributes"]
     return AuthzAttributes(
-        user,
-        r.get("verb", ""),
-        r.get("group", ""),
-        r.get("version", ""),
-        r.get("resource", ""),
-        r.get("subresource", ""),
-        r.get("namespace", ""),
-        r.get("name", ""),
+        user=user,
+        verb=r.get("verb", ""),
+        group=r.get("group", ""),
+        version=r.get("version", ""),
+        resource=r.get("resource", ""),
+        subresource=r.get("subresource", ""),
+        namespace=r.get("namespace", ""),
+        name=r.get("name", ""),
         field_selector=_field_text(r.get("fieldSelector")),
         label_selector=_label_text(r.get("labelSelector")),
         unnamed_resource=not r.get("resource"),

@@ -32,6 +32,9 @@ from control.auth.x509 import CertificateAuthenticator
 from kube import pki
 from kube.clock import Clock
 
+MakeClient = Callable[[Path, float], ReviewClient]
+"""Returns the client of a webhook: of its kubeconfig, with a timeout in seconds."""
+
 
 class Auth(msgspec.Struct):
     """Authentication and authorization. The first three are reloaded with their configuration files."""
@@ -49,7 +52,7 @@ class Auth(msgspec.Struct):
     extend_tokens: bool = True
     """Tokens that kubelets request for pods are valid for a year."""
 
-    def believe(self, issuers: Sequence[Issuer]) -> None:
+    def replace_issuers(self, issuers: Sequence[Issuer]) -> None:
         """Trust the ID tokens of these issuers; known issuers keep their fetched keys."""
         authenticators = list(self.authenticator.authenticators)
         before = [a for a in authenticators if isinstance(a, OIDCAuthenticator)]
@@ -63,21 +66,9 @@ class Auth(msgspec.Struct):
         ]
         self.authenticator.replace([*others[:at], *fresh, *others[at:]])
 
-    def ask(
-        self, entries: Sequence[Entry], make_client: Callable[[Path, float], ReviewClient]
-    ) -> list[AsyncAuthorizer]:
+    def replace_authorizers(self, entries: Sequence[Entry], make_client: MakeClient) -> list[AsyncAuthorizer]:
         """Use these authorizers from now on; return the webhooks that are no longer used. Raises ConfigurationError."""
-        own: dict[str, Authorizer] = {"Node": self.node, "RBAC": self.rbac}
-        own |= {"AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny()}
-        if self.abac is not None:
-            own["ABAC"] = self.abac
-        links = [Link("", "", MastersAuthorizer())]
-        for entry in entries:
-            authorizer = own.get(entry.type)
-            if entry.webhook is not None:
-                authorizer = WebhookAuthorizer(connected(entry, make_client), entry.webhook, self.clock)
-            assert authorizer is not None
-            links.append(Link(entry.type, entry.name, authorizer))
+        links = _links(entries, make_client, self.node, self.rbac, self.abac, self.clock)
         before = [link.authorizer for link in self.authorizer.links if isinstance(link.authorizer, AsyncAuthorizer)]
         self.authorizer.replace(links)
         return before
@@ -101,6 +92,10 @@ class Auth(msgspec.Struct):
                 follower.replaced(target, found)
 
 
+def _no_webhook(path: Path, timeout: float) -> ReviewClient:
+    raise AssertionError("the default chain has no webhooks")
+
+
 DEFAULT = (Entry("Node", "node"), Entry("RBAC", "rbac"))
 
 
@@ -117,43 +112,63 @@ def build(
     anonymous: AnonymousPolicy | None = None,
     front_proxy: RequestHeaderAuthenticator | None = None,
     make_token_webhook: Callable[[Sequence[str]], TokenWebhook] | None = None,
-    believed_keys: Sequence[pki.PublicKey] = (),
+    verification_keys: Sequence[pki.PublicKey] = (),
     secret_used: Callable[[dict[str, Any]], None] = lambda secret: None,
     extend_tokens: bool = True,
+    authorizers: Sequence[Entry] = DEFAULT,
+    make_client: MakeClient = _no_webhook,
+    abac: ABACAuthorizer | None = None,
 ) -> Auth:
     """Build it. `lookup(plural, namespace, name)` returns core objects from the watch cache.
 
-    `make_token_webhook` is given the audiences of this server.
+    `make_token_webhook` is given the audiences of this server. `abac` is the authorizer of entries of its type. Raises
+    ConfigurationError.
     """
-    signer = TokenSigner(service_account_key, issuer, believed_keys)
+    signer = TokenSigner(service_account_key, issuer, verification_keys)
     accounts = ServiceAccountAuthenticator(signer, lookup, clock, audiences, secret_used)
     authenticators: list[Authenticator] = [front_proxy] if front_proxy else []
     authenticators.append(CertificateAuthenticator(client_authorities, clock))
     if static_tokens:
         authenticators.append(StaticTokenAuthenticator(static_tokens))
     authenticators += [accounts, BootstrapTokenAuthenticator(lambda ns, name: lookup("secrets", ns, name), clock)]
+    authenticators += [OIDCAuthenticator(issuer, clock) for issuer in issuers]
     webhook = make_token_webhook(accounts.audiences) if make_token_webhook else None
     if webhook is not None:
         authenticators.append(webhook)
     rbac, node = RBACAuthorizer(), NodeAuthorizer()
-    authenticator, authorizer = UnionAuthenticator(authenticators), UnionAuthorizer(())
-    anonymous = anonymous or AnonymousPolicy()
-    auth = Auth(
-        authenticator,
-        anonymous,
-        authorizer,
+    return Auth(
+        UnionAuthenticator(authenticators),
+        anonymous or AnonymousPolicy(),
+        UnionAuthorizer(_links(authorizers, make_client, node, rbac, abac, clock)),
         accounts,
         signer,
         rbac,
         node,
         webhook,
         clock,
-        extend_tokens=extend_tokens,
+        abac,
+        extend_tokens,
     )
-    auth.believe(issuers)
-    auth.ask(DEFAULT, _no_webhook)
-    return auth
 
 
-def _no_webhook(path: Path, timeout: float) -> ReviewClient:
-    raise AssertionError("the default chain has no webhooks")
+def _links(
+    entries: Sequence[Entry],
+    make_client: MakeClient,
+    node: NodeAuthorizer,
+    rbac: RBACAuthorizer,
+    abac: ABACAuthorizer | None,
+    clock: Clock,
+) -> list[Link]:
+    """Return the chain of authorizers of a configuration, after the one for administrators."""
+    own: dict[str, Authorizer] = {"Node": node, "RBAC": rbac}
+    own |= {"AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny()}
+    if abac is not None:
+        own["ABAC"] = abac
+    links = [Link("", "", MastersAuthorizer())]
+    for entry in entries:
+        authorizer = own.get(entry.type)
+        if entry.webhook is not None:
+            authorizer = WebhookAuthorizer(connected(entry, make_client), entry.webhook, clock)
+        assert authorizer is not None
+        links.append(Link(entry.type, entry.name, authorizer))
+    return links

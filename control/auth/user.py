@@ -38,7 +38,7 @@ def user_info(user: UserInfo) -> dict[str, Any]:
     return found
 
 
-class AuthzAttributes(msgspec.Struct, frozen=True):
+class AuthzAttributes(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the authorizers see it; `path` only for non-resource requests.
 
     `verb` is get, list, watch, create, update, patch, delete, deletecollection, proxy, ... for resources and the

@@ -1,4 +1,4 @@
-"""Types of everything in an expression, and what does not fit: cel-go's checker for the language that is used here."""
+"""Type checker for CEL expressions: cel-go's checker for the supported language."""
 
 from __future__ import annotations
 

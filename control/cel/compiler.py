@@ -187,16 +187,16 @@ class _Compiler:
             frame.cost += cost
             found: dict[Any, Any] = {}
             for key, value, mark in entries:
-                name, held = key(frame), value(frame)
+                name, evaluated = key(frame), value(frame)
                 if mark:
-                    if type(held) is not Optional:
+                    if type(evaluated) is not Optional:
                         raise no_overload()
-                    if not held.present:
+                    if not evaluated.present:
                         continue
-                    held = held.value
+                    evaluated = evaluated.value
                 if name in found:
                     raise EvaluationError(f"insert failed: key {shown(name)} already exists")
-                found[name] = held
+                found[name] = evaluated
             return found
 
         return closure
@@ -206,16 +206,16 @@ class _Compiler:
         macro = node.macro
 
         def closure(frame: Frame) -> Any:
-            held = value(frame)
+            evaluated = value(frame)
             if macro != "bind":
-                if type(held) is not Optional:
+                if type(evaluated) is not Optional:
                     raise no_overload()
-                if not held.present:
+                if not evaluated.present:
                     return NONE
-                held = held.value
+                evaluated = evaluated.value
             variables = frame.variables
             before = variables.get(name, NONE)
-            variables[name] = held
+            variables[name] = evaluated
             try:
                 found = body(frame)
             finally:

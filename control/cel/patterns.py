@@ -91,10 +91,10 @@ def compiled(pattern: str) -> Any:
     memory = max(_LEAST_MEMORY, _MEMORY * size)
     began = time.perf_counter()
     found = _compile(pattern, memory)
-    took = time.perf_counter() - began
+    elapsed = time.perf_counter() - began
     _kept.put(pattern, found, memory)
-    if took > _SHORTEST and threading.current_thread() is not threading.main_thread():
-        time.sleep(min(_PAUSE * took, _LONGEST_PAUSE))
+    if elapsed > _SHORTEST and threading.current_thread() is not threading.main_thread():
+        time.sleep(min(_PAUSE * elapsed, _LONGEST_PAUSE))
     return found
 
 

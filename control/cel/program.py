@@ -76,13 +76,13 @@ class Program:
 
         Raises TooMuchHere if the work that this belongs to may cost less than that on the event loop.
         """
-        held = dict(variables)
+        bindings = dict(variables)
         here = inline.left()
-        frame = Frame(held, budget if here is None else min(budget, here))
+        frame = Frame(bindings, budget if here is None else min(budget, here))
         try:
             for name, convert in self._conversions.items():
-                if held.get(name) is not None:
-                    held[name] = converted(frame, convert, held[name])
+                if bindings.get(name) is not None:
+                    bindings[name] = converted(frame, convert, bindings[name])
             value = self._closure(frame)
             inline.spent(frame.cost)
             if frame.cost > budget:

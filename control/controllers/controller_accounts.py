@@ -1,4 +1,4 @@
-"""Makes the ServiceAccounts of kube-system that controllers act as, where they are missing.
+"""Creates missing ServiceAccounts of controllers in kube-system.
 
 Upstream makes each when a controller first needs a token (controller-manager's clientbuilder). Controllers in the API server's
 own process need no token and do not wait for this: their accounts are there to be seen, bound to roles and asked about.

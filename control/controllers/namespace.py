@@ -50,11 +50,12 @@ def conditions(remains: Remains) -> list[tuple[str, str, str, str]]:
     """Return (type, status, reason, message) of a terminating namespace's conditions."""
     found: list[tuple[str, str, str, str]] = []
 
-    def tell(type_: str, bad: str, bad_reason: str, good_reason: str, good: str) -> None:
-        found.append((type_, "True", bad_reason, bad) if bad else (type_, "False", good_reason, good))
+    def add_condition(type_: str, failure: str, failure_reason: str, ok_reason: str, ok_message: str) -> None:
+        failed = (type_, "True", failure_reason, failure)
+        found.append(failed if failure else (type_, "False", ok_reason, ok_message))
 
     undiscovered = ", ".join(sorted(remains.undiscovered))
-    tell(
+    add_condition(
         "NamespaceDeletionDiscoveryFailure",
         f"Discovery failed for some groups, {len(remains.undiscovered)} failing: {undiscovered}"
         if undiscovered
@@ -63,7 +64,7 @@ def conditions(remains: Remains) -> list[tuple[str, str, str, str]]:
         "ResourcesDiscovered",
         "All resources successfully discovered",
     )
-    tell(
+    add_condition(
         "NamespaceDeletionGroupVersionParsingFailure",
         "",
         "GroupVersionParsingFailed",
@@ -71,7 +72,7 @@ def conditions(remains: Remains) -> list[tuple[str, str, str, str]]:
         "All legacy kube types successfully parsed",
     )
     failures = ", ".join(sorted(remains.failures))
-    tell(
+    add_condition(
         "NamespaceDeletionContentFailure",
         f"Failed to delete all resource types, {len(remains.failures)} remaining: {failures}" if failures else "",
         "ContentDeletionFailed",
@@ -79,7 +80,7 @@ def conditions(remains: Remains) -> list[tuple[str, str, str, str]]:
         "All content successfully deleted, may be waiting on finalization",
     )
     objects = ", ".join(f"{name} has {n} resource instances" for name, n in sorted(remains.objects.items()))
-    tell(
+    add_condition(
         "NamespaceContentRemaining",
         f"Some resources are remaining: {objects}" if objects else "",
         "SomeResourcesRemain",
@@ -87,7 +88,7 @@ def conditions(remains: Remains) -> list[tuple[str, str, str, str]]:
         "All content successfully removed",
     )
     finalizers = ", ".join(f"{name} in {n} resource instances" for name, n in sorted(remains.finalizers.items()))
-    tell(
+    add_condition(
         "NamespaceFinalizersRemaining",
         f"Some content in the namespace has finalizers remaining: {finalizers}" if finalizers else "",
         "SomeFinalizersRemain",

@@ -1,4 +1,4 @@
-"""A definition compiled into what is served of it: a resource for each version."""
+"""Compiles a CustomResourceDefinition to served resources, one for each version."""
 
 from __future__ import annotations
 

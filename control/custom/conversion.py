@@ -1,4 +1,4 @@
-"""From what is stored to the version that is served, and back: by renaming (strategy None) or by asking a webhook.
+"""Conversion between the stored and served versions of custom resources: by renaming (strategy None) or by a webhook.
 
 An object is stored in the version that was the stored one when it was written. Reading it puts in the defaults and drops the
 fields of that version's schema as it is now, converts, and drops what the served version does not know. The outcome is kept

@@ -84,7 +84,7 @@ class CustomStrategy(Strategy):
     def keeps_generation(self) -> bool:
         return True
 
-    def counts(self, obj: Object, old: Object) -> bool:
+    def raises_generation(self, obj: Object, old: Object) -> bool:
         """Return whether a change raises the generation: any but of metadata, and of status where that is a subresource."""
         passed = {"metadata", "apiVersion", "kind"} | ({"status"} if self.has_status else set())
         return any(not identical(obj.get(part), old.get(part)) for part in {*obj, *old} - passed)

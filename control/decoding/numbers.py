@@ -1,4 +1,4 @@
-"""Numbers as Go's decoder reads them where no type is declared: int64, float64 for larger ones, an error beyond those.
+"""Decodes untyped JSON numbers as Go does: int64, float64 for larger ones, an error beyond those.
 
 Python reads integers of any size. Stored as such, one makes every list with its object unreadable for clients in Go.
 Upstream: sigs.k8s.io/json.

@@ -1,4 +1,4 @@
-"""Walks a JSON value with its type, for what a decoder does not report: unknown fields, and integers beyond their type.
+"""Finds what decoders do not report in a JSON value with its type: unknown fields, and integers beyond their range.
 
 A number that an int32, an int64 or an IntOrString, which holds an int32, cannot hold would be stored and served: Go clients
 could not decode any list with it, and in protobuf it would be another number.

@@ -54,6 +54,22 @@ class About(NamedTuple):
     info: RequestInfo
 
 
+class ServedRequests:
+    """Numbers of requests of a flow schema that were given seats, and that have some now; a request is a `with` block."""
+
+    __slots__ = ("dispatched", "executing")
+
+    def __init__(self) -> None:
+        self.dispatched = self.executing = 0
+
+    def __enter__(self) -> None:
+        self.dispatched += 1
+        self.executing += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.executing -= 1
+
+
 class Fairness:
     """The levels of one server with `seats` places in all."""
 
@@ -64,8 +80,8 @@ class Fairness:
         self.levels: dict[str, PriorityLevel] = {}
         self._schemas: list[tuple[Object, matching.Matches]] = []
         self.refused: dict[tuple[str, str, str], int] = {}
-        self.served: dict[tuple[str, str], list[int]] = {}
-        """By flow schema and level: how many requests were given seats, and how many have some now."""
+        self.served: dict[tuple[str, str], ServedRequests] = {}
+        """By flow schema and level."""
         self.configure(defaults.flow_schemas(), defaults.priority_levels())
 
     def configure(self, schemas: Iterable[Object], levels: Iterable[Object]) -> None:
@@ -135,15 +151,13 @@ class Fairness:
         finally:
             WAITED.observe(executed, flow.schema, flow.level.name, time.perf_counter() - start)
 
-    def begun(self, flow: Flow) -> list[int]:
-        """Count a request that has seats; when it is over, one is to be taken off the second number."""
+    def executing(self, flow: Flow) -> ServedRequests:
+        """Return a context manager that counts a request while it has seats."""
         key = (flow.schema, flow.level.name)
-        counts = self.served.get(key)
-        if counts is None:
-            counts = self.served[key] = [0, 0]
-        counts[0] += 1
-        counts[1] += 1
-        return counts
+        served = self.served.get(key)
+        if served is None:
+            served = self.served[key] = ServedRequests()
+        return served
 
     def width(self, objects: int) -> int:
         """Return the seats of a list that goes through so many objects."""

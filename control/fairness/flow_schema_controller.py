@@ -100,21 +100,21 @@ class FlowSchemaController:
         self, resource: Resource, present: list[Object], wanted: list[Object], *, suggested: bool
     ) -> None:
         have = {obj["metadata"]["name"]: obj for obj in present}
-        due = []
+        writes = []
         for obj in wanted:
             name = obj["metadata"]["name"]
             found = have.get(name)
             if not suggested and name not in defaults.MANDATORY:
                 continue
             if found is None:
-                due.append(controller_support.create(self.registry, resource, obj))
+                writes.append(controller_support.create(self.registry, resource, obj))
             elif found.get("spec") != obj["spec"] and _kept(found):
-                due.append(controller_support.write(self.registry, resource, name, {"spec": obj["spec"]}))
-        await asyncio.gather(*due)  # one commit for all of them: the start waits for it
+                writes.append(controller_support.write(self.registry, resource, name, {"spec": obj["spec"]}))
+        await asyncio.gather(*writes)  # one commit for all of them: the start waits for it
 
     async def _tell(self, schemas: list[Object]) -> None:
         """Write into each FlowSchema's status whether its level exists."""
-        due = []
+        writes = []
         for schema in schemas:
             dangling = self.fairness.dangling(schema)
             conditions = (schema.get("status") or {}).get("conditions") or []
@@ -122,8 +122,10 @@ class FlowSchemaController:
             if status == ("True" if dangling else "False"):
                 continue
             condition = self._condition(schema, dangling=dangling)
-            due.append(controller_support.set_condition(self.registry, SCHEMAS, schema["metadata"]["name"], condition))
-        await asyncio.gather(*due)
+            writes.append(
+                controller_support.set_condition(self.registry, SCHEMAS, schema["metadata"]["name"], condition)
+            )
+        await asyncio.gather(*writes)
 
     def _condition(self, schema: Object, *, dangling: bool) -> Object:
         level = schema["spec"]["priorityLevelConfiguration"]["name"]

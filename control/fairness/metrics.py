@@ -43,12 +43,12 @@ def collect(fairness: Fairness) -> Iterator[Any]:
     for key, count in counted.items():
         waiting.add_metric(list(key), count)
     yield waiting
-    begun = CounterMetricFamily(f"{_PREFIX}_dispatched_requests", "Requests that were given seats.", labels=both)
+    dispatched = CounterMetricFamily(f"{_PREFIX}_dispatched_requests", "Requests that were given seats.", labels=both)
     running = GaugeMetricFamily(f"{_PREFIX}_current_executing_requests", "Requests that have seats.", labels=both)
-    for key, (dispatched, executing) in fairness.served.items():
-        begun.add_metric(list(key), dispatched)
-        running.add_metric(list(key), executing)
-    yield begun
+    for key, served in fairness.served.items():
+        dispatched.add_metric(list(key), served.dispatched)
+        running.add_metric(list(key), served.executing)
+    yield dispatched
     yield running
     refused = CounterMetricFamily(
         f"{_PREFIX}_rejected_requests", "Requests turned away.", labels=["flow_schema", "priority_level", "reason"]

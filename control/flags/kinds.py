@@ -112,30 +112,30 @@ def one_of(*words: str) -> Kind:
 
 def times(unit: int) -> Kind:
     """A whole number of units, kept as what `unit` of them make (bytes, seconds)."""
-    return Kind(lambda value: _number(value) * unit, lambda held: str(round(held / unit)))
+    return Kind(lambda value: _number(value) * unit, lambda setting: str(round(setting / unit)))
 
 
-def _listed(held: Any) -> str:
-    return f"[{','.join(held)}]"
+def _listed(setting: Any) -> str:
+    return f"[{','.join(setting)}]"
 
 
 def _path(value: Any) -> Path | None:
     return Path(str(value)) if value else None
 
 
-BOOL = Kind(_bool, lambda held: str(held).lower())
+BOOL = Kind(_bool, lambda setting: str(setting).lower())
 NUMBER = Kind(_number)
 FLOAT = Kind(_float)
 DURATION = Kind(_seconds, duration.render)
 WHOLE_SECONDS = Kind(lambda value: int(_seconds(value)), duration.render)
-SECONDS = Kind(lambda value: float(_number(value)), lambda held: str(int(held)))
+SECONDS = Kind(lambda value: float(_number(value)), lambda setting: str(int(setting)))
 """Seconds that are written as a bare number."""
 NAMES = Kind(_names, _listed)
 TEXT = Kind(str)
-PATH = Kind(_path, lambda held: "" if held is None else str(held))
-PORTS = Kind(_ports, lambda held: f"{held[0]}-{held[1]}")
+PATH = Kind(_path, lambda setting: "" if setting is None else str(setting))
+PORTS = Kind(_ports, lambda setting: f"{setting[0]}-{setting[1]}")
 NETWORKS = Kind(_networks)
 CIPHER_SUITES = Kind(lambda value: tls_settings.check_suites(_names(value)), _listed)
 TLS_VERSION = Kind(lambda value: tls_settings.check_version(str(value)))
-GATES = Kind(_gates, lambda held: ",".join(f"{name}={str(on).lower()}" for name, on in sorted(held.items())))
-PAIRS = Kind(_pairs, lambda held: ",".join(f"{name}={value}" for name, value in sorted(held.items())))
+GATES = Kind(_gates, lambda setting: ",".join(f"{name}={str(on).lower()}" for name, on in sorted(setting.items())))
+PAIRS = Kind(_pairs, lambda setting: ",".join(f"{name}={value}" for name, value in sorted(setting.items())))

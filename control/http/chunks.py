@@ -1,4 +1,4 @@
-"""Chunks of a response, and the release of what they hold: a connection, a watcher, an audit event.
+"""Chunks of a response, and release of its resources: a connection, a watcher, an audit event.
 
 The `finally` of an asynchronous generator does not run if the generator is closed before its first step. So
 `aclose` of a class releases what is held from before the first step.

@@ -86,12 +86,18 @@ def _stays() -> bool:
     return False
 
 
-async def _never() -> None:
+async def never() -> None:
+    """Wait until cancelled: for a client that does not leave."""
     await asyncio.get_running_loop().create_future()
 
 
 class Request:
-    """One request. `user` is filled in on the way; `warnings` become Warning headers."""
+    """One request. `user` is filled in on the way; `warnings` become Warning headers.
+
+    `left` returns whether the client has closed its connection, and `until_left` waits for that; long work for its answer then
+    ends. `read_parts` yields the body as it comes, and raises 400 if the client leaves in the middle of it. `collect` receives
+    an incomplete body of at most so many bytes, so that the request waits for it without a seat.
+    """
 
     __slots__ = (
         "_body",
@@ -130,6 +136,11 @@ class Request:
         query_string: bytes,
         headers: dict[bytes, bytes],
         read_body: Callable[[int], Awaitable[bytes]],
+        *,
+        left: Callable[[], bool] = _stays,
+        until_left: Callable[[], Awaitable[None]] = never,
+        read_parts: Callable[[], AsyncIterator[bytes]] | None = None,
+        collect: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self.method, self.path, self.query_string, self.headers = method, path, query_string, headers
         self.info = parse_path(method, path)
@@ -142,14 +153,7 @@ class Request:
         self.note: AuditContext | None = None
         """The request's entry in the audit log, if the policy wants one; control/server/auditing.py."""
         self.extensions: dict[str, Any] = {}
-        self.left: Callable[[], bool] = _stays
-        """Returns whether the client has closed its connection; long work for its answer then ends."""
-        self.until_left: Callable[[], Awaitable[None]] = _never
-        """Waits until the client has closed its connection."""
-        self.read_parts: Callable[[], AsyncIterator[bytes]] | None = None
-        """Yields the body as it comes; raises 400 if the client leaves in the middle of it."""
-        self.collect: Callable[[int], Awaitable[None]] | None = None
-        """Receives an incomplete body of at most so many bytes, so that the request waits for it without a seat."""
+        self.left, self.until_left, self.read_parts, self.collect = left, until_left, read_parts, collect
         self.flow: Flow | None = None
         """Flow of the request in priority and fairness, once it is known."""
         self.span: Span | None = None

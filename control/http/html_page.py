@@ -78,7 +78,7 @@ class Page:
 
     def __init__(self, lead: Callable[[str], str]) -> None:
         self._lead = lead
-        self._held = bytearray()
+        self._pending = bytearray()
         self._until: tuple[re.Pattern[bytes], int] | None = None
         """Pattern that ends the current comment or raw text, and its length."""
         self._tag = self._pass_through = False
@@ -89,7 +89,7 @@ class Page:
 
     def feed(self, data: bytes) -> bytes:
         """Take what came and return what can continue."""
-        text, at, out = self._held, 0, list[bytes]()
+        text, at, out = self._pending, 0, list[bytes]()
         text += data
         while at < len(text):
             before = at
@@ -109,8 +109,8 @@ class Page:
 
     def end(self) -> bytes:
         """Return what was held back, once nothing more comes."""
-        held, self._held = bytes(self._held), bytearray()
-        return held
+        pending, self._pending = bytes(self._pending), bytearray()
+        return pending
 
     def _skip(self, text: bytearray, at: int, until: re.Pattern[bytes], length: int) -> int:
         """Return where a comment or raw text ends, or what of it can continue."""

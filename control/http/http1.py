@@ -217,13 +217,13 @@ async def splice(protocol: ApiProtocol, head: Head, reader: asyncio.StreamReader
     ended = asyncio.Event()
     writing: asyncio.Transport = writer.transport  # type: ignore[assignment]
 
+    resume = asyncio.Event()
+
     def from_client(data: bytes) -> None:
         writing.write(data)
         if writing.get_write_buffer_size() > HEAD_LIMIT:
             protocol.transport.pause_reading()
             resume.set()
-
-    resume = asyncio.Event()
 
     async def resume_client() -> None:
         while True:

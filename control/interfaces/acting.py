@@ -1,4 +1,4 @@
-"""The owner of the request that is being answered, for calls on its behalf by what knows no request (conversions)."""
+"""Context variable with the owner of the current request, for conversions that have no request argument."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Reinvocation(msgspec.Struct):
         self.asked.clear()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Attributes:
     """One write (or connect) on its way through admission. `obj` is a JSON-shaped dict."""
 

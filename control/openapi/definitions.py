@@ -18,8 +18,8 @@ from typing import Any, Literal
 import msgspec
 
 from control.openapi import resource_metrics
+from kube.json_object import Object
 
-Schema = dict[str, Any]
 Style = Literal["v2", "v3"]
 
 VERSION = "v1.36.0"
@@ -29,10 +29,10 @@ _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 
 
-def load() -> dict[str, Schema]:
+def load() -> dict[str, Object]:
     """Read all definitions, by name (io.k8s.api.core.v1.Pod)."""
     described = _described_definitions()
-    found: dict[str, Schema] = msgspec.json.decode(
+    found: dict[str, Object] = msgspec.json.decode(
         gzip.decompress(importlib.resources.files(__package__).joinpath("definitions.json.gz").read_bytes())
         if described is None
         else described.read_bytes()
@@ -49,7 +49,7 @@ def _described_definitions() -> Path | None:
     return file if file.exists() else None
 
 
-def convert(name: str, schema: Schema, style: Style) -> Schema:
+def convert(name: str, schema: Object, style: Style) -> Object:
     """Return one definition as upstream publishes it."""
     if name == _QUANTITY:
         return _described(
@@ -58,19 +58,19 @@ def convert(name: str, schema: Schema, style: Style) -> Schema:
     if name == _INT_OR_STRING:
         v3 = {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}
         return _described(schema, {"format": "int-or-string", "type": "string"} if style == "v2" else v3)
-    converted: Schema = _convert(schema, style)
+    converted: Object = _convert(schema, style)
     if "x-kubernetes-group-version-kind" in schema:
         for pinned in ("apiVersion", "kind"):
             converted.get("properties", {}).get(pinned, {}).pop("enum", None)
     return converted
 
 
-def _described(schema: Schema, converted: Schema) -> Schema:
+def _described(schema: Object, converted: Object) -> Object:
     return {"description": schema["description"], **converted} if "description" in schema else converted
 
 
-def _convert(schema: Schema, style: Style) -> Schema:
-    out: Schema = {}
+def _convert(schema: Object, style: Style) -> Object:
+    out: Object = {}
     for key, value in schema.items():
         if key == "type" and isinstance(value, list):
             out["type"] = next(t for t in value if t != "null")
@@ -92,7 +92,7 @@ def _convert(schema: Schema, style: Style) -> Schema:
     return out
 
 
-def closure(names: Iterable[str], definitions: dict[str, Schema]) -> list[str]:
+def closure(names: Iterable[str], definitions: dict[str, Object]) -> list[str]:
     """Return the names and all that they refer to, sorted."""
     found: set[str] = set()
     waiting = [name for name in names if name in definitions]

@@ -8,13 +8,12 @@ say is left out, and where a field may be null or hold unknown fields, so is wha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from control.openapi.definitions import Style
 from control.registry.served import ServedResource
+from kube.json_object import Object
 from kube.resources import Resource
 
-Schema = dict[str, Any]
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 OBJECT_META, LIST_META = f"{_META}ObjectMeta", f"{_META}ListMeta"
 REFERENCES = (
@@ -54,10 +53,10 @@ def identity(resource: ServedResource) -> str:
     return f"{metadata.get('uid')} {metadata.get('generation')} {resource.version} {resource.kind} {resource.list_kind}"
 
 
-def schemas(resources: Iterable[ServedResource], style: Style, built_in: Mapping[str, Schema]) -> dict[str, Schema]:
+def schemas(resources: Iterable[ServedResource], style: Style, built_in: Mapping[str, Object]) -> dict[str, Object]:
     """Return the definitions of kinds and their lists, by name; what all objects have is described as in `built_in`."""
     of_object, of_list = _common(OBJECT_META, style, built_in[_OBJECT]), _common(LIST_META, style, built_in[_LIST])
-    found: dict[str, Schema] = {}
+    found: dict[str, Object] = {}
     for resource in resources:
         kind = name(resource)
         found[kind] = _object(resource, style, of_object)
@@ -65,10 +64,10 @@ def schemas(resources: Iterable[ServedResource], style: Style, built_in: Mapping
     return found
 
 
-def _common(meta: str, style: Style, like: Schema) -> Schema:
+def _common(meta: str, style: Style, like: Object) -> Object:
     """Return the properties that every object has, or every list, with their descriptions if there are any."""
 
-    def described(name: str, schema: Schema) -> Schema:
+    def described(name: str, schema: Object) -> Object:
         found = like["properties"][name]
         return {"description": found["description"], **schema} if "description" in found else schema
 
@@ -84,7 +83,7 @@ def _gvk(resource: ServedResource, kind: str) -> list[dict[str, str]]:
     return [{"group": resource.group, "kind": kind, "version": resource.version}]
 
 
-def _object(resource: ServedResource, style: Style, common: Schema) -> Schema:
+def _object(resource: ServedResource, style: Style, common: Object) -> Object:
     source = resource.schema
     gvk = _gvk(resource, resource.kind)
     if style == "v2" and source.get("x-kubernetes-preserve-unknown-fields"):
@@ -95,7 +94,7 @@ def _object(resource: ServedResource, style: Style, common: Schema) -> Schema:
     return {**shown, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": gvk}
 
 
-def _list(resource: ServedResource, kind: str, style: Style, common: Schema) -> Schema:
+def _list(resource: ServedResource, kind: str, style: Style, common: Object) -> Object:
     items = {"$ref": _PLACE[style] + kind}
     properties = {**common, "items": {"description": f"List of {resource.plural}.", "items": items, "type": "array"}}
     return {
@@ -107,7 +106,7 @@ def _list(resource: ServedResource, kind: str, style: Style, common: Schema) -> 
     }
 
 
-def _v2(source: Schema) -> Schema:
+def _v2(source: Object) -> Object:
     found = {key: value for key, value in source.items() if key not in _NOT_IN_V2}
     if source.get("x-kubernetes-int-or-string") or source.get("nullable"):
         return {key: value for key, value in found.items() if key not in _SHAPE}

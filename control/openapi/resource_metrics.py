@@ -5,22 +5,20 @@ They stand in the form of the definitions that are read from the package, so tha
 
 from __future__ import annotations
 
-from typing import Any
-
 from control.resource_metrics.objects import GROUP, RESOURCES, VERSION
+from kube.json_object import Object
 from kube.resources import Resource
 
-Schema = dict[str, Any]
 _PREFIX = f"io.k8s.metrics.pkg.apis.metrics.{VERSION}."
 _META = "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1."
-_VERSION: Schema = {"description": "The version of the schema that this object is written in.", "type": "string"}
-_KIND: Schema = {"description": "The kind of this object.", "type": "string"}
-_USAGE: Schema = {
+_VERSION: Object = {"description": "The version of the schema that this object is written in.", "type": "string"}
+_KIND: Object = {"description": "The kind of this object.", "type": "string"}
+_USAGE: Object = {
     "description": "What was used, by resource: cpu as the mean over the window, memory as the working set at its end.",
     "type": "object",
     "additionalProperties": {"$ref": "#/$defs/io.k8s.apimachinery.pkg.api.resource.Quantity"},
 }
-_MOMENT: Schema = {
+_MOMENT: Object = {
     "timestamp": {
         "description": "The end of the time that the usage is of.",
         "$ref": _META + "Time",
@@ -30,7 +28,7 @@ _MOMENT: Schema = {
         "$ref": _META + "Duration",
     },
 }
-_CONTAINERS: Schema = {
+_CONTAINERS: Object = {
     "description": "The usage of the pod's running containers.",
     "type": "array",
     "items": {"$ref": f"#/$defs/{_PREFIX}ContainerMetrics"},
@@ -44,10 +42,10 @@ def name(resource: Resource) -> str | None:
     return _PREFIX + resource.kind if resource.group == GROUP else None
 
 
-def schemas() -> dict[str, Schema]:
+def schemas() -> dict[str, Object]:
     """Return all definitions by name."""
-    own: dict[str, Schema] = {"NodeMetrics": {"usage": _USAGE}, "PodMetrics": {"containers": _CONTAINERS}}
-    found: dict[str, Schema] = {
+    own: dict[str, Object] = {"NodeMetrics": {"usage": _USAGE}, "PodMetrics": {"containers": _CONTAINERS}}
+    found: dict[str, Object] = {
         _META + "Duration": {"description": "A time span in Go's form, such as 1m30s.", "type": "string"},
         f"{_PREFIX}ContainerMetrics": {
             "description": "What one container uses.",
@@ -77,7 +75,7 @@ def schemas() -> dict[str, Schema]:
     return {key.removeprefix("#/$defs/"): schema for key, schema in found.items()}
 
 
-def _kind(kind: str, description: str, properties: Schema) -> Schema:
+def _kind(kind: str, description: str, properties: Object) -> Object:
     required = [part for part in properties if part != "metadata"]
     return {
         "description": description,

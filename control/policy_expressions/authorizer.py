@@ -44,7 +44,7 @@ class AuthorizerValue:
         return Check(self.authorizer, msgspec.structs.replace(self._request, user=self.user))
 
     def start(self, **more: Any) -> Check:
-        return Check(self.authorizer, AuthzAttributes(self.user, "", **more))
+        return Check(self.authorizer, AuthzAttributes(user=self.user, verb="", **more))
 
 
 def _changed(name: str) -> Any:

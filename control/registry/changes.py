@@ -1,4 +1,4 @@
-"""Comparison of an object with what it was: immutable fields, and the differences that an error message lists."""
+"""Comparison of the new and the old object: immutable fields, and the differences that an error message lists."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from control.registry import deletion_plan
 from control.registry.context import Change, Context, Written
 from control.registry.creation import Allocation
 from control.registry.managed import keep_times
-from control.registry.outcome import OutcomeUnknown, delete_stored, newest, settle
+from control.registry.outcome import OutcomeUnknown, Superseded, delete_stored, newest, settle
 from control.registry.registry import Registry
 from control.registry.storing import encode, storage_error, wait_until_cached
 from control.registry.strategy import Strategy
@@ -24,14 +24,6 @@ from kube import errors
 from kube.errors import StatusError
 from kube.json_object import Object, identical
 from kube.resources import Resource
-
-
-class Superseded(Exception):
-    """An update would write nothing, and its state is not the newest any more; `entry` is the newest."""
-
-    def __init__(self, entry: Entry | None) -> None:
-        super().__init__()
-        self.entry = entry
 
 
 class Attempt(Protocol):

@@ -1,4 +1,4 @@
-"""The context of a write (who, with which options), its outcome, and the admission chain that it passes."""
+"""The context of a write (user and options), its outcome, and the interface of the admission chain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from control.auth.user import AuthzAttributes, UserInfo
 from control.event_loop.weight import LARGE, weight
-from control.interfaces.admission import Attributes
+from control.interfaces.admission import Attributes, Operation
 from kube.errors import internal
 from kube.json_object import Object
 from kube.resources import Resource
@@ -57,6 +57,37 @@ class Context:
     def __post_init__(self) -> None:
         if self.user is SERVER and not self.field_manager:
             self.field_manager = COMPONENT  # upstream: the client that the server has for itself
+
+    def attributes(
+        self,
+        resource: Resource,
+        operation: Operation,
+        namespace: str,
+        name: str,
+        *,
+        subresource: str = "",
+        obj: Object | None = None,
+        old: Object | None = None,
+        size: int = 0,
+    ) -> Attributes:
+        """Return the attributes with which admission is called for this write."""
+        return Attributes(
+            resource=resource,
+            operation=operation,
+            user=self.user,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+            obj=obj,
+            old=old,
+            options=self.options,
+            dry_run=self.dry_run,
+            warnings=self.warnings,
+            annotations=self.annotations,
+            requested=self.requested,
+            asked=self.asked,
+            size=size,
+        )
 
     def weigh(self, obj: Object) -> None:
         """Raise `size` to the weight of an object that admission may have made larger than the request."""

@@ -7,7 +7,6 @@ from datetime import datetime
 import msgspec
 
 from control.event_loop import offload
-from control.interfaces.admission import Attributes
 from control.registry import disabled_fields, metadata, pod_traces
 from control.registry.context import SERVER, Context, Written
 from control.registry.deletion import Release
@@ -76,21 +75,7 @@ async def _create_once(
 ) -> Written:
     strategy, meta = registry.strategy(resource), obj["metadata"]
     await offload.run(context.user.name, context.size, fill, context, strategy, obj, base, registry.clock.now())
-    attributes = Attributes(
-        resource,
-        "CREATE",
-        context.user,
-        namespace,
-        meta.get("name", ""),
-        obj=obj,
-        options=context.options,
-        dry_run=context.dry_run,
-        warnings=context.warnings,
-        annotations=context.annotations,
-        requested=context.requested,
-        asked=context.asked,
-        size=context.size,
-    )
+    attributes = context.attributes(resource, "CREATE", namespace, meta.get("name", ""), obj=obj, size=context.size)
     await registry.admission.admit(attributes)
     if resource.target == "pods" or attributes.reinvocation.wanted:  # what plugins, webhooks or policies make larger
         context.weigh(obj)

@@ -141,11 +141,11 @@ async def _create_once(
     registry: Registry, context: Context, resource: Resource, namespace: str, data: bytes, name: str, uid: str
 ) -> Written:
     attributes = EncodedAttributes(
-        resource,
-        "CREATE",
-        context.user,
-        namespace,
-        name,
+        resource=resource,
+        operation="CREATE",
+        user=context.user,
+        namespace=namespace,
+        name=name,
         options=context.options,
         dry_run=context.dry_run,
         warnings=context.warnings,

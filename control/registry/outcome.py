@@ -28,6 +28,14 @@ class OutcomeUnknown(StatusError):
     """It is unknown whether a write took effect; the message is the store's."""
 
 
+class Superseded(Exception):
+    """A state is not the newest any more, so that nothing was written; `entry` is the newest, None if the object is gone."""
+
+    def __init__(self, entry: Entry | None) -> None:
+        super().__init__()
+        self.entry = entry
+
+
 async def carry_out(registry: Registry, work: Coroutine[Any, Any, T]) -> T:
     """Return what a write returns; it goes on to its end where the caller is cancelled.
 

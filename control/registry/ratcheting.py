@@ -1,4 +1,4 @@
-"""Checks whose result depends on more than the object: on the stored object, or on feature gates.
+"""Checks that depend on the stored object or on feature gates.
 
 Values that are newly invalid are checks that upstream does not make: they refuse new text alone, so that objects stored before
 stay changeable. Values of features that are off are refused unless the stored object uses the feature already.

@@ -155,7 +155,7 @@ class Strategy:
         """Return whether objects carry metadata.generation."""
         return metadata.keeps_generation(self.resource)
 
-    def counts(self, obj: Object, old: Object) -> bool:
+    def raises_generation(self, obj: Object, old: Object) -> bool:
         """Return whether a change raises metadata.generation."""
         return metadata.spec_changed(obj, old)
 

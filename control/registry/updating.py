@@ -6,6 +6,7 @@ An update that lost a race is retried on the state that won, or refused if the r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -33,6 +34,26 @@ from kube.json_object import Object
 from kube.resources import Resource
 
 
+@dataclass(slots=True)
+class _Update:
+    """A request to change an object, through all its attempts."""
+
+    registry: Registry
+    context: Context
+    strategy: Strategy
+    namespace: str
+    name: str
+    change: Change
+    subresource: str
+    projection: Projection | None
+    replaces: bool
+
+    @property
+    def part(self) -> str:
+        """The subresource that admission and managedFields show."""
+        return self.subresource if self.projection is None else self.projection.subresource
+
+
 async def update(
     registry: Registry,
     context: Context,
@@ -55,6 +76,7 @@ async def update(
     strategy, key = registry.strategy(resource), resource.key(namespace, name)
     if create_missing is None:
         create_missing = strategy.allow_create_on_update and not subresource and projection is None
+    update = _Update(registry, context, strategy, namespace, name, change, subresource, projection, replaces)
 
     async def attempt(entry: Entry | None, *, current: bool) -> Written:
         if entry is None:
@@ -67,110 +89,26 @@ async def update(
             obj.setdefault("metadata", {})["name"] = name
             obj["metadata"].pop("resourceVersion", None)
             return await creation.create(registry, context, resource, namespace, obj)
-        work = _update_once(
-            registry,
-            context,
-            strategy,
-            entry,
-            namespace,
-            name,
-            change,
-            subresource,
-            projection,
-            current=current,
-            replaces=replaces,
-        )
+        work = _update_once(update, entry, current=current)
         return await (carry_out(registry, work) if strategy.allocates else work)
 
     return await on_newest(registry, resource, key, attempt)
 
 
-def _projected(projection: Projection, obj: Object, old: Object) -> tuple[Object, Object]:
-    return projection.read(obj), projection.read(old)
-
-
-async def _update_once(
-    registry: Registry,
-    context: Context,
-    strategy: Strategy,
-    entry: Entry,
-    namespace: str,
-    name: str,
-    change: Change,
-    subresource: str,
-    projection: Projection | None,
-    *,
-    current: bool,
-    replaces: bool,
-) -> Written:
+async def _update_once(update: _Update, entry: Entry, *, current: bool) -> Written:
     """Change a state of an object; `current` means that it was just read from the store."""
-    resource, user = strategy.resource, context.user.name
-    size = context.size = max(context.size, weight(entry.data))
-    old = await read(strategy, entry, user)
-    obj = await change(old if replaces else await read(strategy, entry, user))
-    obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
-    meta, old_meta = obj.setdefault("metadata", {}), old["metadata"]
-    _check_revision(strategy, meta, entry, name)
-    if meta.get("uid") and meta["uid"] != old_meta.get("uid"):
-        # Only an object that is sent whole has its UID as a precondition (upstream: rest.DefaultUpdatedObjectInfo).
-        if not replaces:
-            wrong = errors.invalid_value("metadata.uid", meta["uid"], IMMUTABLE)
-            raise errors.invalid(resource.group, resource.kind, name, [wrong])
-        metadata.precondition(resource, old_meta, {"uid": meta["uid"]})
-    if resource.namespaced:
-        meta.setdefault("namespace", namespace)
-    metadata.carry_over(meta, old_meta)
-    part = subresource if projection is None else projection.subresource
-    await offload.run(user, size, _default, context, strategy, obj, old, part, registry.clock.now())
-    shown, shown_old = obj, old
-    if projection is not None:
-        shown, shown_old = await offload.run(user, size, _projected, projection, obj, old)
-    attributes = Attributes(
-        resource,
-        "UPDATE",
-        context.user,
-        namespace,
-        name,
-        part,
-        shown,
-        shown_old,
-        context.options,
-        context.dry_run,
-        context.warnings,
-        context.annotations,
-        context.requested,
-        context.asked,
-        size=size,
-    )
-    if not context.admitted:
-        await registry.admission.admit(attributes)
-        if projection is not None:
-            assert attributes.obj is not None
-            projection.write(obj, attributes.obj)
-        if attributes.reinvocation.wanted:  # a webhook or a policy changed the object
-            context.weigh(obj)
-            size = context.size
-    await offload.run(user, size, _prepare, strategy, obj, old, subresource)
+    obj, old = await _changed(update, entry)
+    attributes = await _admit(update, obj, old)
+    context, strategy = update.context, update.strategy
+    await offload.run(context.user.name, context.size, _prepare, strategy, obj, old, update.subresource)
     finish: Finish | None = None
-    if subresource != "status":
-        finish = await strategy.allocate(obj, old, Allocation(registry, context))
+    if update.subresource != "status":
+        finish = await strategy.allocate(obj, old, Allocation(update.registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        data = msgspec.json.encode(obj) if size >= offload.LARGE else b""
-        apart = max(len(data), len(entry.data)) >= offload.LARGE  # few bytes are the thread's: a process must start
-        if apart and encoded.alone(strategy) and context.requested is None:
-            known = encoded.named(resource, registry.settings)
-            given = data, entry.data, subresource, name
-            here = partial(validate_encoded, strategy, *given)
-            context.warnings += await offload.by_helper(user, "validate_update", known, *given, instead=here)
-        else:
-            await offload.evaluate(user, size, validate, context, strategy, obj, old, subresource, name)
-        if not context.admitted:
-            if projection is not None:
-                attributes.obj = await offload.run(user, size, projection.read, obj)
-            await registry.admission.validate(attributes)
-        meta["resourceVersion"] = old_meta["resourceVersion"]
-        written = await store_changed(registry, context, strategy, entry, obj, old, current=current)
+        await _validate(update, entry, obj, old, attributes)
+        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        written = await store_changed(update.registry, context, strategy, entry, obj, old, current=current)
         if not context.dry_run:
             outcome = Outcome.STORED
         return written
@@ -180,6 +118,78 @@ async def _update_once(
     finally:
         if finish is not None:
             await finish(outcome)
+
+
+async def _changed(update: _Update, entry: Entry) -> tuple[Object, Object]:
+    """Return the changed object with defaults, system fields and managedFields, and the object as it was."""
+    context, strategy = update.context, update.strategy
+    resource, user = strategy.resource, context.user.name
+    size = context.size = max(context.size, weight(entry.data))
+    old = await read(strategy, entry, user)
+    obj = await update.change(old if update.replaces else await read(strategy, entry, user))
+    obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
+    meta, old_meta = obj.setdefault("metadata", {}), old["metadata"]
+    _check_revision(strategy, meta, entry, update.name)
+    if meta.get("uid") and meta["uid"] != old_meta.get("uid"):
+        # Only an object that is sent whole has its UID as a precondition (upstream: rest.DefaultUpdatedObjectInfo).
+        if not update.replaces:
+            wrong = errors.invalid_value("metadata.uid", meta["uid"], IMMUTABLE)
+            raise errors.invalid(resource.group, resource.kind, update.name, [wrong])
+        metadata.precondition(resource, old_meta, {"uid": meta["uid"]})
+    if resource.namespaced:
+        meta.setdefault("namespace", update.namespace)
+    metadata.carry_over(meta, old_meta)
+    await offload.run(user, size, _default, context, strategy, obj, old, update.part, update.registry.clock.now())
+    return obj, old
+
+
+async def _admit(update: _Update, obj: Object, old: Object) -> Attributes:
+    """Call mutating admission with the object, or with its projection; return what validating admission is called with."""
+    context, projection = update.context, update.projection
+    shown, shown_old = obj, old
+    if projection is not None:
+        shown, shown_old = await offload.run(context.user.name, context.size, _projected, projection, obj, old)
+    attributes = context.attributes(
+        update.strategy.resource,
+        "UPDATE",
+        update.namespace,
+        update.name,
+        subresource=update.part,
+        obj=shown,
+        old=shown_old,
+        size=context.size,
+    )
+    if not context.admitted:
+        await update.registry.admission.admit(attributes)
+        if projection is not None:
+            assert attributes.obj is not None
+            projection.write(obj, attributes.obj)
+        if attributes.reinvocation.wanted:  # a webhook or a policy changed the object
+            context.weigh(obj)
+    return attributes
+
+
+def _projected(projection: Projection, obj: Object, old: Object) -> tuple[Object, Object]:
+    return projection.read(obj), projection.read(old)
+
+
+async def _validate(update: _Update, entry: Entry, obj: Object, old: Object, attributes: Attributes) -> None:
+    """Validate the object, a large one in the helper process, and call validating admission."""
+    registry, context, strategy, subresource = update.registry, update.context, update.strategy, update.subresource
+    user, size, name = context.user.name, context.size, update.name
+    data = msgspec.json.encode(obj) if size >= offload.LARGE else b""
+    apart = max(len(data), len(entry.data)) >= offload.LARGE  # few bytes are the thread's: a process must start
+    if apart and encoded.alone(strategy) and context.requested is None:
+        known = encoded.named(strategy.resource, registry.settings)
+        given = data, entry.data, subresource, name
+        here = partial(validate_encoded, strategy, *given)
+        context.warnings += await offload.by_helper(user, "validate_update", known, *given, instead=here)
+    else:
+        await offload.evaluate(user, size, validate, context, strategy, obj, old, subresource, name)
+    if not context.admitted:
+        if update.projection is not None:
+            attributes.obj = await offload.run(user, size, update.projection.read, obj)
+        await registry.admission.validate(attributes)
 
 
 def _default(context: Context, strategy: Strategy, obj: Object, old: Object, subresource: str, now: datetime) -> None:
@@ -195,7 +205,7 @@ def _prepare(strategy: Strategy, obj: Object, old: Object, subresource: str) -> 
     disabled_fields.drop(strategy, obj, old)
     always_status(strategy.resource, obj)
     strategy.default(obj)
-    if strategy.keeps_generation and subresource != "status" and strategy.counts(obj, old):
+    if strategy.keeps_generation and subresource != "status" and strategy.raises_generation(obj, old):
         obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 

@@ -45,7 +45,7 @@ class NodeSample(msgspec.Struct, frozen=True):
     containers: Mapping[Container, Point] = msgspec.field(default_factory=dict)
 
 
-class _Parts(msgspec.Struct):
+class _Fields(msgspec.Struct):
     time: float
     cpu: float | None = None
     memory: float | None = None
@@ -59,8 +59,8 @@ class _Parts(msgspec.Struct):
 
 async def parse(text: str, now: float) -> NodeSample:
     """Parse a scrape; lines without a timestamp get `now` (seconds since the epoch)."""
-    node = _Parts(now)
-    containers: dict[Container, _Parts] = {}
+    node = _Fields(now)
+    containers: dict[Container, _Fields] = {}
     async for name, labels, value, time in _lines(text, now):
         if name == "node_cpu_usage_seconds_total":
             node.cpu, node.time = value, time
@@ -70,7 +70,7 @@ async def parse(text: str, now: float) -> NodeSample:
             key = labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", "")
             if len(containers) >= MOST_CONTAINERS and key not in containers:
                 continue
-            parts = containers.setdefault(key, _Parts(now))
+            parts = containers.setdefault(key, _Fields(now))
             if name == "container_cpu_usage_seconds_total":
                 parts.cpu, parts.time = value, time
             elif name == "container_memory_working_set_bytes":

@@ -219,19 +219,19 @@ def _by_rarest_key(
 class _Cache(dict[K, V]):
     """Cached results, as long as they are few and small."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_total_bytes",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._held = 0
+        self._total_bytes = 0
 
     def put(self, key: K, value: V, size: int) -> None:
         """Cache a result of so many bytes with its key."""
-        if len(self) >= MOST_REMEMBERED or self._held + size > MOST_BYTES:
+        if len(self) >= MOST_REMEMBERED or self._total_bytes + size > MOST_BYTES:
             self.clear()
-            self._held = 0
+            self._total_bytes = 0
         self[key] = value
-        self._held += size
+        self._total_bytes += size
 
 
 def _bytes(mask: int) -> int:

@@ -43,7 +43,7 @@ class EventHandlers:
 
     def __init__(self, gates: Mapping[str, Gate], cluster: Cluster, queue: SchedulingQueue) -> None:
         self._gates, self._cluster, self._queue = gates, cluster, queue
-        self._held: dict[str, core_v1.Pod] = {}
+        self._deferred: dict[str, core_v1.Pod] = {}
         """Pods that PreEnqueue keeps back."""
         self._rechecked: set[str] = set()
         """Namespaces whose held pods are to be checked again."""
@@ -51,7 +51,7 @@ class EventHandlers:
     @property
     def held_back(self) -> int:
         """Number of pods that PreEnqueue keeps back."""
-        return len(self._held)
+        return len(self._deferred)
 
     def follow(self, pods: Informer[core_v1.Pod], nodes: Informer[core_v1.Node]) -> None:
         nodes.subscribe(self.node_changed)
@@ -91,7 +91,7 @@ class EventHandlers:
     def claim_changed(self, change: Change[resource_v1.ResourceClaim]) -> None:
         """Process a change of a claim: pods may have waited for it, or for the devices that it had."""
         namespace = change.new.metadata.namespace or ""
-        if self._held and namespace not in self._rechecked:
+        if self._deferred and namespace not in self._rechecked:
             self._rechecked.add(namespace)
             self._queue.handlers_work.add(self._recheck(namespace))
         self._queue.event(DEVICES, hints.of_claim(change), f"ResourceClaim{metrics.ACTIONS[change.type]}")
@@ -99,10 +99,10 @@ class EventHandlers:
     def _recheck(self, namespace: str) -> Iterator[None]:
         """Add the pods that were held for claims of a namespace to the queue, if they have these now; one at each step."""
         self._rechecked.discard(namespace)
-        for key, pod in list(self._held.items()):
-            if pod.spec.resource_claims and pod.metadata.namespace == namespace and self._held.get(key) is pod:
+        for key, pod in list(self._deferred.items()):
+            if pod.spec.resource_claims and pod.metadata.namespace == namespace and self._deferred.get(key) is pod:
                 if self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):
-                    del self._held[key]
+                    del self._deferred[key]
                     self._queue.add(PodInfo(pod))
             yield
 
@@ -117,7 +117,7 @@ class EventHandlers:
 
     def _bound(self, change: Change[core_v1.Pod]) -> None:
         pod, key = change.new, change.key
-        self._held.pop(key, None)
+        self._deferred.pop(key, None)
         self._queue.remove(key)
         self._cluster.nominations.withdraw(key)
         if change.type == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
@@ -143,7 +143,7 @@ class EventHandlers:
 
     def _waiting(self, change: Change[core_v1.Pod]) -> None:
         pod, key = change.new, change.key
-        self._held.pop(key, None)
+        self._deferred.pop(key, None)
         if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
             self._queue.remove(key)
             self._cluster.nominations.withdraw(key)
@@ -155,7 +155,7 @@ class EventHandlers:
         if self._cluster.is_assumed(key):
             return
         if not self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):
-            self._held[key] = pod
+            self._deferred[key] = pod
             return
         info, old = PodInfo(pod), change.old
         if pod.status.nominated_node_name:  # room is being made for it, be it by a scheduler before this one

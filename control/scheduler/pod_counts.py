@@ -96,15 +96,15 @@ class PodIndexes:
         self, key: Hashable, make: Callable[[], Found], nodes: Collection[NodeInfo], incoming: PodInfo
     ) -> None:
         """Compare the pods that are late in an index, which is new or is not; it is kept for the pod."""
-        held = incoming.cycle_state.setdefault(HELD, {})
-        assert isinstance(held, dict)
+        cached = incoming.cycle_state.setdefault(HELD, {})
+        assert isinstance(cached, dict)
         index = self._known(key)
         if index is None:
             index = make()
             index.late = _pods(nodes)
             self._put(key, index)
-        _, tries = held.get(key, (None, 0))
-        held[key] = index, tries + 1
+        _, tries = cached.get(key, (None, 0))
+        cached[key] = index, tries + 1
         if tries < MOST_TRIES:
             await index.compare_late(lambda: self._known(key) is index)
         else:

@@ -59,7 +59,7 @@ def find(
 ) -> Victims | None:
     """Return the victims whose eviction lets the pod onto a node, or None; raises Unfinished."""
     search = finished_search(pod, diagnosis, algorithm, cluster, budgets)
-    victims = choose(search, search.found)
+    victims = choose_victims(search, search.found)
     del pod.cycle_state[NAME]
     return victims
 
@@ -80,9 +80,9 @@ def finished_search(
     return search
 
 
-def choose(search: VictimSearch, found: Sequence[Victims]) -> Victims | None:
+def choose_victims(search: VictimSearch, found: Sequence[Victims]) -> Victims | None:
     """Return the victims that matter least; raises Unfinished if none are right any more, and a search starts again."""
-    victims = search.choose(found)
+    victims = search.cheapest(found)
     if victims is None and found and search.restart():
         raise Unfinished(search.run)
     return victims

@@ -1,4 +1,4 @@
-"""Limit on the memory of what was computed for pods that wait to be scheduled again.
+"""Limit on the memory of cached computations for pods that wait to be scheduled again.
 
 Compiled affinity takes forty times the memory of the terms in the spec. What was computed longest ago is dropped first, and
 computed again in the next attempt.

@@ -221,13 +221,13 @@ class SchedulingQueue:
 
     def _requeue(self, pod: QueuedPod, cause: str) -> None:
         self._unschedulable.pop(pod.key, None)
-        due = pod.last_try + min(self._first * 2 ** (min(pod.attempts, 10) - 1), self._last)
-        if due <= self._clock.monotonic():
+        retry_at = pod.last_try + min(self._first * 2 ** (min(pod.attempts, 10) - 1), self._last)
+        if retry_at <= self._clock.monotonic():
             self._activate(pod, cause)
             return
         metrics.INCOMING.add("backoff", cause)
         waits = pod.error or pod.info.size >= LARGE
-        heapq.heappush(self._errors if waits else self._backoff, (due, next(self._numbers), pod))
+        heapq.heappush(self._errors if waits else self._backoff, (retry_at, next(self._numbers), pod))
         self._timer_changed.set()
         if not waits:
             self._ready.set()

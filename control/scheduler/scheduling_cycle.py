@@ -160,7 +160,7 @@ class SchedulingCycle:
         try:
             agreed = await extender_calls.victims_agreed(info, search.found, extenders)
             search.interrupted = True
-            victims = preemption.choose(search, agreed)
+            victims = preemption.choose_victims(search, agreed)
         except ExtenderError as error:
             return None, str(error)
         return victims, "" if victims else preemption.explain(diagnosis)

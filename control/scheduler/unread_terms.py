@@ -1,4 +1,4 @@
-"""Pods on nodes whose large affinity is read in a thread before it counts.
+"""Pods on nodes whose large affinity is still being parsed in a thread, and does not count yet.
 
 A pod that the scheduler places has been read by then. One that a client binds itself, or that was there when the scheduler
 started, comes from the informer: to read 1.5 MiB of affinity terms takes a quarter of a second. Until then the pod counts for

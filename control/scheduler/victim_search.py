@@ -192,7 +192,7 @@ class VictimSearch:
         steps.take(self._price)
         return filters.fits(node)
 
-    def choose(self, found: Sequence[Victims]) -> Victims | None:
+    def cheapest(self, found: Sequence[Victims]) -> Victims | None:
         """Return the victims that cost least, of those that are right for the cluster as it is; raises Unfinished."""
         steps = SlicedSteps(MOST_CHECKS)
         for victims in sorted(found, key=lambda victims: victims.cost):

@@ -31,9 +31,17 @@ def without_selectors(info: RequestInfo, user: UserInfo, verb: str = "") -> Auth
     """Return the attributes of a request whose query is not parsed: those of the audit log."""
     verb = verb or info.verb
     if not info.is_resource:
-        return AuthzAttributes(user, verb, path=info.path)
+        return AuthzAttributes(user=user, verb=verb, path=info.path)
     return AuthzAttributes(
-        user, verb, info.group, info.version, info.resource, info.subresource, info.namespace, info.name, info.path
+        user=user,
+        verb=verb,
+        group=info.group,
+        version=info.version,
+        resource=info.resource,
+        subresource=info.subresource,
+        namespace=info.namespace,
+        name=info.name,
+        path=info.path,
     )
 
 

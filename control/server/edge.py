@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from control.auth.user import ANONYMOUS, Credentials
-from control.http.exchange import Header, Request, Response, Stream, Upgrade, error_response
+from control.http.exchange import Header, Request, Response, Stream, Upgrade, error_response, never
 from control.http.pieces import whole
 from control.http.protocol import CERTIFICATE, CYCLE, PROTOCOL, ApiProtocol
 from control.server.metrics import labels_of
@@ -56,13 +56,18 @@ class Edge:
         # Taken out of the scope: a request that is over must not keep its connection until the garbage collector comes.
         protocol: ApiProtocol | None = scope.pop(PROTOCOL, None)
         cycle: RequestResponseCycle | None = scope.pop(CYCLE, None)
-        body = RequestBody(headers, receive, cycle, self.pipeline.config.request_timeout)
-        request = Request(scope["method"], scope["path"], scope["query_string"], headers, body.read)
-        request.left, request.read_parts = body.left, body.parts
-        if not body.done and cycle is not None and cycle.more_body:
-            request.collect, body.protocol = body.collect, protocol
-        if protocol is not None:
-            request.until_left = protocol.until_lost
+        body = RequestBody(headers, receive, cycle, self.pipeline.config.request_timeout, protocol)
+        request = Request(
+            scope["method"],
+            scope["path"],
+            scope["query_string"],
+            headers,
+            body.read,
+            left=body.left,
+            until_left=never if protocol is None else protocol.until_lost,
+            read_parts=body.parts,
+            collect=body.collect if body.incomplete else None,
+        )
         request.extensions["headers"] = pairs
         request.extensions["scope"] = scope
         if protocol is not None and not protocol.connection.user:

@@ -1,4 +1,4 @@
-"""The client transport of what runs in the server's own process: the same pipeline, without a socket.
+"""Client transport for components in the server's own process: the same pipeline, without a socket.
 
 A caller is a user it is given, so authentication is skipped; authorization, admission, storage and the watch path are
 those of everybody. Answers of other servers, behind a proxy, are read up to a limit (answer_limits.py).

@@ -41,7 +41,15 @@ class JournalPage:
         if resource is None or not name:
             raise errors.bad_request(f"name an object by the query options {', '.join(options)}")
         namespace = namespace if resource.namespaced else ""
-        wanted = AuthzAttributes(request.user, "get", group, version, plural, namespace=namespace, name=name)
+        wanted = AuthzAttributes(
+            user=request.user,
+            verb="get",
+            group=group,
+            version=version,
+            resource=plural,
+            namespace=namespace,
+            name=name,
+        )
         decision, reason = await decide(self._authorizer, wanted, owner_of(request.user.name), request.until_left)
         if decision is not Decision.ALLOW:
             raise denial.denied(wanted, reason)

@@ -95,12 +95,16 @@ class Pipeline:
     ) -> None:
         self._journal = journal
         self.config, self.auth = config, auth
-        self.resources, self.finite = resources, finite
+        self._resources, self._finite = resources, finite
         self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
         self._tracer = tracer
         self._clearing = Clearing(request_headers(config))
         self._shares = shares or request_shares()
         self._streams = FairSteps(STREAMS_SECONDS, CONTINUED)
+
+    def add_middleware(self, wrap: Callable[[Handler], Handler]) -> None:
+        """Put a handler around that of the API's paths, for requests that begin from now on."""
+        self._resources = wrap(self._resources)
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
@@ -193,7 +197,7 @@ class Pipeline:
         request.attributes = attributes
         client = credentials.client
         anybody = client is not None and request.user.name == ANONYMOUS
-        handler = self.resources if info.is_resource else self.finite
+        handler = self._resources if info.is_resource else self._finite
         authorized = self._authorize(request, attributes, client.who if anybody else limit.owner)
         if request.span is None:
             await authorized
@@ -210,11 +214,10 @@ class Pipeline:
         if not level.enter(width):
             with spans.child("priorityandfairness"):
                 await self.fairness.wait(flow, width, user, info)
-        counts = self.fairness.begun(flow)
         try:
-            return await self._in_flight(request, info, handler)
+            with self.fairness.executing(flow):
+                return await self._in_flight(request, info, handler)
         finally:
-            counts[1] -= 1
             level.leave(width)
 
     async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:

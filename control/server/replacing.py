@@ -1,4 +1,4 @@
-"""The body of an update as what the object is to become: a large one is decoded by the helper process, as that of a create.
+"""Decoding of the body of a PUT; the helper process decodes large bodies, as for a create.
 
 Decoding a large body is one call that keeps the interpreter's lock to its end, which in a thread blocks the event
 loop too. Custom kinds and versions that are converted need this process.

@@ -24,17 +24,23 @@ def do_nothing() -> None:
 
 
 class RequestBody:
-    """A request's body; `seconds` limit the time in which the client sends it."""
+    """A request's body; `seconds` limit the time in which the client sends it.
 
-    protocol: ApiProtocol | None = None
-    """The connection, if the body was incomplete at first."""
+    A body that is incomplete at first is charged to the connection `protocol`.
+    """
+
     charge: BodyCharge | None = None
     """Set while the body is incomplete, or complete and not taken yet."""
     _received: tuple[bytes, ...] | list[bytes] = ()
     _size = 0
 
     def __init__(
-        self, headers: dict[bytes, bytes], receive: Receive, cycle: RequestResponseCycle | None, seconds: float
+        self,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        cycle: RequestResponseCycle | None,
+        seconds: float,
+        protocol: ApiProtocol | None = None,
     ) -> None:
         self._receive, self._cycle, self._seconds = receive, cycle, seconds
         self.begun: Callable[[], None] = do_nothing
@@ -43,6 +49,9 @@ class RequestBody:
         self.length = int(length) if length and length.isdigit() else None
         self.chunked = b"transfer-encoding" in headers
         self.done = not self.chunked and not self.length
+        self.incomplete = not self.done and cycle is not None and cycle.more_body
+        """True if a part of the body was not received yet when the request began."""
+        self._protocol = protocol if self.incomplete else None
 
     def left(self) -> bool:
         """Return whether the client has closed its connection."""
@@ -81,9 +90,9 @@ class RequestBody:
         while not self.done and self._size <= limit:
             received.append(await self._part())
             self._size += len(received[-1])
-            if not self.done and self.protocol is not None:
+            if not self.done and self._protocol is not None:
                 if self.charge is None:
-                    self.charge = BodyCharge(self.protocol)
+                    self.charge = BodyCharge(self._protocol)
                 self.charge.note(self._size)
         if self.done and self.charge is not None:
             self.charge.complete()

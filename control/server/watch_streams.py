@@ -72,7 +72,7 @@ class WatchStreams:
         wanted = parse_revision(options.revision)
         initial = options.send_initial if options.send_initial is not None else wanted == 0
         await _wait(cache, options, wanted)
-        held = self._budget.hold(user, size)
+        reservation = self._budget.hold(user, size)
         after = wanted or cache.revision
         watcher = cached.watch(
             after,
@@ -88,7 +88,7 @@ class WatchStreams:
 
         async def release() -> None:
             ending.cancel()
-            held.release()
+            reservation.release()
             with contextlib.suppress(RuntimeError):  # a step of the past was stopped
                 await watcher.aclose()
 

@@ -88,10 +88,10 @@ class ZPages:
 
 def shown_flags(config: ControlConfig) -> Mapping[str, str]:
     """Return the flags that a configuration amounts to, under upstream's names."""
-    held = {name: getattr(config, name) for name in config.__struct_fields__}
+    settings = {name: getattr(config, name) for name in config.__struct_fields__}
     # Plugins that are on by a default of the installation are on as if they were named.
-    held["enabled_admission"] = tuple(dict.fromkeys((*config.enabled_admission, *config.default_admission)))
-    shown = {name: kind.show(held[field]) for name, (field, kind) in FLAGS.items() if held[field] is not None}
+    settings["enabled_admission"] = tuple(dict.fromkeys((*config.enabled_admission, *config.default_admission)))
+    shown = {name: kind.show(settings[field]) for name, (field, kind) in FLAGS.items() if settings[field] is not None}
     return {
         **shown,
         "feature-gates": GATES_KIND.show({name: on for name, (_, on) in state(config.feature_gates).items()}),

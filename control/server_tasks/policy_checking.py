@@ -68,7 +68,7 @@ class TypeChecking:
             cancellation.start(group, self._work, "type-checking")
 
     def _handle_change(self, policy: Object) -> None:
-        if not _observed(policy):
+        if not _is_checked(policy):
             self._waiting.add(policy["metadata"]["name"])
             self._changed.set()
 
@@ -84,7 +84,7 @@ class TypeChecking:
         if entry is None:
             return
         policy = entry.obj
-        if _observed(policy):
+        if _is_checked(policy):
             return
         status: Object = {**(policy.get("status") or {}), "observedGeneration": policy["metadata"].get("generation", 0)}
         try:
@@ -165,7 +165,7 @@ def named(rule: Object, served: ByGroupVersion) -> Iterator[Resource]:
                 yield resources[plural]
 
 
-def _observed(policy: Object) -> bool:
+def _is_checked(policy: Object) -> bool:
     generation: int = policy["metadata"].get("generation", 0)
     return bool(generation <= (policy.get("status") or {}).get("observedGeneration", -1))
 

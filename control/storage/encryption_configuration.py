@@ -16,7 +16,6 @@ from kube import base64_text, duration
 _CIPHERS: dict[str, type[Gcm] | type[Cbc] | type[Secretbox]] = {"aesgcm": Gcm, "aescbc": Cbc, "secretbox": Secretbox}
 _SIZES = {"aesgcm": (16, 24, 32), "aescbc": (16, 24, 32), "secretbox": (32,)}
 _KMS_TIMEOUT = 3.0
-Object = Mapping[str, Any]
 
 
 def parse(text: bytes, prefixes: Mapping[str, str]) -> Encryption:
@@ -113,7 +112,7 @@ def _provider(given: Any, path: str) -> list[Provider]:
     return found
 
 
-def _kms(settings: Object, path: str) -> Provider:
+def _kms(settings: Mapping[str, Any], path: str) -> Provider:
     if settings.get("apiVersion") != "v2":
         raise EncryptionError(f"{path}.apiVersion: must be v2 (v1 is deprecated and off)")
     name, endpoint = str(settings.get("name") or ""), str(settings.get("endpoint") or "")

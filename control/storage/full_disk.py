@@ -14,7 +14,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from control.storage import free_pages, history
+from control.storage import compaction, free_pages
 from control.storage.database_file import PAGE, DatabaseFile
 from control.storage.reserve import Reserve
 from control.storage.schema import mark
@@ -38,7 +38,7 @@ class FullDisk:
         """True while only deletions are possible."""
         self._until = 0
         """Revision up to which history may be compacted."""
-        self._step = max(1, min(history.STEP, reserve.size // _ROW))
+        self._step = max(1, min(compaction.STEP, reserve.size // _ROW))
         self._unused = True
         """True if there may be unused pages whose blocks have not been returned."""
         self._next = 0.0
@@ -87,7 +87,7 @@ class FullDisk:
             return False
         compacted = mark(connection, "compacted")
         if mark(connection, "swept") < compacted:
-            history.sweep(connection, self._step)
+            compaction.sweep(connection, self._step)
             self._unused = True
             return False
         if self._unused:
@@ -98,7 +98,7 @@ class FullDisk:
             log.warning("the disk of %s has space again", self._path)
             return True
         if compacted < self._until and not self._unused:
-            history.start_compaction(connection, (compacted + self._until + 1) // 2)
+            compaction.start_compaction(connection, (compacted + self._until + 1) // 2)
         else:
             self._until = revision
             self._next = time.monotonic() + RETRY_SECONDS

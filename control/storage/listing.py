@@ -155,7 +155,7 @@ async def _at(
         if resource.changed <= revision:  # check again: it may have changed during the call of the store
             found = await _slice(resource, prefix, predicate, limit, start_after, costly=costly)
             return _listing(Slice(found.entries, revision, found.more, found.remaining), prefix, predicate)
-    entries, held = list[Entry](), 0
+    entries, total = list[Entry](), 0
     folder, time_slice = prefix.endswith("/"), TimeSlice()
     while True:
         try:
@@ -171,14 +171,14 @@ async def _at(
             await time_slice.step(len(item.value))
             entry = resource.entry(item.key, item.value, item.revision)
             if predicate is None or predicate(entry):
-                if limit and (len(entries) == limit or held >= PAGE_BYTES):
+                if limit and (len(entries) == limit or total >= PAGE_BYTES):
                     rest = len(items) - index + page.remaining
                     return _listing(Slice(entries, revision, True, rest), prefix, predicate)
                 entries.append(entry)
-                held += len(entry.data)
+                total += len(entry.data)
         if not page.more or not folder:
             return _listing(Slice(entries, revision), prefix, predicate)
-        if limit and predicate is None and (len(entries) == limit or held >= PAGE_BYTES):
+        if limit and predicate is None and (len(entries) == limit or total >= PAGE_BYTES):
             return _listing(Slice(entries, revision, True, page.remaining), prefix, predicate)
         start_after = page.items[-1].key
 

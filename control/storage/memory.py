@@ -43,8 +43,11 @@ class MemoryStore:
         self._watches: set[MemoryWatch] = set()
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
-        self.written: Callable[[Row], None] | None = None
-        """Called with each write, in the task that writes."""
+        self._subscribers: list[Callable[[Row], None]] = []
+
+    def subscribe(self, written: Callable[[Row], None]) -> None:
+        """Call a function with each write, in the task that writes."""
+        self._subscribers.append(written)
 
     # -- reads ----------------------------------------------------------------------------------------------------
     async def get(self, key: str) -> Item | None:
@@ -120,8 +123,8 @@ class MemoryStore:
             bisect.insort(self._keys, key)
         self._newest[key] = row
         self._log.append(row)
-        if self.written is not None:
-            self.written(row)
+        for written in self._subscribers:
+            written(row)
         for watch in self._watches:
             watch.wake(key)
         if ttl:

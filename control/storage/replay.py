@@ -1,4 +1,4 @@
-"""Events with which a watch starts: the present objects, or the changes since its revision.
+"""Initial events of a watch: the current objects, or the changes since its revision.
 
 Changes that the watch cache has dropped are read from the store's history, as a watcher would have received them.
 """

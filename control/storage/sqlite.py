@@ -62,20 +62,22 @@ class SqliteStore:
         Raises Corrupt, and Unavailable if another process uses it or the disk cannot be written.
         """
         loop = asyncio.get_running_loop()
+        reader = Reader(path)
+        feed = Feed(reader, 0)
+
+        def deliver(events: Sequence[Event], revision: int, outcomes: Sequence[Outcome]) -> None:
+            # Watchers are woken before writers: caches have the change when a writer uses its result.
+            feed.publish(events, revision)
+            for answer, item, error in outcomes:
+                answer(item, error)
 
         def publish(events: Sequence[Event], revision: int, outcomes: Sequence[Outcome]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is gone, and with it all recipients
                 loop.call_soon_threadsafe(deliver, events, revision, outcomes)
 
-        def deliver(events: Sequence[Event], revision: int, outcomes: Sequence[Outcome]) -> None:
-            # Watchers are woken before writers: caches have the change when a writer uses its result.
-            store._feed.publish(events, revision)
-            for answer, item, error in outcomes:
-                answer(item, error)
-
         lock, reserve, writer = await loop.run_in_executor(None, _prepare, path, publish, clock)
-        reader = Reader(path)
-        store = cls(path, lock, reserve, writer, reader, Feed(reader, writer.revision), clock)
+        feed.publish((), writer.revision)
+        store = cls(path, lock, reserve, writer, reader, feed, clock)
         writer.start()
         store._expiring = asyncio.create_task(store._expire(), name="store-expiry")
         return store

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from control.storage import history, recovery, schema
+from control.storage import compaction, recovery, schema
 from control.storage.database_file import DatabaseFile
 from control.storage.full_disk import FullDisk
 from control.storage.high_water import HighWaterMark
@@ -161,7 +161,7 @@ class Writer:
                 self._sweeping = True
                 self._set_trouble()
         elif self._sweeping:
-            self._sweeping = history.sweep(self._connection)
+            self._sweeping = compaction.sweep(self._connection)
             release |= not self._sweeping  # the page cache still has the pages of the deleted history
         if release:
             self._connection.execute("PRAGMA shrink_memory")
@@ -182,7 +182,7 @@ class Writer:
         assert self._connection is not None
         error: Exception | None = None
         try:
-            history.start_compaction(self._connection, request.revision)
+            compaction.start_compaction(self._connection, request.revision)
             self._sweeping = True
         except StoreError as refused:
             error = refused

@@ -53,6 +53,8 @@ class Processes:
         self.sandboxes: dict[str, FakeSandbox] = {}
         self.containers: dict[str, FakeContainer] = {}
         self.conditions = {"RuntimeReady": True, "NetworkReady": True}
+        self.info: dict[str, str] = {}
+        """The verbose part of the response of Status."""
         self.events_supported = True
         self.handlers: list[RuntimeHandler] = []
         """The runtime handlers in the response of Status; containerd reports none before 2.0."""

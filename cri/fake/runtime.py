@@ -42,7 +42,10 @@ class FakeContainers(FakeSandboxes):
     async def status(self, request: Any) -> Any:
         """Answer Status from `conditions`."""
         conditions = [RuntimeCondition(type=name, status=value) for name, value in self.conditions.items()]
-        return api.StatusResponse(status=RuntimeStatus(conditions=conditions), runtime_handlers=self.handlers)
+        info = self.info if request.verbose else {}
+        return api.StatusResponse(
+            status=RuntimeStatus(conditions=conditions), runtime_handlers=self.handlers, info=info
+        )
 
     cgroup_driver = ""
     """Empty, as from a runtime that does not report it (containerd before 2.0)."""

@@ -13,26 +13,19 @@ from typing import Any
 
 from kube.api import core_v1, networking_v1
 from kube.gateway import computation, indexes, ingress_gateway, rules
+from kube.gateway.allowed_routes import AllowedNamespaces
 from kube.gateway.computation import Result
 from kube.gateway.conversions import Conversions
 from kube.gateway.grants import Grants
-from kube.gateway.indexes import (
-    BACKEND,
-    BACKEND_NAMESPACE,
-    CERTIFICATE,
-    CERTIFICATE_NAMESPACE,
-    CLASS,
-    NAMESPACE,
-    PARENT,
-)
+from kube.gateway.indexes import BACKEND, CERTIFICATE, CLASS, NAMESPACE, PARENT
 from kube.gateway.informers import Informers
 from kube.gateway.ingress_conversions import IngressConversions
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.ingress_hosts import HostOwnership
-from kube.gateway.listeners import AllowedNamespaces
 from kube.gateway.match_limit import Age, MatchLimit
 from kube.gateway.names import CONTROLLER, INGRESS
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.references import References
 from kube.gateway.rules import RouteRules
 from kube.gateway.service_ports import PortIndexes, ServicePorts
 from kube.gateway.steps import completed
@@ -48,7 +41,8 @@ class Cluster:
     """Computes gateways. `certificate` returns the state of a Secret by namespace and name (View.certificate).
 
     `ownership` returns the namespaces that own the hosts of Ingresses.
-    `affected` is called with the key of each Gateway, or INGRESS, that has to be computed again.
+    `affected` is called with the key of each Gateway, or INGRESS, that has to be computed again, and `follow` with each
+    namespace for which `follow_references` has to be called.
     """
 
     def __init__(
@@ -57,6 +51,7 @@ class Cluster:
         certificate: Callable[[str, str], Certificate],
         ownership: HostOwnership,
         affected: Callable[[str], None],
+        follow: Callable[[str], None],
     ) -> None:
         self._informers, self._ownership, self._affected = informers, ownership, affected
         self.certificate = certificate
@@ -67,6 +62,7 @@ class Cluster:
         self._ingresses = IngressConversions(
             informers.ingress_classes, informers.ingresses, self, lambda: affected(INGRESS)
         )
+        self._references = References(informers, self._rules.forget, self._gateway_needed, follow)
         informers.add_indexes()
         self._subscribe()
 
@@ -162,12 +158,15 @@ class Cluster:
         """Return the converted rules of a route, the newest one of its key."""
         return await self._rules.get(key, lambda: rules.convert_in_steps(route, self))
 
+    async def follow_references(self, namespace: str) -> None:
+        """Report the Gateways that are affected by changed objects to which those of a namespace, or its routes, refer."""
+        await self._references.process(namespace)
+
     # -- changes --------------------------------------------------------------------------------------------------
     def certificate_changed(self, namespace: str, name: str) -> None:
         """Report the gateways that use a certificate of which the state has changed."""
         key = f"{namespace}/{name}"
-        for gateway in self._informers.gateways.by_index(CERTIFICATE, key):
-            self._affected(key_of(gateway))
+        self._references.object_changed(CERTIFICATE, key)
         if self._informers.ingresses.has_index(CERTIFICATE, key):
             self._affected(INGRESS)
 
@@ -184,48 +183,44 @@ class Cluster:
             self._limit.forget(key)
         self._affected(key)
 
+    def _gateway_needed(self, key: str) -> None:
+        """Report a Gateway that something refers to, if it is served: another one is computed when it comes."""
+        if self.gateway(key) is not None:
+            self._affected(key)
+
     def _route_changed(self, change: Change[HTTPRoute]) -> None:
         if _only_status(change):
             return
         self._rules.forget(change.key)
         for key in _both(change, indexes.parents):
-            self._affected(key)
+            self._gateway_needed(key)
 
     def _convert_again(self, key: str) -> None:
         if (route := self._informers.routes.get(key)) is not None:
-            self._forget((route,))
-
-    def _forget(self, routes: Iterable[HTTPRoute]) -> None:
-        """Convert routes again, because what they refer to has changed."""
-        for route in routes:
-            self._rules.forget(key_of(route))
-            for key in indexes.parents(route):
-                self._affected(key)
+            self._rules.forget(key)
+            for each in indexes.parents(route):
+                self._gateway_needed(each)
 
     def _grant_changed(self, change: Change[ReferenceGrant]) -> None:
         if _only_status(change):
             return
-        namespace = namespace_of(change.new)
-        self._grants.forget(namespace)
-        self._forget(self._informers.routes.by_index(BACKEND_NAMESPACE, namespace))
-        for gateway in self._informers.gateways.by_index(CERTIFICATE_NAMESPACE, namespace):
-            self._affected(key_of(gateway))
+        self._grants.forget(namespace_of(change.new))
+        self._references.grant_changed(each for each in (change.old, change.new) if each is not None)
 
     def _namespace_changed(self, change: Change[core_v1.Namespace]) -> None:
         old = change.old
         if change.type == "MODIFIED" and old is not None and old.metadata.labels == change.new.metadata.labels:
             return
-        found = self._informers.routes.by_index(NAMESPACE, change.key)
-        for key in {key for route in found for key in indexes.parents(route)}:
-            self._affected(key)
+        self._references.labels_changed(change.key)
 
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         self._ports.forget(namespace_of(change.new), change.key.rpartition("/")[2])
         if change.type == "MODIFIED" and change.old is not None and _used(change.old) == _used(change.new):
             return
-        self._forget(self._informers.routes.by_index(BACKEND, change.key))
-        for ingress in self._informers.ingresses.by_index(BACKEND, change.key):
-            self._ingresses.forget(key_of(ingress))
+        self._references.object_changed(BACKEND, change.key)
+        if referring := self._informers.ingresses.by_index(BACKEND, change.key):
+            for ingress in referring:
+                self._ingresses.forget(key_of(ingress))
             self._affected(INGRESS)
 
     def _ingress_changed(self, change: Change[networking_v1.Ingress]) -> None:

@@ -20,6 +20,10 @@ from kube.gateway.verdict import ACCEPTED, Verdict, failed
 from kube.gateway.view import View
 from kube.object_names import key_of
 
+MOST_COMPARISONS = 2 * 64 * MOST_MATCHES
+"""Comparisons at one Gateway that the routes of one namespace may need: for each reference to it, their hostnames and one more,
+with each of at most 64 listeners. Routes that are all attached need no more, as each has a match at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class RouteResult:
@@ -109,10 +113,16 @@ def gateway_verdict(gateway: Gateway, states: Sequence[ListenerState]) -> Verdic
 
 
 class _Account:
-    """Matches of routes, by the namespaces of these."""
+    """Matches and comparisons of routes, by the namespaces of these."""
 
     def __init__(self, before: Mapping[str, int]) -> None:
         self._before, self._matches, self._refused = before, Counter[str](), set[str]()
+        self._comparisons = Counter[str]()
+
+    def compare(self, namespace: str, more: int) -> bool:
+        """Count the comparisons that a route needs; return False if they exceed the limit, now or at an older route."""
+        self._comparisons[namespace] += more
+        return self._comparisons[namespace] <= MOST_COMPARISONS
 
     def add(self, namespace: str, more: int) -> bool:
         """Count the matches of a route; return False if they exceed the limit."""
@@ -134,15 +144,18 @@ def _attach(
     account: _Account,
     view: View,
 ) -> dict[int, Attachment]:
-    """Attach a route by each of its references to a Gateway, and count its matches."""
+    """Attach a route by each of its references to a Gateway, and count its hostnames and matches."""
     key, namespace, owner = key_of(gateway), gateway.metadata.namespace or "", route.metadata.namespace or ""
+    references = [each for each in enumerate(route.spec.parent_refs) if parent_of(each[1], route) == key]
+    if not account.compare(owner, len(references) * len(states) * (1 + len(route.spec.hostnames))):
+        verdict = failed("TooManyHostnames", f"The routes of a namespace need more than {MOST_COMPARISONS} comparisons")
+        return {position: Attachment(verdict) for position, _ in references}
     found: dict[int, Attachment] = {}
-    for position, reference in enumerate(route.spec.parent_refs):
-        if parent_of(reference, route) == key:
-            attachment = attach(route, reference, namespace, states, view)
-            found[position] = (
-                attachment if rules.supported.ok or not attachment.accepted.ok else Attachment(rules.supported)
-            )
+    for position, reference in references:
+        attachment = attach(route, reference, namespace, states, view)
+        found[position] = (
+            attachment if rules.supported.ok or not attachment.accepted.ok else Attachment(rules.supported)
+        )
     more = rules.matches * sum(max(1, len(hostnames)) for _, hostnames in _merged(found.values()))
     if not account.add(owner, more):
         verdict = failed("TooManyMatches", f"The routes of a namespace have more than {MOST_MATCHES} matches")

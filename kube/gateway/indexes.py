@@ -1,14 +1,23 @@
-"""Indexes of Gateways, routes and Ingresses by the objects that they refer to."""
+"""Indexes of Gateways, routes and Ingresses by the objects that they refer to; those of Gateways and routes by their own
+namespaces too, since each namespace's are gone through apart (kube/gateway/references.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kube.api import networking_v1
 from kube.gateway.attachment import parent_of
-from kube.gateway.objects import Gateway, HTTPRoute
+from kube.gateway.objects import Gateway, HTTPRoute, Reference
 from kube.object_names import namespace_of
 
 PARENT, BACKEND, BACKEND_NAMESPACE, NAMESPACE = "parent", "backend", "backend-namespace", "namespace"
 CLASS, CERTIFICATE, CERTIFICATE_NAMESPACE = "class", "certificate", "certificate-namespace"
+
+
+def referring(namespace: str, target: str) -> str:
+    """Return the value in an index of what refers to a target, of the objects in a namespace."""
+    return f"{namespace} {target}"
 
 
 def parents(route: HTTPRoute) -> set[str]:
@@ -17,30 +26,38 @@ def parents(route: HTTPRoute) -> set[str]:
 
 
 def backends(route: HTTPRoute) -> set[str]:
-    """Return the keys of the Services that a route refers to."""
+    """Return the values of a route by the Services that it refers to."""
     own = namespace_of(route)
-    return {f"{each.namespace or own}/{each.name}" for rule in route.spec.rules for each in rule.backend_refs}
-
-
-def backend_namespaces(route: HTTPRoute) -> set[str]:
-    """Return the other namespaces that a route refers to."""
-    return {key.partition("/")[0] for key in backends(route)} - {namespace_of(route)}
-
-
-def certificates(gateway: Gateway) -> set[str]:
-    """Return the keys of the Secrets that a Gateway refers to."""
-    own = namespace_of(gateway)
     return {
-        f"{each.namespace or own}/{each.name}"
-        for listener in gateway.spec.listeners
-        if listener.tls is not None
-        for each in listener.tls.certificate_refs
+        referring(own, f"{each.namespace or own}/{each.name}")
+        for rule in route.spec.rules
+        for each in rule.backend_refs
     }
 
 
+def backend_namespaces(route: HTTPRoute) -> set[str]:
+    """Return the values of a route by the other namespaces that it refers to."""
+    own = namespace_of(route)
+    found = {each.namespace for rule in route.spec.rules for each in rule.backend_refs if each.namespace}
+    return {referring(own, each) for each in found - {own}}
+
+
+def certificates(gateway: Gateway) -> set[str]:
+    """Return the values of a Gateway by the Secrets that it refers to."""
+    own = namespace_of(gateway)
+    return {referring(own, f"{each.namespace or own}/{each.name}") for each in _certificate_references(gateway)}
+
+
 def certificate_namespaces(gateway: Gateway) -> set[str]:
-    """Return the other namespaces that a Gateway refers to."""
-    return {key.partition("/")[0] for key in certificates(gateway)} - {namespace_of(gateway)}
+    """Return the values of a Gateway by the other namespaces that it refers to."""
+    own = namespace_of(gateway)
+    found = {each.namespace for each in _certificate_references(gateway) if each.namespace}
+    return {referring(own, each) for each in found - {own}}
+
+
+def _certificate_references(gateway: Gateway) -> Iterable[Reference]:
+    found = (each.tls for each in gateway.spec.listeners)
+    return (each for tls in found if tls is not None for each in tls.certificate_refs)
 
 
 def class_of(gateway: Gateway) -> tuple[str, ...]:

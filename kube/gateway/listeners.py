@@ -10,15 +10,14 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
-from kube.gateway import names
+from kube.gateway import allowed_routes, names
+from kube.gateway.allowed_routes import MOST_TERMS, PROTOCOLS, TOO_MANY_TERMS
 from kube.gateway.hostnames import intersection
-from kube.gateway.objects import GROUP, Gateway, Listener, Reference
+from kube.gateway.objects import Gateway, Listener, Reference
 from kube.gateway.verdict import ACCEPTED, NO_CONFLICTS, RESOLVED, Verdict, failed
 from kube.gateway.view import View
-from kube.selectors import EVERYTHING, NOTHING, LabelSelector, SelectorError, from_label_selector
+from kube.selectors import LabelSelector
 
-PROTOCOLS = {"HTTP": ("HTTPRoute",), "HTTPS": ("HTTPRoute",)}
-"""Supported kinds of routes by the supported protocols."""
 MOST_CERTIFICATES = 8
 """Certificates of one listener; the API allows 64, which nodes would read for each handshake's name."""
 
@@ -61,51 +60,36 @@ class ListenerState:
 
 
 def evaluate(gateway: Gateway, view: View) -> Generator[int, None, tuple[ListenerState, ...]]:
-    """Find the state of each listener, in the order of the spec: the generator's value. Yield after each certificate."""
+    """Find the state of each listener, in the order of the spec: the generator's value. Yield after each certificate
+    and after each listener.
+    """
     listeners, states = gateway.spec.listeners, []
-    for each, conflicts in zip(listeners, _conflicts(listeners), strict=True):
+    selected = allowed_routes.namespaces(gateway)
+    for each, conflicts, namespaces in zip(listeners, _conflicts(listeners), selected, strict=True):
         certificates = yield from _certificates(gateway, each, view)
-        states.append(_state(gateway, each, conflicts, certificates))
+        states.append(_state(gateway, each, conflicts, certificates, namespaces))
+        yield 1
     return tuple(states)
 
 
-class AllowedNamespaces:
-    """The namespaces of which any listener of a Gateway allows HTTPRoutes, each looked up once."""
-
-    def __init__(self, gateway: Gateway, view: View) -> None:
-        self._own, self._view = gateway.metadata.namespace or "", view
-        found = [_namespaces(each) for each in gateway.spec.listeners if "HTTPRoute" in _kinds(each)[0]]
-        self._same = None in found
-        self._selectors = {each for each in found if each is not None}
-        self._known: dict[str, bool] = {}
-
-    def __contains__(self, namespace: str) -> bool:
-        known = self._known.get(namespace)
-        if known is None:
-            known = self._known[namespace] = (self._same and namespace == self._own) or self._selected(namespace)
-        return known
-
-    def _selected(self, namespace: str) -> bool:
-        labels = self._view.labels(namespace) if self._selectors else None
-        return labels is not None and any(each.matches(labels) for each in self._selectors)
-
-
-def _state(gateway: Gateway, listener: Listener, conflicts: Verdict, found: Certificates) -> ListenerState:
+def _state(
+    gateway: Gateway, listener: Listener, conflicts: Verdict, found: Certificates, namespaces: LabelSelector | None
+) -> ListenerState:
     certificates, certificates_resolved = found
-    kinds, kinds_resolved = _kinds(listener)
+    kinds, kinds_resolved = allowed_routes.kinds(listener)
     return ListenerState(
         listener,
         kinds,
-        _accepted(gateway, listener),
+        _accepted(gateway, listener, namespaces),
         conflicts,
         kinds_resolved if kinds_resolved is not RESOLVED else certificates_resolved,
         certificates,
         _overlaps(listener, gateway.spec.listeners),
-        _namespaces(listener),
+        namespaces,
     )
 
 
-def _accepted(gateway: Gateway, listener: Listener) -> Verdict:
+def _accepted(gateway: Gateway, listener: Listener, namespaces: LabelSelector | None) -> Verdict:
     if listener.protocol not in PROTOCOLS:
         return failed("UnsupportedProtocol", f"Protocol {listener.protocol} is not supported; use HTTP or HTTPS")
     if listener.protocol == "HTTPS":
@@ -113,6 +97,9 @@ def _accepted(gateway: Gateway, listener: Listener) -> Verdict:
             return failed("UnsupportedValue", f"TLS mode {listener.tls.mode} is not supported; use Terminate")
         if _validates_clients(gateway, listener.port):
             return failed("UnsupportedValue", "Validation of client certificates is not supported")
+    if namespaces is TOO_MANY_TERMS:
+        message = f"Selectors of namespaces with more than {MOST_TERMS} terms in all listeners are not supported"
+        return failed("UnsupportedValue", message)
     return ACCEPTED
 
 
@@ -123,36 +110,6 @@ def _validates_clients(gateway: Gateway, port: int) -> bool:
     frontend = gateway.spec.tls.frontend
     own = [each.tls for each in frontend.per_port if each.port == port]
     return any(each.validation is not None for each in own or [frontend.default])
-
-
-def _kinds(listener: Listener) -> tuple[tuple[str, ...], Verdict]:
-    supported = PROTOCOLS.get(listener.protocol, ())
-    wanted = listener.allowed_routes.kinds
-    if not wanted:
-        return supported, RESOLVED
-    valid = [each.kind for each in wanted if (each.group or GROUP) == GROUP and each.kind in supported]
-    unknown = sorted({each.kind for each in wanted} - set(valid))
-    if unknown or len(valid) < len(wanted):
-        invalid = ", ".join(unknown or sorted({each.group or GROUP for each in wanted} - {GROUP}))
-        verdict = failed("InvalidRouteKinds", f"Routes of these kinds cannot be attached: {invalid}")
-        return tuple(dict.fromkeys(valid)), verdict
-    return tuple(dict.fromkeys(valid)), RESOLVED
-
-
-def _namespaces(listener: Listener) -> LabelSelector | None:
-    namespaces = listener.allowed_routes.namespaces
-    match namespaces.from_:
-        case "All":
-            return EVERYTHING
-        case "Same":
-            return None
-        case "Selector":
-            try:
-                return from_label_selector(namespaces.selector)
-            except SelectorError:
-                return NOTHING
-        case _:
-            return NOTHING
 
 
 # -- certificates -----------------------------------------------------------------------------------------------------

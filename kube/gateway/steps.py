@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kube.fair_steps import FairSteps
 from kube.step_limit import Shares
@@ -26,14 +26,17 @@ R = TypeVar("R")
 
 
 async def completed(steps: Generator[int, None, R]) -> R:
-    """Run a computation to its end, which yields numbers of steps, some in each iteration of the event loop."""
+    """Run a computation to its end, which yields numbers of steps, some in each iteration of the event loop; the caller's next
+    steps are not in the same iteration as many.
+    """
     done, began = 0, time.perf_counter()
-    while True:
+    ended, found = False, None
+    while not ended:
         try:
             done += next(steps)
         except StopIteration as end:
-            found: R = end.value
-            return found
+            ended, found = True, end.value
         if done >= STEPS or time.perf_counter() - began >= SECONDS:
             await asyncio.sleep(0)
             done, began = 0, time.perf_counter()
+    return cast(R, found)

@@ -1,4 +1,4 @@
-"""Result of a check of an object, from which a condition of its status follows."""
+"""Result of a check, which becomes a condition in an object's status."""
 
 from __future__ import annotations
 

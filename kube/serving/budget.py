@@ -32,9 +32,9 @@ class Budget(Generic[T]):
             self.sizes[connection] = size
             self._owners.setdefault(owner, {})[connection] = None
             return
-        held = self._owners[owner]
-        del held[connection]
-        if not held:
+        entries = self._owners[owner]
+        del entries[connection]
+        if not entries:
             del self._owners[owner], self._totals[owner]
 
     def move(self, connection: T, owner: str, other: str) -> None:
@@ -48,16 +48,16 @@ class Budget(Generic[T]):
 
         A connection that is alone is let be: then there is one large answer, and nobody who collects them.
         """
-        held = self._owners.get(owner, {})
-        if self._totals.get(owner, 0) > self.each and len(held) > 1:
-            return self._heaviest(held)
+        entries = self._owners.get(owner, {})
+        if self._totals.get(owner, 0) > self.each and len(entries) > 1:
+            return self._heaviest(entries)
         if self.total <= self.limit or len(self.sizes) == 1:
             return None
         return self._heaviest([each for each in self.sizes if first(each)] or self.sizes)
 
-    def _heaviest(self, held: Iterable[T]) -> T:
+    def _heaviest(self, entries: Iterable[T]) -> T:
         """Return the largest connection of the group that holds most."""
-        groups = {each: self._group(each) for each in held}
+        groups = {each: self._group(each) for each in entries}
         totals: dict[str, int] = {}
         for each, group in groups.items():
             totals[group] = totals.get(group, 0) + self.sizes[each]

@@ -28,7 +28,7 @@ class FairQueue:
     def __init__(self, most: int = PER_ITERATION, *, newest: bool = False, each: float = 0.0) -> None:
         """`most`: how many continue in an iteration of the loop; `newest`: see `Waiters`.
 
-        With `each`, in seconds, there is one for each of these spans that the iteration before took, if that is more, up to
+        With `each`, in seconds, there is one for each of these spans that the iteration before elapsed, if that is more, up to
         `PER_LONG_ITERATION`: what waits keeps its share of the processor if iterations are long.
         """
         self._left = self._most = most
@@ -50,10 +50,10 @@ class FairQueue:
 
     def _next_iteration(self) -> None:
         loop = asyncio.get_running_loop()
-        took, self._began = loop.time() - self._began, loop.time()
+        elapsed, self._began = loop.time() - self._began, loop.time()
         self._left, self._counting = self._most, False
         if self._each:
-            self._left = max(self._most, min(int(took / self._each), PER_LONG_ITERATION))
+            self._left = max(self._most, min(int(elapsed / self._each), PER_LONG_ITERATION))
         while self._left and self._waiters.wake():
             self._left -= 1
         if self._waiters:

@@ -132,9 +132,9 @@ class SendingProtocol(HttpToolsProtocol):
         if not self.may_read_slowly:
             self.abort()
 
-    async def drain(self, held: int) -> None:
+    async def drain(self, buffered: int) -> None:
         """Wait until the client has read what was written; `held` bytes are kept for it meanwhile."""
-        self.waiting_bytes = held
+        self.waiting_bytes = buffered
         self._count()
         try:
             await self.flow.drain()
@@ -154,10 +154,10 @@ class SendingProtocol(HttpToolsProtocol):
         """Count what is held while writing is paused."""
         if self._paused is None:
             return
-        held = self.waiting_bytes + BUFFERED
-        self.table.hold_answer(self.connection, held)
+        buffered = self.waiting_bytes + BUFFERED
+        self.table.hold_answer(self.connection, buffered)
         if self._stalled:
-            self.table.hold_stalled(self.connection, held)
+            self.table.hold_stalled(self.connection, buffered)
 
     def stop_counting(self) -> None:
         """Count nothing any more: the client reads, or the connection is not HTTP's."""

@@ -1,4 +1,4 @@
-"""The connections of a listener, and which of them is closed when there are too many or they hold too much memory.
+"""Connections of a listener, and selection of one to close if there are too many or they hold too much memory.
 
 A connection belongs to its peer's address until somebody has been identified on it, then to that user. A flood without
 credentials therefore closes connections of its own address, and can never close those of nodes and users. Where a flood

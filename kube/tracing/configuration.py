@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from kube import decode_errors, yaml_errors
+
 GROUP, KIND = "apiserver.config.k8s.io", "TracingConfiguration"
 VERSIONS = ("v1", "v1beta1", "v1alpha1")
 DEFAULT_ENDPOINT = "localhost:4317"
@@ -100,11 +102,11 @@ def load(path: Path) -> TracingConfiguration:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise TracingError(undecodable + " ".join(str(error).split())) from error
+        raise TracingError(undecodable + yaml_errors.with_line(error, text)) from error
     try:
         file = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        raise TracingError(f"{undecodable}{error}") from error
+        raise TracingError(f"{undecodable}{decode_errors.sentence(error)}") from error
     group, _, version = file.api_version.partition("/")
     if group != GROUP or version not in VERSIONS or file.kind != KIND:
         accepted = ", ".join(VERSIONS)

@@ -22,17 +22,17 @@ class BoundedCache(Generic[K, V]):
 
     def __init__(self, entries: int, size: int) -> None:
         self._entries, self._max_size = entries, size
-        self._held: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._answers: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.size = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._answers)
 
     def get(self, key: K) -> V | None:
-        found = self._held.get(key)
+        found = self._answers.get(key)
         if found is None:
             return None
-        self._held.move_to_end(key)
+        self._answers.move_to_end(key)
         return found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
@@ -41,14 +41,14 @@ class BoundedCache(Generic[K, V]):
         size += OVERHEAD
         if size > self._max_size:
             return
-        while len(self._held) >= self._entries or self.size + size > self._max_size:
-            self.drop(next(iter(self._held)))
-        self._held[key] = value, size
+        while len(self._answers) >= self._entries or self.size + size > self._max_size:
+            self.drop(next(iter(self._answers)))
+        self._answers[key] = value, size
         self.size += size
 
     def drop(self, key: K) -> V | None:
         """Remove an entry and return its value; None if there is none."""
-        found = self._held.pop(key, None)
+        found = self._answers.pop(key, None)
         if found is None:
             return None
         self.size -= found[1]
@@ -77,7 +77,7 @@ class AnswerCache(BoundedCache[Key, CachedAnswer]):
 
     def store(self, key: Key, body: Body, about: str) -> None:
         self.put(key, CachedAnswer(body, about), len(key[0]) + len(body.answers) + len(body.others))
-        if key in self._held:
+        if key in self._answers:
             self._about[about].add(key)
 
     def forget(self, about: str) -> None:

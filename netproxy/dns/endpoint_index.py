@@ -29,41 +29,41 @@ class _Table(Generic[K]):
     """Values of keys, each as often as it was put. One alone, the most frequent case, takes no table of its own."""
 
     def __init__(self) -> None:
-        self._held: dict[K, str | dict[str, int]] = {}
+        self._names: dict[K, str | dict[str, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._names)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._held)
+        return iter(self._names)
 
     def get(self, key: K) -> Iterable[str]:
         """Return the values of a key, each once."""
-        held = self._held.get(key)
-        return () if held is None else held.keys() if isinstance(held, dict) else (held,)
+        entry = self._names.get(key)
+        return () if entry is None else entry.keys() if isinstance(entry, dict) else (entry,)
 
     def put(self, key: K, value: str) -> bool:
         """Return whether the key did not have the value before."""
-        held = self._held.get(key)
-        if held is None:
-            self._held[key] = value
+        entry = self._names.get(key)
+        if entry is None:
+            self._names[key] = value
             return True
-        if not isinstance(held, dict):
-            held = self._held[key] = {held: 1}
-        held[value] = count = held.get(value, 0) + 1
+        if not isinstance(entry, dict):
+            entry = self._names[key] = {entry: 1}
+        entry[value] = count = entry.get(value, 0) + 1
         return count == 1
 
     def drop(self, key: K, value: str) -> bool:
         """Return whether the key does not have the value any more."""
-        held = self._held[key]
-        if isinstance(held, dict):
-            held[value] -= 1
-            if held[value]:
+        entry = self._names[key]
+        if isinstance(entry, dict):
+            entry[value] -= 1
+            if entry[value]:
                 return False
-            del held[value]
-            if held:
+            del entry[value]
+            if entry:
                 return True
-        del self._held[key]
+        del self._names[key]
         return True
 
 

@@ -60,7 +60,8 @@ class Configuration:
         self._changed, self._more = asyncio.Event(), asyncio.Event()
         """Set if something is to be published, and if a namespace needs a task."""
         self._affected: dict[str, set[str]] = {}
-        """Keys of Gateways to compute by namespaces; names of those that have a task."""
+        """Keys of Gateways to compute by namespaces, without a name if changed objects that they refer to come first; names of
+        the namespaces that have a task."""
         self._working: set[str] = set()
         self._computed: dict[str, _Computed] = {}
         self._contexts = TlsContexts(lambda name: api.certificates.get(f"{names.NAMESPACE}/{name}"))
@@ -68,7 +69,9 @@ class Configuration:
         """Of Gateways whose certificates wait, by key."""
         self._hosts = RecordedHosts(api.hosts)
         self._ingress_tables = IngressTables(lambda: self._affect(names.INGRESS))
-        self._cluster = Cluster(api.objects, self._certificate, self._hosts, self._affect)
+        self._cluster = Cluster(
+            api.objects, self._certificate, self._hosts, self._affect, lambda namespace: self._affect(f"{namespace}/")
+        )
         api.hosts.subscribe(lambda change: self._affect(names.INGRESS))
         api.slices.subscribe(self._slice_changed)
         api.certificates.subscribe(self._certificate_changed)
@@ -149,12 +152,16 @@ class Configuration:
             result = await self._cluster.compute_ingresses()
             await self._store(key, names.NAMESPACE, names.INGRESS, result.served)
             return
+        namespace, _, name = key.partition("/")
+        if not name:
+            await self._cluster.follow_references(namespace)
+            return
         gateway = self._cluster.gateway(key)
         if gateway is None:
             self._computed.pop(key, None)
             self._release(key)
             return
-        namespace, uid = gateway.metadata.namespace or "", gateway.metadata.uid or ""
+        uid = gateway.metadata.uid or ""
         if not self._api.ports(
             uid
         ):  # as the controller does: matches at Gateways beyond the limits of a namespace are none

@@ -1,4 +1,4 @@
-"""Fair queue of steps by what they cost: so much in each iteration of the event loop, round robin over owners.
+"""Fair queue of steps by their cost: a limit for each iteration of the event loop, round robin over owners.
 
 What a step costs is known only when it is done. An owner whose step cost more than its turn allows misses its next turns
 (deficit round robin), so owners with cheap steps get as much done as those with expensive ones.

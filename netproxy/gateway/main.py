@@ -12,6 +12,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from kube.api import discovery_v1
 from kube.clock import SYSTEM, Clock
@@ -46,25 +47,23 @@ BEAT_SECONDS = 5.0
 
 
 class OwnAddresses:
-    """The node's own addresses, which are no endpoints; `changed` is called if they change."""
+    """The node's own addresses, which are no endpoints."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.addresses: frozenset[str] = frozenset()
-        self.changed: Callable[[], None] = lambda: None
 
-    async def read(self) -> None:
-        """Read the addresses once."""
-        found = frozenset(await local_addresses.global_addresses())
-        if found != self.addresses:
-            self.addresses = found
-            self.changed()
+    async def read(self) -> bool:
+        """Read the addresses once; return whether they changed."""
+        before, self.addresses = self.addresses, frozenset(await local_addresses.global_addresses())
+        return self.addresses != before
 
-    async def run(self) -> None:
-        """Read them again and again."""
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Read them periodically, and call `changed` if they have changed, until cancelled."""
         while True:
             await self._clock.sleep(ADDRESSES_SECONDS)
-            await self.read()
+            if await self.read():
+                changed()
 
 
 @daemon
@@ -85,7 +84,6 @@ async def _serve(api: Api, node_name: str, sockets: HeldSockets, clock: Clock) -
     await own.read()
     pool = Pool(BACKENDS)
     backends = Backends(api, lambda: own.addresses, NodeView(node_name))
-    own.changed = backends.forget_all
     _forget_changes(api, backends)
     listening = Listening(GatewayApplication(Forwarder(pool, backends)), CLIENTS, sockets=sockets)
     configuration = Configuration(api, listening, clock)
@@ -100,7 +98,7 @@ async def _serve(api: Api, node_name: str, sockets: HeldSockets, clock: Clock) -
                 (
                     Task("gateway configuration", configuration.run),
                     Task("idle connections to backends", pool.run),
-                    Task("own addresses", own.run),
+                    Task("own addresses", partial(own.run, backends.forget_all)),
                     Task("heartbeat", lambda: _beat(clock)),
                 ),
                 clock,

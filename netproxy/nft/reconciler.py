@@ -121,9 +121,9 @@ class TableReconciler(TextReconciler):
 def _differing(actual: Contents, elements: Elements, described: Mapping[str, Sequence[Any]] | None) -> set[str]:
     """Return the sets, maps and chains that are not as desired."""
     # In Python: other threads wait while a set operator compares half a million elements.
-    held = actual.elements
-    wrong = {element[0] for element, data in held.items() if elements.get(element) != data}
-    wrong |= {element[0] for element in elements if element not in held}
+    existing = actual.elements
+    wrong = {element[0] for element, data in existing.items() if elements.get(element) != data}
+    wrong |= {element[0] for element in elements if element not in existing}
     if described is not None:
         names = actual.rules.keys() | described.keys()
         wrong |= {name for name in names if actual.rules.get(name) != described.get(name)}

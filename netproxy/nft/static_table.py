@@ -1,4 +1,4 @@
-"""Table of nf_tables whose whole text is known: written in one transaction, and again if others changed it."""
+"""Table of nf_tables with a fixed text: written in one transaction, and again if others changed it."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class StaticTable:
     async def _present(self, text: str) -> bool:
         """Return whether the kernel still holds the table with all that is in it."""
         try:
-            held = (await run(["nft", "list", "table", *self._table.split()])).stdout
+            listed = (await run(["nft", "list", "table", *self._table.split()])).stdout
         except CommandError:
             return False
-        return _words(held) == _words(text[text.rindex(f"table {self._table}") :])
+        return _words(listed) == _words(text[text.rindex(f"table {self._table}") :])
 
 
 async def remove(table: str) -> None:

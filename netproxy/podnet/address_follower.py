@@ -96,9 +96,9 @@ class AddressFollower:
         if ports == self._ports and not self._closed:
             return
         self._ports, given = ports, _given(ports.values())
-        was, held = _holders(before), _holders(ports)
-        come, gone = {ip for _, ip in held - was} | self._closed, {ip for _, ip in was - held}
-        usable_again = self._release(gone, {ip for _, ip in held})
+        was, current = _holders(before), _holders(ports)
+        come, gone = {ip for _, ip in current - was} | self._closed, {ip for _, ip in was - current}
+        usable_again = self._release(gone, {ip for _, ip in current})
         if come or gone:
             self._closed = come | gone
             await self._report(_given(before.values()), come | gone, ())
@@ -110,16 +110,16 @@ class AddressFollower:
         await self._report(given, (), [ip for ip in come | usable_again if ip not in self._released])
         self._closed = set()
 
-    def _release(self, gone: Collection[str], held: Collection[str]) -> set[str]:
+    def _release(self, gone: Collection[str], current: Collection[str]) -> set[str]:
         """Keep addresses as released unless other pods hold them; return those that are no longer kept."""
         for ip in gone:
             self._released.pop(ip, None)
             self._released[ip] = None
-        dropped = {ip for ip in held if ip in self._released}
+        dropped = {ip for ip in current if ip in self._released}
         dropped.update(itertools.islice(self._released, max(0, len(self._released) - MAX_RELEASED)))
         for ip in dropped:
             del self._released[ip]
-        return dropped | set(gone).intersection(held)
+        return dropped | set(gone).intersection(current)
 
 
 def _holders(ports: Mapping[str, BridgePort]) -> set[tuple[str, str]]:

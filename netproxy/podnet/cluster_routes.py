@@ -56,16 +56,16 @@ def _network(cidr: str) -> str:
 def installed(cidrs: Sequence[str]) -> bool:
     """Return whether there are routes for the cluster's ranges: small files to read, for regular checks."""
     wanted = {ipaddress.ip_network(cidr, strict=False) for cidr in cidrs}
-    held: set[tuple[str, str]] = set()
+    present: set[tuple[str, str]] = set()
     try:
         with open("/proc/thread-self/net/route") as file:
-            held |= {(fields[1], fields[7]) for fields in map(str.split, file) if len(fields) > 7}
+            present |= {(fields[1], fields[7]) for fields in map(str.split, file) if len(fields) > 7}
         if any(network.version == 6 for network in wanted):
             with open("/proc/thread-self/net/ipv6_route") as file:
-                held |= {(fields[0], fields[1]) for fields in map(str.split, file)}
+                present |= {(fields[0], fields[1]) for fields in map(str.split, file)}
     except OSError:
         return True
-    return all(_kernel_words(network) in held for network in wanted)
+    return all(_kernel_words(network) in present for network in wanted)
 
 
 def _kernel_words(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> tuple[str, str]:
@@ -81,8 +81,10 @@ async def remove_routes() -> None:
 
     def work(connection: socket.socket) -> None:
         for family in (4, 6):
-            held = rtnetlink_tables.routes(connection, family, PROTOCOL)
-            changes = [netlink.request(requests.DELETE_ROUTE, netlink.REQUEST | netlink.ACK, body) for _, body in held]
+            present = rtnetlink_tables.routes(connection, family, PROTOCOL)
+            changes = [
+                netlink.request(requests.DELETE_ROUTE, netlink.REQUEST | netlink.ACK, body) for _, body in present
+            ]
             netlink.apply(connection, changes, (errno.ESRCH,))
 
     await netlink.in_thread(work)

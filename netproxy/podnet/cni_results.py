@@ -137,12 +137,12 @@ class CNIResults:
 
     def addresses(self) -> dict[str, str]:
         """Return the addresses that pods have, each with the pod's UID. Raise OSError if a result is unreadable."""
-        held: dict[str, str] = {}
+        owners: dict[str, str] = {}
         for name, found in self.read_all().items():
             if isinstance(found, UnreadableResult):
                 raise OSError(f"{self._folder / name}: {found.why}")
-            held |= dict.fromkeys(found.addresses, found.pod_uid)
-        return held
+            owners |= dict.fromkeys(found.addresses, found.pod_uid)
+        return owners
 
 
 def _booted() -> float:

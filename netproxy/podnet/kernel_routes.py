@@ -90,32 +90,32 @@ def _read_routes(connection: socket.socket, families: Collection[int]) -> NodeRo
     )
 
 
-def difference(held: NodeRoutes, wanted: NodeRoutes) -> list[Change]:
+def difference(actual: NodeRoutes, wanted: NodeRoutes) -> list[Change]:
     """Return what changes one state into the other, in order."""
     gone, come = list[Change](), list[Change]()
     kept = {route.cidr: route for route in wanted.routes}
-    for route in sorted(held.routes - wanted.routes):
+    for route in sorted(actual.routes - wanted.routes):
         new = kept.get(route.cidr)
         # A route is replaced in one step, but that IPv6 refuses a tunnel's end that another device still leads to.
         if new is None or (":" in route.cidr and new.device == DEVICE != route.device):
             gone.append(Change("del", route))
     addresses = {each.address for each in wanted.neighbours}
-    for neighbour in sorted(held.neighbours - wanted.neighbours):
+    for neighbour in sorted(actual.neighbours - wanted.neighbours):
         if neighbour.address not in addresses:
             gone.append(Change("del", neighbour))
     macs = {each.mac for each in wanted.fdb_entries}
-    for entry in sorted(held.fdb_entries - wanted.fdb_entries):
+    for entry in sorted(actual.fdb_entries - wanted.fdb_entries):
         if entry.mac not in macs:
             gone.append(Change("del", entry))
-    come += [Change("replace", each) for each in sorted(wanted.fdb_entries - held.fdb_entries)]
-    come += [Change("replace", each) for each in sorted(wanted.neighbours - held.neighbours)]
-    come += [Change("replace", each) for each in sorted(wanted.routes - held.routes)]
+    come += [Change("replace", each) for each in sorted(wanted.fdb_entries - actual.fdb_entries)]
+    come += [Change("replace", each) for each in sorted(wanted.neighbours - actual.neighbours)]
+    come += [Change("replace", each) for each in sorted(wanted.routes - actual.routes)]
     return gone + come
 
 
-async def change(held: NodeRoutes, wanted: NodeRoutes) -> int:
+async def change(actual: NodeRoutes, wanted: NodeRoutes) -> int:
     """Apply the difference to the kernel; return the number of changed entries. OSError if any is refused; all are tried."""
-    changes = difference(held, wanted)
+    changes = difference(actual, wanted)
     if changes:
         await netlink.in_thread(lambda connection: _apply(connection, changes))
     return len(changes)
@@ -167,42 +167,42 @@ async def remove(families: Collection[int] = (4, 6)) -> None:
 async def ensure_tunnel(tunnel: Tunnel | None) -> bool:
     """Configure the tunnel's device; return whether it was recreated, which removes its entries. OSError if refused."""
     if tunnel is None:
-        held = bool(netlink.interface_index(DEVICE))
+        existed = bool(netlink.interface_index(DEVICE))
         await cluster_routes.remove_link(DEVICE)
-        return held
+        return existed
     return await netlink.in_thread(lambda connection: _ensure_tunnel(connection, tunnel))
 
 
 def _ensure_tunnel(connection: socket.socket, tunnel: Tunnel) -> bool:
-    held = rtnetlink_tables.link(connection, DEVICE)
-    made = held is None or not _same(held, tunnel)
+    existing = rtnetlink_tables.link(connection, DEVICE)
+    made = existing is None or not _same(existing, tunnel)
     if made:
-        if held is not None:
-            netlink.apply(connection, [requests.delete_link(held.number)], _GONE)
+        if existing is not None:
+            netlink.apply(connection, [requests.delete_link(existing.number)], _GONE)
         data = requests.vxlan(tunnel.vni, tunnel.local, tunnel.port)
         netlink.apply(connection, [requests.add_link(DEVICE, "vxlan", tunnel.mtu, mac=tunnel.mac, data=data)])
-        held = rtnetlink_tables.link(connection, DEVICE)
-        if held is None:
+        existing = rtnetlink_tables.link(connection, DEVICE)
+        if existing is None:
             raise OSError(errno.ENODEV, f"the device {DEVICE} was deleted by others")
         # No link-local address: nobody there would answer the questions that come with one. A kernel without IPv6 refuses it.
-        netlink.change(connection, [requests.without_link_local_address(held.number)])
-    assert held is not None
-    if made or held.mtu != tunnel.mtu or not held.up:
-        netlink.apply(connection, [requests.set_up(held.number, tunnel.mtu)])
+        netlink.change(connection, [requests.without_link_local_address(existing.number)])
+    assert existing is not None
+    if made or existing.mtu != tunnel.mtu or not existing.up:
+        netlink.apply(connection, [requests.set_up(existing.number, tunnel.mtu)])
     # What comes by the tunnel may be answered by a link where the nodes' netmasks differ.
     sysctl.ensure(f"net/ipv4/conf/{DEVICE}/rp_filter", "2")
     there, wanted = (
-        {each.address for each in rtnetlink_tables.addresses(connection, held.number)},
+        {each.address for each in rtnetlink_tables.addresses(connection, existing.number)},
         set(tunnel.addresses),
     )
-    changes = [requests.delete_address(each, held.number) for each in sorted(there - wanted)]
+    changes = [requests.delete_address(each, existing.number) for each in sorted(there - wanted)]
     netlink.apply(connection, changes, (errno.EADDRNOTAVAIL,))
-    changes = [requests.replace_address(each, held.number, no_dad=":" in each) for each in sorted(wanted - there)]
+    changes = [requests.replace_address(each, existing.number, no_dad=":" in each) for each in sorted(wanted - there)]
     netlink.apply(connection, changes)
     return made
 
 
-def _same(held: rtnetlink_tables.Link, tunnel: Tunnel) -> bool:
+def _same(existing: rtnetlink_tables.Link, tunnel: Tunnel) -> bool:
     # IFLA_VXLAN_ID is 1, _LOCAL 4, _LEARNING 7, _PORT 15, _LOCAL6 17.
     local = ipaddress.ip_address(tunnel.local)
     expected = {
@@ -211,4 +211,4 @@ def _same(held: rtnetlink_tables.Link, tunnel: Tunnel) -> bool:
         15: struct.pack(">H", tunnel.port),
         4 if local.version == 4 else 17: local.packed,
     }
-    return (held.kind, held.mac) == ("vxlan", tunnel.mac) and expected.items() <= held.data.items()
+    return (existing.kind, existing.mac) == ("vxlan", tunnel.mac) and expected.items() <= existing.data.items()

@@ -142,9 +142,9 @@ class RouteController:
         if settings.node_routes == "host-gw":
             await self._guard.remove()
         self._monitor.follow({link.device for link in self._links}, node_routes.DEVICE if wanted.tunnel else "")
-        held = await kernel_routes.read_routes(self._config.families) if suspect else self._written
+        actual = await kernel_routes.read_routes(self._config.families) if suspect else self._written
         try:
-            changed = await kernel_routes.change(held, wanted)
+            changed = await kernel_routes.change(actual, wanted)
         except OSError:
             self._suspect = self._links_suspect = True
             raise

@@ -1,4 +1,4 @@
-"""Rules for veths of the bridge whose pods are not known: another program's, or of a pod whose CNI result is not read yet.
+"""Rules for veths of the bridge with unknown pods: another program's, or of a pod whose CNI result is not read yet.
 
 They may send what is nobody's among the addresses of this node's pods: neither from the address of a known pod or its gateway,
 nor from one that a pod of another node, a node or a machine outside has, by which others' network policies would know them.

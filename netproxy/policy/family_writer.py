@@ -70,7 +70,7 @@ class FamilyWriter:
 
     def reopen(self) -> bool:
         """Open the next closed policy whose back-off has passed; return whether there is one."""
-        key = self._retries.due(self.rulesets.closed)
+        key = self._retries.next_key(self.rulesets.closed)
         self.rulesets.closed -= {key}
         return bool(key)
 

@@ -77,10 +77,10 @@ class MemberElements:
                 yield
         made: dict[ElementKind, ElementSet] = {}
         for kind, elements in found.items():
-            held = dict.fromkeys(elements, "")
-            made[kind] = yield from ElementSet.made_in_slices(held)
+            unique = dict.fromkeys(elements, "")
+            made[kind] = yield from ElementSet.made_in_slices(unique)
             repeated = self._repeated[kind] = Counter[str]()
-            for part in in_parts(Counter(elements).items() if len(held) < len(elements) else ()):
+            for part in in_parts(Counter(elements).items() if len(unique) < len(elements) else ()):
                 repeated.update({element: times - 1 for element, times in part if times > 1})
                 if len(part) == SLICE:
                     yield

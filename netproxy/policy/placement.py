@@ -1,4 +1,4 @@
-"""Chooses the labels by which the selectors of policies are found, so that few are found by the same one. No I/O.
+"""Selects the label under which each policy selector is indexed, so that few selectors share one. No I/O. No I/O.
 
 A pod that comes is compared with the selectors found by one of its labels (selector_index.py). Selectors often require labels
 that many have in common, as all objects of a Helm release do. So each is placed at the label with the fewest selectors of its

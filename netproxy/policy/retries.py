@@ -39,7 +39,7 @@ class Retries:
         known.retry_at = min(known.retry_at, known.tried_at + FIRST_RETRY)
         return False
 
-    def due(self, closed: frozenset[str]) -> str:
+    def next_key(self, closed: frozenset[str]) -> str:
         """Return the closed policy whose back-off ended first, "" where none has ended."""
         keys = [key for key in closed if key in self._known]
         first = min(keys, key=lambda key: (self._known[key].retry_at, key), default="")

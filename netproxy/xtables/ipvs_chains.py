@@ -70,45 +70,45 @@ def fixed(given: FixedChainSettings) -> dict[Chain, tuple[str, ...]]:
     family, common = settings.family, iptables_chains.fixed(settings)
     refuse = "icmp-port-unreachable" if family == 4 else "icmp6-port-unreachable"
 
-    def held(name: str, how: str, *, negated: bool = False) -> str:
+    def in_set(name: str, how: str, *, negated: bool = False) -> str:
         return f"-m set {'! ' if negated else ''}--match-set {set_name(name, family)} {how}"
 
     ways_in = ("KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP", "KUBE-EXTERNAL-IP-LOCAL")
-    known = tuple(f"{held(name, 'dst,dst')} -j RETURN" for name in ways_in)
-    stray = f"-m conntrack --ctstate NEW {held('KUBE-IPVS-IPS', 'dst')} -j REJECT --reject-with {refuse}"
+    known = tuple(f"{in_set(name, 'dst,dst')} -j RETURN" for name in ways_in)
+    stray = f"-m conntrack --ctstate NEW {in_set('KUBE-IPVS-IPS', 'dst')} -j REJECT --reject-with {refuse}"
     mark, unmark, masquerade = common["nat", chain_names.POSTROUTING]
     chains: dict[Chain, tuple[str, ...]] = {
         ("nat", chain_names.SERVICES): (
-            f"{held('KUBE-LOAD-BALANCER', 'dst,dst')} -j {LOAD_BALANCER}",
-            *_mark_cluster_ips(settings, held("KUBE-CLUSTER-IP", "dst,dst")),
-            f"{held('KUBE-EXTERNAL-IP', 'dst,dst')} -j {chain_names.MARK_MASQ}",
-            f"-m addrtype --src-type LOCAL {held('KUBE-EXTERNAL-IP-LOCAL', 'dst,dst')} -j {chain_names.MARK_MASQ}",
+            f"{in_set('KUBE-LOAD-BALANCER', 'dst,dst')} -j {LOAD_BALANCER}",
+            *_mark_cluster_ips(settings, in_set("KUBE-CLUSTER-IP", "dst,dst")),
+            f"{in_set('KUBE-EXTERNAL-IP', 'dst,dst')} -j {chain_names.MARK_MASQ}",
+            f"-m addrtype --src-type LOCAL {in_set('KUBE-EXTERNAL-IP-LOCAL', 'dst,dst')} -j {chain_names.MARK_MASQ}",
             f"-m addrtype --dst-type LOCAL -j {NODE_PORT}",
-            *(f"{held(name, 'dst,dst')} -j ACCEPT" for name in ways_in),
-            *_accept_node_ports(settings, held),
-            f"{held('KUBE-IPVS-IPS', 'dst')} -j ACCEPT",
+            *(f"{in_set(name, 'dst,dst')} -j ACCEPT" for name in ways_in),
+            *_accept_node_ports(settings, in_set),
+            f"{in_set('KUBE-IPVS-IPS', 'dst')} -j ACCEPT",
         ),
         ("nat", LOAD_BALANCER): (
             # The client's address stays under the external policy Local, but the node's own requests need an answer.
-            f"-m addrtype ! --src-type LOCAL {held('KUBE-LOAD-BALANCER-LOCAL', 'dst,dst')} -j RETURN",
+            f"-m addrtype ! --src-type LOCAL {in_set('KUBE-LOAD-BALANCER-LOCAL', 'dst,dst')} -j RETURN",
             f"-j {chain_names.MARK_MASQ}",
         ),
-        ("nat", NODE_PORT): tuple(_node_ports(held)),
+        ("nat", NODE_PORT): tuple(_node_ports(in_set)),
         ("nat", chain_names.POSTROUTING): (
             f"{comment('Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose')} "
-            f"{held('KUBE-LOOP-BACK', 'dst,dst,src')} -j MASQUERADE --random-fully",
+            f"{in_set('KUBE-LOOP-BACK', 'dst,dst,src')} -j MASQUERADE --random-fully",
             mark,
             unmark,
             masquerade,
         ),
-        ("filter", NODE_PORT): (f"-p tcp {held('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')} -j ACCEPT",),
-        ("filter", chain_names.PROXY_FIREWALL): (f"{held('KUBE-LOAD-BALANCER-FW', 'dst,dst')} -j {SOURCE_RANGES}",),
+        ("filter", NODE_PORT): (f"-p tcp {in_set('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')} -j ACCEPT",),
+        ("filter", chain_names.PROXY_FIREWALL): (f"{in_set('KUBE-LOAD-BALANCER-FW', 'dst,dst')} -j {SOURCE_RANGES}",),
         ("filter", SOURCE_RANGES): (
-            f"{held('KUBE-LOAD-BALANCER-SOURCE-CIDR', 'dst,dst,src')} -j RETURN",
-            f"{held('KUBE-LOAD-BALANCER-SOURCE-IP', 'dst,dst,src')} -j RETURN",
+            f"{in_set('KUBE-LOAD-BALANCER-SOURCE-CIDR', 'dst,dst,src')} -j RETURN",
+            f"{in_set('KUBE-LOAD-BALANCER-SOURCE-IP', 'dst,dst,src')} -j RETURN",
             "-j DROP",
         ),
-        ("filter", FILTER): (*known, f"-p tcp {held('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')} -j RETURN", stray),
+        ("filter", FILTER): (*known, f"-p tcp {in_set('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')} -j RETURN", stray),
         ("filter", OUT_FILTER): (*known, stray),
     }
     for table in iptables_chains.CANARY_TABLES:
@@ -134,23 +134,23 @@ def _mark_cluster_ips(settings: IPVSSettings, to_cluster_ip: str) -> list[str]:
     return [f"! -s {cidr} {to_cluster_ip} -j {chain_names.MARK_MASQ}" for cidr in rules.local_cidrs[:1]]
 
 
-def _accept_node_ports(settings: FixedChainSettings, held: Callable[..., str]) -> list[str]:
+def _accept_node_ports(settings: FixedChainSettings, in_set: Callable[..., str]) -> list[str]:
     to = [address_match("-d", cidr) for cidr in settings.node_port_cidrs] or [""]
     sets = [(protocol, f"KUBE-NODE-PORT-{name}", how) for protocol, name, how in PROTOCOLS]
     sets.append(("tcp", "KUBE-HEALTH-CHECK-NODE-PORT", "dst"))
     return [
-        f"{each}-p {protocol} -m addrtype --dst-type LOCAL {held(name, how)} -j ACCEPT"
+        f"{each}-p {protocol} -m addrtype --dst-type LOCAL {in_set(name, how)} -j ACCEPT"
         for each in to
         for protocol, name, how in sets
     ]
 
 
-def _node_ports(held: Callable[..., str]) -> list[str]:
+def _node_ports(in_set: Callable[..., str]) -> list[str]:
     rules = []
     for protocol, name, how in PROTOCOLS:
-        local = held(f"KUBE-NODE-PORT-LOCAL-{name}", how)
+        local = in_set(f"KUBE-NODE-PORT-LOCAL-{name}", how)
         rules.append(f"-p {protocol} -m addrtype ! --src-type LOCAL {local} -j RETURN")
-        rules.append(f"-p {protocol} {held(f'KUBE-NODE-PORT-{name}', how)} -j {chain_names.MARK_MASQ}")
+        rules.append(f"-p {protocol} {in_set(f'KUBE-NODE-PORT-{name}', how)} -j {chain_names.MARK_MASQ}")
     return rules
 
 

@@ -140,12 +140,12 @@ class Shadow:
         last = self._layout.tail(self.settings)
         for chain, rules in desired.items():
             table, name = chain
-            held = actual.get(table, {}).get(name)
-            if held is None:
+            present = actual.get(table, {}).get(name)
+            if present is None:
                 batches.rewrite(chain, rules)
             elif chain in self._layout.shared:
-                self._reconcile_shared(batches, chain, rules, held, last.get(chain, ()))
-            elif tuple(held) != rules:
+                self._reconcile_shared(batches, chain, rules, present, last.get(chain, ()))
+            elif tuple(present) != rules:
                 batches.rewrite(chain, rules)
         known = known_chains()
         gone = {
@@ -166,8 +166,8 @@ class Shadow:
         others = {jump for layout in LAYOUTS for jump in layout.jumps(self.settings.family)} - {*wanted}
         for jump in others:
             if (jump.table, jump.target) not in gone:  # those into chains that go are deleted already
-                held = actual.get(jump.table, {}).get(jump.chain, [])
-                batches[jump.table].delete += [f"-D {jump.chain} {jump.rule}"] * held.count(jump.rule)
+                present = actual.get(jump.table, {}).get(jump.chain, [])
+                batches[jump.table].delete += [f"-D {jump.chain} {jump.rule}"] * present.count(jump.rule)
         self._reconcile_jumps(batches, wanted, actual)
         return batches.render()
 
@@ -181,24 +181,24 @@ class Shadow:
         for jump in wanted:
             by_chain.setdefault((jump.table, jump.chain), []).append(jump.rule)
         for (table, chain), rules in by_chain.items():
-            held = [rule for rule in actual.get(table, {}).get(chain, []) if rule in rules]
-            if held != rules[::-1]:
-                batches[table].delete += [f"-D {chain} {rule}" for rule in held]
+            present = [rule for rule in actual.get(table, {}).get(chain, []) if rule in rules]
+            if present != rules[::-1]:
+                batches[table].delete += [f"-D {chain} {rule}" for rule in present]
                 batches[table].insert += [f"-I {chain} 1 {rule}" for rule in rules]
 
     def _reconcile_shared(
-        self, batches: Batches, chain: Chain, rules: tuple[str, ...], held: list[str], last: tuple[str, ...]
+        self, batches: Batches, chain: Chain, rules: tuple[str, ...], present: list[str], last: tuple[str, ...]
     ) -> None:
         table, name = chain
-        ends_right = not last or tuple(held[-len(last) :]) == last
-        if not ends_right or len(set(held)) != len(held):
+        ends_right = not last or tuple(present[-len(last) :]) == last
+        if not ends_right or len(set(present)) != len(present):
             batches.rewrite(chain, rules)
             return
-        wanted, there = set(rules), set(held)
-        if len(wanted ^ there) > 100 and len(wanted ^ there) * 4 > len(held):
+        wanted, there = set(rules), set(present)
+        if len(wanted ^ there) > 100 and len(wanted ^ there) * 4 > len(present):
             batches.rewrite(chain, rules)  # deleting one by one searches the chain each time
             return
-        batches[table].delete += [f"-D {name} {rule}" for rule in held if rule not in wanted]
+        batches[table].delete += [f"-D {name} {rule}" for rule in present if rule not in wanted]
         batches[table].insert += [f"-I {name} 1 {rule}" for rule in rules if rule not in there]
 
 

@@ -21,6 +21,7 @@ THREE = {
     "test_machines_network",
     "test_node_failure",
     "test_security_check_worker",
+    "test_sonobuoy",
     "test_tasks_several_nodes",
 }
 """Modules of the cluster of three machines."""

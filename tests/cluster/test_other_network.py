@@ -157,6 +157,31 @@ def test_a_plugin_that_a_daemon_set_installs_gives_pods_their_network(own: Clust
     assert "error" not in own.wherry("check").stdout
 
 
+def test_a_required_network_is_waited_for_although_another_one_is_there(own: Cluster) -> None:
+    message = own.up("--pod-network", "elsewhere")
+    assert "from the CNI network elsewhere" in message
+    ready = condition(node(own), "Ready")
+    missing = "the node requires the pod network elsewhere, and the container runtime has loaded site"
+    assert ready["status"] == "False" and ready["message"].startswith(NO_NETWORK), ready
+    assert ready["message"].endswith(missing), ready
+    other = f"{own.prefix / 'etc/cni/net.d/10-site.conflist'} is the network site, and the pod network is elsewhere"
+    done = own.wherry("status", check=False)
+    assert done.returncode == 1 and other in done.stdout and missing in done.stdout
+    assert other in " ".join(own.wherry("check", check=False).stdout.split()), "whose lines are wrapped"
+    run(own, "other", **ANYWHERE)
+    eventually(lambda: [e for e in events(own, "x", "other") if e["reason"] == "NetworkNotReady"], "the pod waits")
+    assert own.get("pod", "waits", "-n", "x")["status"]["phase"] == "Running", "pods that run keep running"
+
+    # The network's own name makes the node Ready; pods of before have that network.
+    own.up("--pod-network", "none")
+    own.up("--pod-network", "site")
+    assert is_ready(node(own))
+    wait_phase(own, "x", "other", "Running")
+    assert "those of the CNI network site" in own.wherry("status").stdout
+    assert "is the network site" not in " ".join(own.wherry("check").stdout.split())
+    own.up("--pod-network", "none")
+
+
 def test_network_policies_are_the_plugins(own: Cluster) -> None:
     policy = {
         "apiVersion": "networking.k8s.io/v1",

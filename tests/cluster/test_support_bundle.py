@@ -32,4 +32,7 @@ def test_a_bundle_has_logs_and_lists_and_no_secrets(shared: Cluster, ns: str, tm
     assert all(files[f"logs/{daemon}.log"] for daemon in ("control", "agent", "netproxy", "containerd"))
     assert json.loads(files["status.json"])["healthy"] is True
     assert b"not collected" not in files["version.yaml"] + files["options.yaml"] + files["check.yaml"]
+    lists = {name: text for name, text in files.items() if name.startswith("cluster/") and name.endswith(".json")}
+    assert len(lists) > 40 and not [name for name, text in lists.items() if text.startswith(b"not collected")]
+    assert b"subject: kube-apiserver" in files["certificates.yaml"] and b"builtIn: true" in files["cluster/addons.yaml"]
     assert "exists: remove it" in shared.wherry("support-bundle", str(path), check=False).stderr

@@ -28,7 +28,7 @@ _WELCOME = b"<!DOCTYPE html><html><head><title>Welcome to nginx!</title></head><
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ImageSources:
     """A version with the two layers that images begin with."""
 
     upstream: Upstream

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from tests.conformance import debian_root, images_1_20, images_1_36
-from tests.conformance.image_parts import Parts
+from tests.conformance.image_parts import ImageSources
 from tests.conformance.oci import File, Layout, layer, read
 from tests.conformance.upstream import Upstream
 
@@ -22,7 +22,7 @@ def archive(upstream: Upstream) -> Path:
     if not path.exists():
         upstream.kept.mkdir(parents=True, exist_ok=True)
         debian_root.make()
-        parts = Parts(upstream, debian_root.layer(), _busybox())
+        parts = ImageSources(upstream, debian_root.layer(), _busybox())
         made = Layout()
         (images_1_20 if upstream.minor < 21 else images_1_36).add_all(made, parts)
         part = path.with_suffix(".part")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.conformance.image_parts import PAUSE, Parts, apache, nginx
+from tests.conformance.image_parts import PAUSE, ImageSources, apache, nginx
 from tests.conformance.oci import File, Layout, layer
 
 
-def add_all(made: Layout, parts: Parts) -> None:
+def add_all(made: Layout, parts: ImageSources) -> None:
     debian, busybox, agnhost = parts.debian, parts.busybox, parts.agnhost({})
     for registry in ("k8s.gcr.io/e2e-test-images", "gcr.io/k8s-authenticated-test"):
         for version in ("2.21", "2.6"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.conformance import debian_root, images_csi
-from tests.conformance.image_parts import PAUSE, Parts, nginx
+from tests.conformance.image_parts import PAUSE, ImageSources, nginx
 from tests.conformance.oci import INDEX, File, Layout, as_json, layer, read
 
 _TESTS = "registry.k8s.io/e2e-test-images"
@@ -17,7 +17,7 @@ _RELEASE = b'NAME="Alpine Linux"\nID=alpine\n'
 """Contents of the file that the test of image volumes reads."""
 
 
-def add_all(made: Layout, parts: Parts) -> None:
+def add_all(made: Layout, parts: ImageSources) -> None:
     debian, busybox = parts.debian, [parts.busybox, _shell()]
     users = {name: File(content) for name, content in _USERS.items()}
     # A probe of the tests calls netstat.

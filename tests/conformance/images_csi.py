@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.image_parts import Parts
+from tests.conformance.image_parts import ImageSources
 from tests.conformance.oci import Layout, layer
 
 _STORAGE = "registry.k8s.io/sig-storage"
@@ -19,7 +19,7 @@ _SIDECARS = {
 _DRIVER, _DRIVER_VERSION = "hostpathplugin", "v1.17.1"
 
 
-def add_all(made: Layout, parts: Parts) -> None:
+def add_all(made: Layout, parts: ImageSources) -> None:
     for name, version in _SIDECARS.items():
         if parts.has(name):
             made.add(f"{_STORAGE}/{name}:{version}", [parts.busybox, layer({name: parts.program(name)})], [f"/{name}"])

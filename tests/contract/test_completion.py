@@ -108,5 +108,5 @@ def test_the_help_of_another_program_needs_no_cluster(program: str, arguments: l
 
 def test_another_shell_is_refused_with_those_that_work() -> None:
     found = run("completion", "tcsh")
-    assert found.returncode == 1
+    assert found.returncode == 2
     assert found.stderr == "wherry: there is no completion for tcsh: use bash, zsh or fish\n"

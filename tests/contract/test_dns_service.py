@@ -8,7 +8,8 @@ from kube.api import core_v1, discovery_v1, meta_v1
 from kube.client import Client
 from tests.support.control import api_server
 from wherry import dns_service
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 
 SETTINGS = complete(
     Settings(service_cidr="10.96.0.0/16,fd00:96::/112", pod_cidr="10.244.0.0/16,fd00:244::/56"), "192.0.2.1,fd99::11"

@@ -210,7 +210,7 @@ async def test_a_folder_of_more_objects_than_are_listed_is_reported(
     for number in range(6):
         bucket.objects[f"{settings.snapshot_options.prefix}{number}.db"] = (b"x", {})
     failed = await wherry(settings, "snapshot", "list", code=1)
-    assert "has more than 5 objects: use a folder for snapshots alone" in str(failed.exception)
+    assert "has more than 5 objects: use a folder that contains only snapshots" in str(failed.exception)
 
 
 async def test_metadata_of_others_do_not_hide_snapshots(settings: Settings, bucket: Bucket) -> None:

@@ -16,6 +16,7 @@ from control.controllers.attach_detach import AttachDetachController
 from control.controllers.context import Context
 from kube.api import core_v1, storage_v1
 from kube.client import Client
+from kube.json_object import Object
 from tests.support.csi_driver import CSIDriver
 from tests.support.csi_sidecars import Sidecars
 from tests.support.images import BUSYBOX_IMAGE
@@ -23,7 +24,6 @@ from tests.support.node import NodeUnderTest
 
 NAME = "disk.csi.test"
 CLASS = "disks"
-Json = dict[str, Any]
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ async def controllers(client: Client) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def driver_on(
-    node: NodeUnderTest, place: Path, *, sidecars: bool = True, about: Json | None = None, **facts: Any
+    node: NodeUnderTest, place: Path, *, sidecars: bool = True, about: Object | None = None, **facts: Any
 ) -> AsyncIterator[CSIDriver]:
     """A driver that is registered with the node, and known to the cluster as `about` says."""
     driver = CSIDriver(NAME, place / "driver", **facts)
@@ -75,11 +75,11 @@ async def driver_on(
                 await asyncio.gather(task, return_exceptions=True)
 
 
-async def claim(client: Client, name: str, size: str = "1Gi", mode: str = "Filesystem", **spec: Any) -> Json:
+async def claim(client: Client, name: str, size: str = "1Gi", mode: str = "Filesystem", **spec: Any) -> Object:
     """Make a volume of the driver with its claim, bound to each other as the binder does."""
     modes = spec.pop("accessModes", ["ReadWriteOnce"])
     source = {"driver": NAME, "volumeHandle": f"h-{name}", "fsType": "ext4", **spec.pop("csi", {})}
-    body: Json = {
+    body: Object = {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "accessModes": modes,
@@ -109,15 +109,15 @@ async def claim(client: Client, name: str, size: str = "1Gi", mode: str = "Files
     return {"name": "data", "persistentVolumeClaim": {"claimName": name}}
 
 
-def does(command: str) -> Json:
+def does(command: str) -> Object:
     """Return the part of a container that does something, is Ready once that is done, and stays."""
     probe = {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1}
     return {"command": ["sh", "-c", f"{command}; touch /tmp/done; sleep 1000"], "readinessProbe": probe}
 
 
-def spec(volume: Json, command: str = ":", **changes: Any) -> Json:
+def spec(volume: Object, command: str = ":", **changes: Any) -> Object:
     """Return a pod with a volume at /data whose container does something and stays."""
-    container: Json = {
+    container: Object = {
         "name": "main",
         "image": BUSYBOX_IMAGE,
         **does(command),

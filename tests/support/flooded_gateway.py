@@ -123,7 +123,7 @@ async def answer(port: int) -> int:
 
 async def network_role() -> dict[str, Any]:
     ports, reports = free_ports(), list[Any]()
-    sockets = GatewaySockets(lambda addresses: None, reports.extend, reports.extend)
+    sockets = GatewaySockets(reports.extend, reports.extend)
     argv = [sys.executable, "-P", "-m", __spec__.name, "gateway", *map(str, ports)]
     gateway = GatewayProcess(Slices(), argv, sockets, SYSTEM)  # type: ignore[arg-type]
     running = asyncio.create_task(gateway.run())

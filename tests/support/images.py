@@ -42,6 +42,7 @@ class Image:
     exposed_ports: Sequence[str] = ()
     stop_signal: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict)  # path without a leading slash -> content
+    programs: Mapping[str, bytes] = field(default_factory=dict)  # likewise, of mode 0755
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -74,7 +75,7 @@ def archive(path: Path, images: Iterable[Image]) -> Path:
 
 
 def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
-    layer = _layer(image.files)
+    layer = _layer(image)
     packed = gzip.compress(layer, compresslevel=1, mtime=0)
     settings: dict[str, object] = {
         "Env": [f"{key}={value}" for key, value in image.env.items()],
@@ -111,7 +112,7 @@ def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
     }
 
 
-def _layer(files: Mapping[str, bytes]) -> bytes:
+def _layer(image: Image) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for folder in ("bin", "etc", "home", "proc", "root", "sbin", "sys", "tmp", "usr", "usr/bin", "var", "www"):
@@ -127,8 +128,10 @@ def _layer(files: Mapping[str, bytes]) -> bytes:
             "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n",
             "etc/group": b"root:x:0:\nnogroup:x:65534:\n",
         }
-        for path, content in {**standard, **files}.items():
+        for path, content in {**standard, **image.files}.items():
             _add(tar, path, content)
+        for path, content in image.programs.items():
+            _add(tar, path, content, 0o755)
     return buffer.getvalue()
 
 

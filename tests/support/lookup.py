@@ -104,13 +104,13 @@ def attributes(
     resource = next(r for r in resources.RESOURCES if r.target == target)
     metadata = (obj or old or {}).get("metadata", {})
     return Attributes(
-        resource,
-        operation,
-        user,
-        namespace or (metadata.get("namespace", "") if resource.namespaced else ""),
-        name or (metadata.get("name", "") if operation != "CREATE" else ""),
-        subresource,
-        obj,
-        old,
+        resource=resource,
+        operation=operation,
+        user=user,
+        namespace=namespace or (metadata.get("namespace", "") if resource.namespaced else ""),
+        name=name or (metadata.get("name", "") if operation != "CREATE" else ""),
+        subresource=subresource,
+        obj=obj,
+        old=old,
         dry_run=dry_run,
     )

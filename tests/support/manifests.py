@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 import yaml
 
+from kube.json_object import Object
 from kube.process import Result
 from kube.quantity import canonical
 from tests.support.control import ApiUnderTest
 
-Object = dict[str, Any]
 Kubectl = Callable[..., Awaitable[Result]]
 DEFINITION = "CustomResourceDefinition"
 _KUSTOMIZATION = ("kustomization.yaml", "kustomization.yml", "Kustomization")

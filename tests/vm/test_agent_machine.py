@@ -339,7 +339,7 @@ def test_a_shutdown_waits_until_pods_have_ended_the_least_important_first(tmp_pa
         others = {n: p for n, p in pods().items() if n.startswith("low-") and n != first}
         return any(condition(p, "Ready").get("status") == "True" for p in others.values())
 
-    eventually("the Deployment's pod has been made anew", replaced)
+    eventually("the Deployment's pod has been recreated", replaced)
     metrics = kubectl("get", "--raw", f"/api/v1/nodes/{MACHINE}/proxy/metrics")
     times = {
         line.split()[0]: float(line.split()[1]) for line in metrics.splitlines() if line.startswith("kubelet_graceful")

@@ -78,7 +78,13 @@ def _covers(facts: Facts) -> CheckResult:
     ):
         name = f"{resource}/{subresource}" if subresource else resource
         attributes = AuthzAttributes(
-            _SOMEBODY, verb, group=group, resource=resource, subresource=subresource, namespace="default", name="x"
+            user=_SOMEBODY,
+            verb=verb,
+            group=group,
+            resource=resource,
+            subresource=subresource,
+            namespace="default",
+            name="x",
         )
         verdict = policy.verdict(attributes)
         if verdict is None:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from kube.client import Client
 from kube.clock import Clock
 from kube.collecting import count_as_old, uncollected
+from kube.json_object import Object
 from wherry.testing import conditions
 from wherry.testing.async_objects import AsyncObjects
 from wherry.testing.async_pods import AsyncNode, AsyncPods
 from wherry.testing.async_states import AsyncStates
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError, WaitError
-from wherry.testing.manifests import Object
 from wherry.testing.resources import Resources
 from wherry.testing.timing.real import LOOK_SECONDS, RealTime
 from wherry.testing.timing.virtual import REACTION_SECONDS, VirtualTime

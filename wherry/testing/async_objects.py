@@ -10,8 +10,9 @@ import msgspec
 
 from kube.client import APPLY, JSON, MERGE, Client
 from kube.errors import StatusError
+from kube.json_object import Object
 from wherry.testing.errors import ClusterError
-from wherry.testing.manifests import Object, Source, objects
+from wherry.testing.manifests import Source, objects
 from wherry.testing.resources import Resource, Resources
 from wherry.testing.timing.real import RealTime
 from wherry.testing.timing.virtual import VirtualTime

@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from kube.json_object import Object
 from wherry.testing.async_cluster import AsyncCluster
 from wherry.testing.conditions import Condition
 from wherry.testing.errors import ClusterError
-from wherry.testing.manifests import Object
 from wherry.testing.objects import Objects
 from wherry.testing.pods import Node, Pods
 from wherry.testing.timing.virtual import REACTION_SECONDS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from kube.json_object import Object
 from wherry.testing.errors import ClusterError
-from wherry.testing.manifests import Object
 
 Check: TypeAlias = Callable[[Object], Any]
 Condition: TypeAlias = "str | Check"

@@ -8,7 +8,12 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from kube import bounded_files, yaml_errors
+from kube.json_object import Object
 from wherry.testing.errors import ClusterError
+
+MOST_BYTES = 64 << 20
+"""Largest file that is read; a device may have no end."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -18,11 +23,10 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
         if len(set(keys)) < len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice} is there twice", node.start_mark)
+            raise yaml_errors.DuplicateKey(None, None, f"the key {twice} is there twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
-Object: TypeAlias = dict[str, Any]
 Source: TypeAlias = "str | Path | Mapping[str, Any] | Iterable[Source]"
 
 
@@ -49,16 +53,17 @@ def _files(path: Path) -> list[Object]:
             raise ClusterError(f"{path}: the folder has no .yaml, .yml or .json file")
         return [each for file in files for each in _files(file)]
     try:
-        return _documents(path.read_text(), str(path))
+        text = bounded_files.read_text(path, MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise ClusterError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return _documents(text, str(path))
 
 
 def _documents(text: str, where: str) -> list[Object]:
     try:
         found = [each for each in yaml.load_all(text, _Loader) if each is not None]
-    except yaml.YAMLError as error:
-        raise ClusterError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ClusterError(f"{where}: not YAML: {yaml_errors.with_line(error, text)}") from error
     result = []
     for document in found:
         if not isinstance(document, Mapping):

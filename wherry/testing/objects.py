@@ -6,8 +6,9 @@ import abc
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
+from kube.json_object import Object
 from wherry.testing.async_cluster import AsyncCluster
-from wherry.testing.manifests import Object, Source
+from wherry.testing.manifests import Source
 
 T = TypeVar("T")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kube.json_object import Object
 from wherry.testing.cluster import Cluster
 from wherry.testing.conditions import described
 from wherry.testing.errors import ClusterError
-from wherry.testing.manifests import Object
 
 KINDS = tuple(
     "deployments statefulsets daemonsets replicasets jobs cronjobs services persistentvolumeclaims pods".split()

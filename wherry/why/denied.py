@@ -13,7 +13,7 @@ from kube.api import authorization_v1, rbac_v1
 from kube.client import Client
 from kube.errors import StatusError
 from kube.object_names import name_of
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
 from wherry.why import commands
 from wherry.why.model import Cause, Reference, Story
 from wherry.why.reading import Reader
@@ -50,7 +50,7 @@ async def request(client: Client, words: Sequence[str], namespace: str, groups: 
         )
     user, verb, target = words
     if verb not in VERBS:
-        raise WherryError(f"there is no verb {verb}: use {', '.join(sorted(VERBS - {'attest', 'proxy'}))}")
+        raise UsageError(f"there is no verb {verb}: use {', '.join(sorted(VERBS - {'attest', 'proxy'}))}")
     kind, _, name = target.partition("/")
     struct = await kind_named(client, kind)
     resource = resources.of(struct)

@@ -10,7 +10,9 @@ from kube import resources
 from kube.api import apiextensions_v1, meta_v1
 from kube.client import Client
 from kube.errors import StatusError
-from wherry.errors import WherryError
+from wherry.errors import UsageError, WherryError
+
+WRONG = "{}: name one object as KIND/NAME, such as pod/web-1"
 
 
 class CustomObject(msgspec.Struct, rename="camel"):
@@ -30,9 +32,9 @@ def split(words: list[str]) -> tuple[str, str]:
     elif len(words) == 2 and not any("/" in word for word in words):
         kind, name = words
     else:
-        raise WherryError(f"{' '.join(words)}: name one object as KIND/NAME, such as pod/web-1")
+        raise UsageError(WRONG.format(" ".join(words)))
     if not kind or not name:
-        raise WherryError(f"{' '.join(words)}: name one object as KIND/NAME, such as pod/web-1")
+        raise UsageError(WRONG.format(" ".join(words)))
     return kind, name
 
 

@@ -26,14 +26,14 @@ async def values(lookup: Lookup, authorizer: Authorizer, attributes: Attributes,
     """Return the values for one request as a version of its resource shows it."""
     request, obj, old = await describe(resource, attributes)
     asked = AuthzAttributes(
-        attributes.user,
-        "",
-        resource.group,
-        resource.version,
-        resource.plural,
-        attributes.subresource,
-        attributes.namespace,
-        attributes.name,
+        user=attributes.user,
+        verb="",
+        group=resource.group,
+        version=resource.version,
+        resource=resource.plural,
+        subresource=attributes.subresource,
+        namespace=attributes.namespace,
+        name=attributes.name,
     )
     namespace: Object | None = None
     if attributes.namespace and attributes.resource.target != "namespaces":

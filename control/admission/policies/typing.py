@@ -1,4 +1,4 @@
-"""Kinds as CEL types, for checking a policy's expressions against what they concern: built-in types and custom schemas.
+"""CEL types of the kinds that a policy matches, for type-checking its expressions: built-in types and custom schemas.
 
 A policy is evaluated on plain objects, whatever their kind, so fields have their own names here, not the escaped ones of
 custom resources' rules, and a time is the string that it is in JSON. What nothing is known of, and what is one type or
@@ -19,7 +19,6 @@ from kube.api import meta_v1
 from kube.resources import Resource
 from kube.schema.fields import FieldType, fields
 
-Schema = Mapping[str, Any]
 _SCALARS: dict[str, Type] = {"string": STRING, "integer": INT, "bool": BOOL, "number": DOUBLE}
 
 
@@ -48,7 +47,7 @@ def _of_type(type_: FieldType) -> Type:
     return _SCALARS.get(type_.kind, DYN)
 
 
-def _of_kind(source: Schema, kind: str) -> Type:
+def _of_kind(source: Mapping[str, Any], kind: str) -> Type:
     def fields() -> dict[str, tuple[str, Type]]:
         own = {
             name: (name, _of_schema(part, f"{kind}.{name}")) for name, part in (source.get("properties") or {}).items()
@@ -59,7 +58,7 @@ def _of_kind(source: Schema, kind: str) -> Type:
     return DYN if source.get("x-kubernetes-preserve-unknown-fields") else Type("object", name=kind, fields=fields)
 
 
-def _of_schema(source: Schema, name: str) -> Type:
+def _of_schema(source: Mapping[str, Any], name: str) -> Type:
     if source.get("x-kubernetes-preserve-unknown-fields") or source.get("x-kubernetes-int-or-string"):
         return DYN
     match source.get("type"):

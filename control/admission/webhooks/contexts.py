@@ -25,7 +25,7 @@ class Contexts:
     def __init__(self) -> None:
         self._made: dict[Key, ssl.SSLContext | str] = {}
         """The settings or an error; the one that was used last is the last."""
-        self._making: dict[Key, asyncio.Task[ssl.SSLContext | str]] = {}
+        self._creations: dict[Key, asyncio.Task[ssl.SSLContext | str]] = {}
         self._length = 0
 
     async def get(self, bundle: str, credential: Credential, owner: str) -> ssl.SSLContext:
@@ -45,15 +45,15 @@ class Contexts:
 
     async def _join(self, key: Key, owner: str) -> ssl.SSLContext | str:
         """Create settings, or wait for those in progress; they are completed even if no task waits any more."""
-        making = self._making.get(key)
-        if making is None:
-            making = asyncio.create_task(self._make(key, owner), name="TLS settings of a webhook")
-            self._making[key] = making
-            making.add_done_callback(lambda task: self._ended(key, task))
-        return await asyncio.shield(making)
+        creation = self._creations.get(key)
+        if creation is None:
+            creation = asyncio.create_task(self._make(key, owner), name="TLS settings of a webhook")
+            self._creations[key] = creation
+            creation.add_done_callback(lambda task: self._ended(key, task))
+        return await asyncio.shield(creation)
 
     def _ended(self, key: Key, task: asyncio.Task[ssl.SSLContext | str]) -> None:
-        del self._making[key]
+        del self._creations[key]
         if not task.cancelled():
             task.exception()  # the waiters may have gone
 
@@ -80,5 +80,5 @@ class Contexts:
 
     def close(self) -> None:
         """Stop making settings."""
-        for task in tuple(self._making.values()):
+        for task in tuple(self._creations.values()):
             task.cancel()

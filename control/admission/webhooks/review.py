@@ -1,4 +1,4 @@
-"""The AdmissionReview that is sent, and what an answer means (admission.k8s.io/v1 and v1beta1).
+"""Encoding of AdmissionReview requests and decoding of responses (admission.k8s.io/v1 and v1beta1).
 
 An answer that is not one (another uid, no patch type, a patch that cannot be read) is a `BadAnswer`, which counts as a
 failed call: whether that refuses the request is the webhook's failurePolicy.

@@ -72,14 +72,14 @@ class TokenWebhook:
         answer = self._known(key)
         if answer is None:
             owner = client.who if client is not None else ""
-            asking = self._reviews.ask(
+            pending = self._reviews.ask(
                 owner,
                 key,
                 lambda: self._known(key),
                 lambda wanted: self._ask(key, token, list(audiences), wanted),
             )
             try:
-                answer = await (asking if client is None else while_connected(asking, client.until_lost))
+                answer = await (pending if client is None else while_connected(pending, client.until_lost))
             except NoPlace as error:
                 raise not_asked(error) from error
             except ReviewFailed as error:

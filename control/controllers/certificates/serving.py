@@ -68,7 +68,7 @@ def doubt(
             return why
     own, taken = addresses(node), {a for other in others for a in addresses(other)}
     servers = {canonical(name) for name in server_names}
-    held = _held(services) if ips else {}
+    owners = _owners(services) if ips else {}
     for address in ips:
         text = str(address)
         if reached(text) != address:  # Go's clients take the certificate for the IPv4 address's
@@ -79,8 +79,8 @@ def doubt(
             return f"{text} is an address of another node too"
         if text in servers or address.is_loopback:
             return f"{text} is an address of the API server"
-        if text in held:
-            return f"{text} is an address of Service {key_of(held[text])}"
+        if text in owners:
+            return f"{text} is an address of Service {key_of(owners[text])}"
     return ""
 
 
@@ -124,7 +124,7 @@ def addresses(node: core_v1.Node, types: Collection[str] = ADDRESSES) -> set[str
     return {canonical(a.address) for a in node.status.addresses[:MOST_ADDRESSES] if a.type in types}
 
 
-def _held(services: Iterable[core_v1.Service]) -> dict[str, core_v1.Service]:
+def _owners(services: Iterable[core_v1.Service]) -> dict[str, core_v1.Service]:
     """Return the Services by their cluster IPs and the addresses of their load balancers."""
     return {
         address: service

@@ -78,26 +78,26 @@ def plan(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], now: datetime) ->
         text = f'unparseable schedule: "{cron.spec.schedule}" : {error}'
         result.events.append(("Warning", "UnparseableSchedule", text))
         return result
-    due, missed = _most_recent(cron, schedule, zone, now)
+    scheduled_time, missed = _most_recent(cron, schedule, zone, now)
     upcoming = schedule.after(now, zone)
     if upcoming is None:  # the 30th of February, or no such day for years
         text = f"invalid schedule: {cron.spec.schedule} : time difference between two schedules is less than 1 second"
         result.events.append(("Warning", "InvalidSchedule", text))
         return result
     result.again = (upcoming - now).total_seconds() + 0.1
-    if due is None:
+    if scheduled_time is None:
         return result
     if missed > MANY_MISSED:
         text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
         result.events.append(("Warning", "TooManyMissedTimes", text))
     deadline = cron.spec.starting_deadline_seconds
-    if deadline is not None and after(due, deadline) < now:
-        text = f"Missed scheduled time to start a job: {format_datetime(due)}"
+    if deadline is not None and after(scheduled_time, deadline) < now:
+        text = f"Missed scheduled time to start a job: {format_datetime(scheduled_time)}"
         result.events.append(("Warning", "MissSchedule", text))
         return result
-    if result.status.last_schedule_time and parse_time(result.status.last_schedule_time) >= due:
+    if result.status.last_schedule_time and parse_time(result.status.last_schedule_time) >= scheduled_time:
         return result
-    name = job_name(cron, due)
+    name = job_name(cron, scheduled_time)
     if any(reference.name == name for reference in result.status.active):
         return result
     # Jobs that somebody else made (`kubectl create job --from`) are not in the list and hinder nothing.
@@ -109,7 +109,7 @@ def plan(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], now: datetime) ->
         return result
     if cron.spec.concurrency_policy == "Replace":
         result.replace = running
-    result.start = due
+    result.start = scheduled_time
     return result
 
 
@@ -124,15 +124,15 @@ def _most_recent(
     if schedule.every:
         missed = max(0, int((now - earliest.replace(microsecond=0)).total_seconds() // schedule.every))
         return (after(earliest, missed * schedule.every) if missed else None), missed
-    due: datetime | None = None
+    scheduled_time: datetime | None = None
     missed = 0
     for moment in schedule.upcoming(earliest, zone):
         if moment > now:
             break
-        due, missed = moment, missed + 1
+        scheduled_time, missed = moment, missed + 1
         if missed > MANY_MISSED:
-            return _latest(schedule, zone, due, now), missed
-    return due, missed
+            return _latest(schedule, zone, scheduled_time, now), missed
+    return scheduled_time, missed
 
 
 def _latest(schedule: Schedule, zone: tzinfo, known: datetime, now: datetime) -> datetime:
@@ -183,18 +183,18 @@ def _history(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job]) -> list[batch
     return surplus
 
 
-def job_name(cron: batch_v1.CronJob, due: datetime) -> str:
+def job_name(cron: batch_v1.CronJob, scheduled_time: datetime) -> str:
     """Return the name of the Job of one run: it is the same for the same moment, so a run is started once."""
-    return f"{name_of(cron)}-{int(due.timestamp()) // 60}"
+    return f"{name_of(cron)}-{int(scheduled_time.timestamp()) // 60}"
 
 
-def job_of(cron: batch_v1.CronJob, due: datetime) -> batch_v1.Job:
+def job_of(cron: batch_v1.CronJob, scheduled_time: datetime) -> batch_v1.Job:
     """Make the Job of one run."""
     template = cron.spec.job_template or batch_v1.JobTemplateSpec()
-    scheduled = due.astimezone(zone_of(cron)).isoformat().replace("+00:00", "Z")
+    scheduled = scheduled_time.astimezone(zone_of(cron)).isoformat().replace("+00:00", "Z")
     return batch_v1.Job(
         metadata=meta_v1.ObjectMeta(
-            name=job_name(cron, due),
+            name=job_name(cron, scheduled_time),
             namespace=namespace_of(cron),
             labels=dict(template.metadata.labels) if template.metadata else {},
             annotations={**(template.metadata.annotations if template.metadata else {}), SCHEDULED: scheduled},

@@ -1,4 +1,4 @@
-"""Deletes what was generated for Gateways once the addon is disabled: ports of the nodes, and copies of certificates."""
+"""Deletes objects generated for Gateways after the addon was disabled: ports of the nodes, and copies of certificates."""
 
 from __future__ import annotations
 

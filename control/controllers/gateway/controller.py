@@ -7,12 +7,14 @@ once: copies of certificates are deleted, and ports are given, only when all tha
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from control.controllers.batch_delay import BatchDelay
 from control.controllers.context import Context
 from control.controllers.gateway.certificate_check import TYPE
 from control.controllers.gateway.certificates import Certificates
+from control.controllers.gateway.dependencies import GatewayDependencies
 from control.controllers.gateway.gateways import Gateways
 from control.controllers.gateway.generated import GeneratedObjects
 from control.controllers.gateway.host_records import HostRecords
@@ -29,17 +31,20 @@ from kube.gateway.cluster import Cluster
 from kube.gateway.informers import Informers
 from kube.gateway.names import INGRESS, NAMESPACE
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.steps import SHARES
 from kube.gateway.view import Certificate
 from kube.informer import Change
 from kube.object_names import key_of
-from kube.shared_informers import wait_until_listed
+from kube.shared_informers import SharedInformers, wait_until_listed
+from kube.step_limit import Limit, StepTooLong, limited
 
+log = logging.getLogger(__name__)
 DELAY_SECONDS, NO_PORT_SECONDS = 0.05, 60.0
 """Time that changes are collected before a Gateway is computed, and until a gateway without ports is reconciled again."""
 WORKERS = 4
 """Each namespace has one of them at most: its Gateways may be compared with any number of routes."""
-GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION = (
-    "gateway route ingresses ingress-status copy class definition".split()
+GATEWAY, ROUTE, INGRESSES, STATUS, COPY, CLASS, DEFINITION, REFERENCES = (
+    "gateway route ingresses ingress-status copy class definition references".split()
 )
 
 
@@ -63,65 +68,21 @@ class GatewayController:
 
 
 class _Work:
-    """The parts of the controller, and their queue. A key is the kind of work, a space, and the object's key."""
+    """Queue of the controller, and the handlers of its keys: each is the kind of work, a space, and the object's key."""
 
     def __init__(self, context: Context, installation: Installation) -> None:
-        informers, client, clock = context.informers, context.client, context.clock
         self._installation = installation
         self.controller = Controller(
-            "gateway", self.reconcile, workers=WORKERS, clock=clock, owner=self._owner, round_robin=True
+            "gateway", self.reconcile, workers=WORKERS, clock=context.clock, owner=self._owner, round_robin=True
         )
         self._delay = BatchDelay()
-        self._informers = Informers(
-            informers.of(GatewayClass),
-            informers.of(Gateway),
-            informers.of(HTTPRoute),
-            informers.of(ReferenceGrant),
-            informers.of(core_v1.Namespace),
-            informers.of(core_v1.Service),
-            informers.of(networking_v1.IngressClass),
-            informers.of(networking_v1.Ingress),
-        )
-        self._hosts = HostRecords(client, clock, informers.filtered(core_v1.ConfigMap, NAMESPACE), self._affected)
-        self._cluster = Cluster(self._informers, self._certificate_state, self._hosts, self._affected)
-        secrets = informers.filtered(core_v1.Secret, field_selector=f"type={TYPE}")
-        self._certificates = Certificates(client, secrets, self._cluster.certificate_changed, self._copy_changed)
-        self._generated = GeneratedObjects(
-            client,
-            self._informers.services,
-            informers.of(discovery_v1.EndpointSlice),
-            informers.of(core_v1.Node),
-            self._affected,
-        )
-        self._listening = ListeningNodes(clock, self._affected, refuses)
-        users = PortUsers(self._informers.services, informers.of(core_v1.Pod))
-        recorder = context.recorder("gateway-controller")
-        self._gateways = Gateways(
-            client,
-            clock,
-            self._cluster,
-            self._generated,
-            self._certificates,
-            self._listening,
-            users,
-            recorder,
-            self._affected,
-            self._route_affected,
-        )
-        self._routes = Routes(client, clock, self._cluster, self._gateways, self._informers.routes)
-        self._ingresses = Ingresses(
-            client,
-            clock,
-            recorder,
-            self._cluster,
-            self._generated,
-            self._certificates,
-            self._hosts,
-            self._listening,
-            users,
-            self._informers.ingresses,
-            lambda key: self.controller.enqueue(f"{STATUS} {key}"),
-        )
+        self._informers = _informers(context.informers)
+        shared = self._dependencies(context)
+        self._generated, self._certificates = shared.generated, shared.certificates
+        self._hosts, self._listening, self._cluster = shared.hosts, shared.listening, shared.cluster
+        self._gateways = Gateways(shared, self._affected, self._route_affected)
+        self._routes = Routes(shared.client, shared.clock, shared.cluster, self._gateways, self._informers.routes)
+        self._ingresses = Ingresses(shared, self._informers.ingresses, self._status_affected)
         self._handlers: dict[str, Callable[[str], Awaitable[float | None]]] = {
             GATEWAY: self._reconcile_gateway,
             ROUTE: self._routes.reconcile,
@@ -130,11 +91,31 @@ class _Work:
             COPY: self._certificates.reconcile,
             CLASS: self._reconcile_class,
             DEFINITION: installation.ensure_definition,
+            REFERENCES: self._follow_references,
         }
         self._informers.classes.subscribe(lambda change: self.controller.enqueue(f"{CLASS} {change.key}"))
         self._informers.gateways.subscribe(lambda change: self._affected(change.key))
         self._informers.routes.subscribe(self._route_changed)
         self._informers.ingresses.subscribe(self._ingress_changed)
+
+    def _dependencies(self, context: Context) -> GatewayDependencies:
+        """Build what the handlers share."""
+        client, clock, informers, own = context.client, context.clock, context.informers, self._informers
+        hosts = HostRecords(client, clock, informers.filtered(core_v1.ConfigMap, NAMESPACE), self._affected)
+        cluster = Cluster(own, self._certificate_state, hosts, self._affected, self._references_changed)
+        secrets = informers.filtered(core_v1.Secret, field_selector=f"type={TYPE}")
+        slices, nodes = informers.of(discovery_v1.EndpointSlice), informers.of(core_v1.Node)
+        return GatewayDependencies(
+            client,
+            clock,
+            context.recorder("gateway-controller"),
+            cluster,
+            hosts,
+            Certificates(client, secrets, cluster.certificate_changed, self._copy_changed),
+            GeneratedObjects(client, own.services, slices, nodes, self._affected),
+            ListeningNodes(clock, self._affected, refuses),
+            PortUsers(own.services, informers.of(core_v1.Pod)),
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -144,7 +125,7 @@ class _Work:
         await self._hosts.restore()
         known = sorted(self._informers.gateways.list(), key=self._rank)
         for gateway in known:
-            await self._gateways.prepare(key_of(gateway))
+            await self._restore(key_of(gateway))
         await self._ingresses.prepare()
         for copy in self._certificates.copies():
             self._copy_changed(copy)
@@ -152,6 +133,18 @@ class _Work:
         async with asyncio.TaskGroup() as group:
             cancellation.start(group, self._listening.run, "connections to gateways")
             await self.controller.run()
+
+    async def _restore(self, key: str) -> None:
+        """Compute a Gateway at the start, at the expense of its namespace. One that cannot be computed uses nothing until it is
+        reconciled.
+        """
+        try:
+            await limited(self._gateways.restore(key), Limit(SHARES, key.partition("/")[0]))
+        except StepTooLong as error:
+            log.error("gateway %s: %s", key, error)
+        except Exception:
+            log.exception("gateway %s cannot be computed", key)
+        await asyncio.sleep(0)
 
     def _rank(self, gateway: Gateway) -> tuple[bool, str, str]:
         """Gateways that were served before come first, then the older ones."""
@@ -185,6 +178,16 @@ class _Work:
             return NO_PORT_SECONDS
         return self._ingresses.retry_seconds
 
+    def _references_changed(self, namespace: str) -> None:
+        self.controller.enqueue(f"{REFERENCES} {namespace}")
+
+    async def _follow_references(self, namespace: str) -> float | None:
+        """Go through what in a namespace refers to changed objects, within its share of the time of computations."""
+        if (delay := SHARES.delay(namespace)) > 0:
+            return delay
+        await self._cluster.follow_references(namespace)
+        return None
+
     async def _reconcile_class(self, name: str) -> None:
         if (found := self._informers.classes.get(name)) is not None:
             await self._routes.reconcile_class(found)
@@ -201,16 +204,32 @@ class _Work:
     def _route_affected(self, key: str) -> None:
         self.controller.enqueue(f"{ROUTE} {key}")
 
+    def _status_affected(self, key: str) -> None:
+        self.controller.enqueue(f"{STATUS} {key}")
+
     def _route_changed(self, change: Change[HTTPRoute]) -> None:
         if change.type != "DELETED" and self._routes.concerns(change.new):
             self._route_affected(change.key)
 
     def _ingress_changed(self, change: Change[networking_v1.Ingress]) -> None:
         if change.type != "DELETED" and self._ingresses.serves(change.key):
-            self.controller.enqueue(f"{STATUS} {change.key}")
+            self._status_affected(change.key)
 
     def _certificate_state(self, namespace: str, name: str) -> Certificate:
         return self._certificates.state(namespace, name)
 
     def _copy_changed(self, name: str) -> None:
         self.controller.enqueue(f"{COPY} {name}")
+
+
+def _informers(informers: SharedInformers) -> Informers:
+    return Informers(
+        informers.of(GatewayClass),
+        informers.of(Gateway),
+        informers.of(HTTPRoute),
+        informers.of(ReferenceGrant),
+        informers.of(core_v1.Namespace),
+        informers.of(core_v1.Service),
+        informers.of(networking_v1.IngressClass),
+        informers.of(networking_v1.Ingress),
+    )

@@ -6,19 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 from control.controllers.gateway import plan
-from control.controllers.gateway.certificates import Certificates
-from control.controllers.gateway.generated import GeneratedObjects
+from control.controllers.gateway.dependencies import GatewayDependencies
 from control.controllers.gateway.limits import NamespaceLimits
-from control.controllers.gateway.listening_nodes import Known, ListeningNodes
+from control.controllers.gateway.listening_nodes import Known
 from control.controllers.gateway.plan import Owner
-from control.controllers.gateway.port_users import PortUsers
 from control.controllers.gateway.private_ports import NoPort
 from kube.api import core_v1
-from kube.client import Client
-from kube.clock import Clock, format_time
-from kube.events import EventRecorder
+from kube.clock import format_time
 from kube.gateway import statuses
-from kube.gateway.cluster import Cluster
 from kube.gateway.computation import Result, RouteResult
 from kube.gateway.objects import Gateway
 from kube.gateway.verdict import MOST_MESSAGE, Verdict, failed
@@ -33,21 +28,14 @@ class Gateways:
 
     def __init__(
         self,
-        client: Client,
-        clock: Clock,
-        cluster: Cluster,
-        generated: GeneratedObjects,
-        certificates: Certificates,
-        listening: ListeningNodes,
-        users: PortUsers,
-        recorder: EventRecorder,
+        shared: GatewayDependencies,
         affected: Callable[[str], None],
         route_changed: Callable[[str], None],
     ) -> None:
-        self._client, self._clock, self._cluster = client, clock, cluster
-        self._generated, self._certificates = generated, certificates
-        self._listening, self._affected, self._route_changed = listening, affected, route_changed
-        self._users, self._recorder = users, recorder
+        self._client, self._clock, self._recorder = shared.client, shared.clock, shared.recorder
+        self._cluster, self._generated, self._certificates = shared.cluster, shared.generated, shared.certificates
+        self._listening, self._users = shared.listening, shared.users
+        self._affected, self._route_changed = affected, route_changed
         self._reported: dict[str, str] = {}
         """Messages of events by Gateways that lack ports."""
         self._limits = NamespaceLimits()
@@ -74,6 +62,11 @@ class Gateways:
             refused = self._admit(key, result)  # a certificate may have changed meanwhile
         self._certificates.use(key, () if refused or not result.accepted.ok else _certificates(result))
         return gateway, result, refused
+
+    async def restore(self, key: str) -> None:
+        """Record what a Gateway uses, at the start; one beyond the number of its namespace uses nothing and is not computed."""
+        if self._cluster.gateway(key) is not None and not self._limits.admit(key, 0, 0):
+            await self.prepare(key)
 
     def _admit(self, key: str, result: Result) -> str:
         return self._limits.admit(key, len(_ports(result)), len(_certificates(result)))

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from control.controllers.gateway import host_claims, plan
-from control.controllers.gateway.certificates import Certificates
-from control.controllers.gateway.generated import GeneratedObjects
-from control.controllers.gateway.host_records import HostRecords
-from control.controllers.gateway.listening_nodes import Known, ListeningNodes
+from control.controllers.gateway.dependencies import GatewayDependencies
+from control.controllers.gateway.listening_nodes import Known
 from control.controllers.gateway.plan import Owner
-from control.controllers.gateway.port_users import MissingPorts, PortUsers
+from control.controllers.gateway.port_users import MissingPorts
 from kube.api import core_v1, networking_v1
-from kube.client import Client
-from kube.clock import Clock
-from kube.events import EventRecorder
-from kube.gateway.cluster import Cluster
 from kube.gateway.ingress_gateway import IngressResult
 from kube.gateway.names import HTTP, HTTPS, INGRESS
 from kube.gateway.steps import completed
@@ -29,21 +23,13 @@ class Ingresses:
 
     def __init__(
         self,
-        client: Client,
-        clock: Clock,
-        recorder: EventRecorder,
-        cluster: Cluster,
-        generated: GeneratedObjects,
-        certificates: Certificates,
-        hosts: HostRecords,
-        listening: ListeningNodes,
-        users: PortUsers,
+        shared: GatewayDependencies,
         ingresses: Informer[networking_v1.Ingress],
         changed: Callable[[str], None],
     ) -> None:
-        self._client, self._clock, self._recorder, self._cluster = client, clock, recorder, cluster
-        self._generated, self._certificates, self._hosts = generated, certificates, hosts
-        self._listening, self._users = listening, users
+        self._client, self._clock, self._recorder = shared.client, shared.clock, shared.recorder
+        self._cluster, self._generated, self._certificates = shared.cluster, shared.generated, shared.certificates
+        self._hosts, self._listening, self._users = shared.hosts, shared.listening, shared.users
         self._ingresses, self._changed = ingresses, changed
         self._served: dict[str, tuple[str, ...]] = {}
         """Keys of Ingresses, with the problems that were reported."""

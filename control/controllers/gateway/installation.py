@@ -1,4 +1,4 @@
-"""Installs what the gateway needs in a cluster: definitions, the GatewayClass, and the IngressClass.
+"""Installs the gateway's definitions, GatewayClass and IngressClass.
 
 Definitions are restored when somebody deletes them. Classes are created once, at the start: an administrator may delete them.
 """

@@ -1,4 +1,4 @@
-"""Limits on what the Gateways of one namespace use of all nodes: ports, copies of certificates, Services.
+"""Limits of the resources of all nodes for the Gateways of one namespace: ports, copies of certificates, Services.
 
 First come, first served: a Gateway that is refused is considered again when another one of its namespace goes.
 """

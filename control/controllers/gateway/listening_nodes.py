@@ -1,4 +1,4 @@
-"""Addresses of nodes at which Gateways are served already: the others are not in a status yet.
+"""Addresses of nodes whose gateway listens already; others do not appear in statuses yet.
 
 The gateway of a node listens, and its proxy forwards to it, some time after the objects of a Gateway are there. The controller
 connects to each new address and port, with a back-off, until the connection is not refused. So nodes write nothing, and those

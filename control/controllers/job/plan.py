@@ -259,11 +259,11 @@ def _manage(
         result.create = [-1] * missing
         return
     taken = indexes.of(index_of(pod) for pod in occupied) | counted.completed | counted.failed_indexes
-    due = (index for index in taken.missing(completions) if not waits.get(index))
-    result.create = list(islice(due, missing))
-    held = [wait for index, wait in waits.items() if wait and index < completions and index not in taken]
-    if held and len(result.create) < missing:
-        result.again = min(held)
+    startable = (index for index in taken.missing(completions) if not waits.get(index))
+    result.create = list(islice(startable, missing))
+    delayed = [wait for index, wait in waits.items() if wait and index < completions and index not in taken]
+    if delayed and len(result.create) < missing:
+        result.again = min(delayed)
 
 
 def same_status(a: batch_v1.JobStatus, b: batch_v1.JobStatus) -> bool:

@@ -109,7 +109,7 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
             result.untrack.append(tracked.pop(uid))
         else:
             result.failed += 1
-    held = set() if ending else {pod.metadata.uid for pod in latest_failures(job, pods).values()}
+    retained = set() if ending else {pod.metadata.uid for pod in latest_failures(job, pods).values()}
     done, given_up = set[int](), set[int]()
     for uid, pod in list(tracked.items()):
         if pod.status.phase == "Succeeded":
@@ -128,7 +128,7 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
             ):
                 given_up.add(index)
             lost = any(index in known for known in (given_up, done, result.failed_indexes, result.completed))
-            if uid in held and not lost and action != policies.FAIL_JOB:
+            if uid in retained and not lost and action != policies.FAIL_JOB:
                 continue
             result.untrack.append(pod)
             if message:

@@ -62,7 +62,7 @@ class FolderRemovals:
         task = self._tasks.get(name)
         if task is not None and task.done():
             del self._tasks[name]
-            if not task.cancelled():
+            if not task.cancelled() and task.exception() is None:
                 return True
             task = None
         if task is None:
@@ -94,20 +94,28 @@ class FolderRemovals:
     async def _remove(self, volume: core_v1.PersistentVolume) -> None:
         """Remove a volume's folder from all nodes that may have it, until that has succeeded."""
         done, delay = set[str](), FIRST_RETRY
-        while missing := [node for node in self._nodes_of(volume) if node not in done]:
-            for node in missing:
-                try:
-                    await self._remove_on(node, volume)
-                    done.add(node)
-                except Exception as error:
-                    if not isinstance(error, StatusError):
-                        log.exception("removing the folder of volume %s on node %s failed", name_of(volume), node)
-                    text = f"failed to remove its folder on node {node}: {error}"
-                    self._recorder.event(volume, "Warning", "VolumeFailedDelete", text)
-            if done.issuperset(missing):
-                return
+        while True:
+            try:
+                if await self._remove_from_all(volume, done):
+                    return
+            except Exception:
+                log.exception("removing the folder of volume %s failed", name_of(volume))
             await self._clock.sleep(delay)
             delay = min(2 * delay, LAST_RETRY)
+
+    async def _remove_from_all(self, volume: core_v1.PersistentVolume, done: set[str]) -> bool:
+        """Remove a volume's folder from the nodes that are not in `done`, and add them; return whether that succeeded."""
+        missing = [node for node in self._nodes_of(volume) if node not in done]
+        for node in missing:
+            try:
+                await self._remove_on(node, volume)
+                done.add(node)
+            except Exception as error:
+                if not isinstance(error, StatusError):
+                    log.exception("removing the folder of volume %s on node %s failed", name_of(volume), node)
+                text = f"failed to remove its folder on node {node}: {error}"
+                self._recorder.event(volume, "Warning", "VolumeFailedDelete", text)
+        return done.issuperset(missing)
 
     async def _remove_on(self, node: str, volume: core_v1.PersistentVolume) -> None:
         name, claim = name_of(volume), volume.spec.claim_ref

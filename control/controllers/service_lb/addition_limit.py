@@ -1,4 +1,4 @@
-"""Limits how often addresses of one node are added: each addition changes the status of every Service, which every node reads.
+"""Rate limit for additions of a node's addresses: each changes the status of every Service, which every node reads.
 
 Removals are never delayed. After some additions in a minute, further addresses of the node are added once the minute is over.
 """

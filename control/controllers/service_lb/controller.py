@@ -176,7 +176,7 @@ class ServiceLoadBalancerController:
     def _may_have_given(self, key: str, service: core_v1.Service) -> bool:
         """Return whether the addresses of a Service that needs none may be ours, whatever its owner did to the finalizers."""
         ours = FINALIZER in service.metadata.finalizers and not service.spec.load_balancer_class
-        return ours or plan.wanted(service) or self._ports.held(key)
+        return ours or plan.wanted(service) or self._ports.has_ports(key)
 
     def _forget(self, key: str) -> None:
         self._waiting.forget(key)
@@ -229,7 +229,7 @@ class ServiceLoadBalancerController:
 
     async def _withdraw(self, key: str, service: core_v1.Service) -> None:
         """Remove the addresses of a Service that cannot have its ports, and release these."""
-        if had_ports(service) or self._ports.held(key):
+        if had_ports(service) or self._ports.has_ports(key):
             # The nodes serve the ports until the addresses are removed, which may fail.
             self._ports.keep(key, ports_of(service))
             await self._writer.clear(service, always=True)
@@ -237,11 +237,11 @@ class ServiceLoadBalancerController:
 
     async def _take_back(self, service: core_v1.Service) -> None:
         """Take addresses and finalizer from a Service: other finalizers may keep it, and for as long the nodes serve it."""
-        metadata, held = service.metadata, self._ports.held(key_of(service))
+        metadata, allocated = service.metadata, self._ports.has_ports(key_of(service))
         if given := bool(plan.given(service)) or FINALIZER in metadata.finalizers:
             self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
         if metadata.deletion_timestamp is None or metadata.finalizers != [FINALIZER]:
-            service = await self._writer.clear(service, always=held)
+            service = await self._writer.clear(service, always=allocated)
         await self._writer.finalizer(service, wanted=False)
         if given:
             self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")

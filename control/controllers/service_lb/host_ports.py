@@ -74,6 +74,7 @@ class HostPorts:
         for port in sorted(ports) if self._pods.has_index(MIRROR_PORT, node) else ():
             await counter.count()
             for pod in self._pods.by_index(MIRROR_PORT, f"{node}/{port[0]}/{port[1]}"):
+                await counter.count()
                 if not is_behind(pod, service):
                     return port, key_of(pod)
         return None

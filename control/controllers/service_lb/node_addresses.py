@@ -1,4 +1,4 @@
-"""Addresses of the nodes that can take traffic, with what of a Node's status is valid at its own address only.
+"""Addresses of the nodes that can take traffic; some fields of a Node's status are valid at its own address only.
 
 They are derived anew from the Nodes after a change and kept until the next one: nothing that a Node said before counts.
 """

@@ -80,9 +80,11 @@ class PortClaims:
             pods[port] = []
             for pod in self._pods.users(port):
                 user = key_of(pod)
+                await counter.count(1 if user in behind else 1 + (len(service.spec.selector) >> 2))
                 if user not in behind:
-                    await counter.count(1 + (len(service.spec.selector) >> 2))
                     behind[user] = is_behind(pod, service)
                 if not behind[user]:
                     pods[port].append(user)
+            if pods[port] or set(others[port]) - {key}:
+                break
         return self._ports.claim(key, ports, others, pods)

@@ -68,7 +68,7 @@ class LoadBalancerPorts:
     def __init__(self, reserved: Mapping[Port, str] = NODES_OWN, allowed: PortRanges = ALLOWED) -> None:
         self._reserved, self._allowed = dict(reserved), allowed
         self._holder: dict[Port, str] = {}
-        self._held: dict[str, frozenset[Port]] = {}
+        self._allocated: dict[str, frozenset[Port]] = {}
         self._kept: dict[str, frozenset[Port]] = {}
         """Held ports that were not granted, but that nodes may serve until the status is written."""
 
@@ -85,7 +85,7 @@ class LoadBalancerPorts:
         addresses are taken back. `others` are the Services that have a node port of that number, `pods` those of others that
         have it as a host port: they count only for ports that the Service does not hold yet.
         """
-        before, wanted = self._held.get(key, frozenset()), frozenset(ports)
+        before, wanted = self._allocated.get(key, frozenset()), frozenset(ports)
         for port in sorted(self.new(key, wanted)):
             why = self.refusal(key, port)
             if not why and (owners := sorted(set(others.get(port, ())) - {key})):
@@ -100,7 +100,7 @@ class LoadBalancerPorts:
 
     def granted(self, key: str) -> frozenset[Port]:
         """Return the ports that a Service holds because it claimed them."""
-        return self._held.get(key, frozenset()) - self._kept.get(key, frozenset())
+        return self._allocated.get(key, frozenset()) - self._kept.get(key, frozenset())
 
     def new(self, key: str, ports: Iterable[Port]) -> frozenset[Port]:
         """Return those of some ports that a Service has not claimed yet."""
@@ -112,24 +112,24 @@ class LoadBalancerPorts:
 
     def restrict(self, key: str, ports: Iterable[Port]) -> frozenset[Port]:
         """Take from a Service all ports but those of these that it claimed; return what it loses."""
-        before, left = self._held.get(key, frozenset()), self.granted(key) & frozenset(ports)
+        before, left = self._allocated.get(key, frozenset()), self.granted(key) & frozenset(ports)
         self._hold(key, left)
         return before - left
 
-    def held(self, key: str) -> bool:
+    def has_ports(self, key: str) -> bool:
         """Return whether a Service holds any port."""
-        return key in self._held
+        return key in self._allocated
 
     def keep(self, key: str, ports: Iterable[Port]) -> None:
         """Let a Service hold those of these ports that nobody has, in addition to what it holds, without a claim to them."""
         free = frozenset(port for port in ports if port not in self._holder) | self._kept.get(key, frozenset())
-        self._hold(key, self._held.get(key, frozenset()) | free)
+        self._hold(key, self._allocated.get(key, frozenset()) | free)
         if free:
             self._kept[key] = free
 
     def release(self, key: str) -> frozenset[Port]:
         """Take all ports from a Service; return them."""
-        ports = self._held.pop(key, frozenset())
+        ports = self._allocated.pop(key, frozenset())
         self._kept.pop(key, None)
         for port in ports:
             del self._holder[port]
@@ -138,7 +138,7 @@ class LoadBalancerPorts:
     def _hold(self, key: str, ports: frozenset[Port]) -> None:
         self.release(key)
         if ports:
-            self._held[key] = ports
+            self._allocated[key] = ports
             self._holder.update(dict.fromkeys(ports, key))
 
     def refusal(self, key: str, port: Port) -> str:

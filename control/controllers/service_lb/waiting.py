@@ -2,11 +2,13 @@
 theirs becomes free: not all of them at each change, since a user may make any number of Services that wait.
 
 Ports become free in handlers of informers, where only their numbers are recorded. The controller compares them with the
-Services' in small steps, under the key WAKE: a Service may have thousands of ports, and so may each of those that wait.
+Services' in small steps, under the key WAKE: a Service may have thousands of ports, and so may each of those that wait. Those
+that are found come into the queue a few at a time, with WAKE behind them: changes of other Services wait for a few only.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 
 from control.controllers.service_lb import plan
@@ -19,6 +21,8 @@ from kube.object_names import key_of
 PORT = "load-balancer-port"
 WAKE = ""
 """Key of the controller's queue for which it calls `wake`; no Service has it."""
+WOKEN_AT_ONCE = 16
+"""Services that come into the queue together."""
 
 
 def _ports(service: core_v1.Service) -> list[str]:
@@ -39,6 +43,8 @@ class WaitingServices:
         self._reported: dict[str, str] = {}
         self._partial: set[str] = set()
         self._freed: set[Port] = set()
+        self._woken: dict[str, None] = {}
+        """Services that are still to come into the queue, in the order in which they do."""
 
     def __contains__(self, key: str) -> bool:
         return key in self._reported or key in self._partial
@@ -68,9 +74,18 @@ class WaitingServices:
             self._enqueue(WAKE)
 
     async def wake(self) -> None:
-        """Reconcile the Services that wait and have one of the ports which may have become free."""
+        """Reconcile the Services that wait and have one of the ports which may have become free, the first few of them now."""
+        await self._find_woken()
+        for key in list(itertools.islice(self._woken, WOKEN_AT_ONCE)):
+            del self._woken[key]
+            if key in self:
+                self._enqueue(key)
+        if self._woken:
+            self._enqueue(WAKE)
+
+    async def _find_woken(self) -> None:
         freed, self._freed = self._freed, set()
-        asleep, counter = self._reported.keys() | self._partial, StepCounter()
+        asleep, counter = (self._reported.keys() | self._partial) - self._woken.keys(), StepCounter()
         for protocol, number in freed:
             if not asleep:
                 break
@@ -79,4 +94,4 @@ class WaitingServices:
                 await counter.count()
                 if (key := key_of(service)) in asleep:
                     asleep.remove(key)
-                    self._enqueue(key)
+                    self._woken[key] = None

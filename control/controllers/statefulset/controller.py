@@ -96,7 +96,7 @@ class StatefulSetController:
         update = name_of(past.current)
         current = sts.status.current_revision or update
         current = current if current in revisions else update
-        todo = plan(sts, pods, current, update, self._clock.now(), self._held(sts))
+        todo = plan(sts, pods, current, update, self._clock.now(), self._reserved(sts))
         todo.status.collision_count = past.collision_count
         metrics.reconciled(sts, todo.status, max_unavailable(sts))
         failure: StatusError | None = None
@@ -155,7 +155,7 @@ class StatefulSetController:
             raise
         self._recorder.event(sts, "Normal", "SuccessfulCreate", f"{what} successful")
 
-    def _held(self, sts: apps_v1.StatefulSet) -> set[int]:
+    def _reserved(self, sts: apps_v1.StatefulSet) -> set[int]:
         """Return the ordinals whose pods, where they are to be made, have a claim that is about to go."""
         prefixes = frozenset(identity.claim_prefixes(sts))
         cached = [each for prefix in prefixes for each in self._claims.by_index(_LEAVING, prefix)]

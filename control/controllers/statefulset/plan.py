@@ -42,11 +42,11 @@ def plan(
     current: str,
     update: str,
     now: datetime,
-    held: Set[int] = frozenset(),
+    reserved: Set[int] = frozenset(),
 ) -> StatefulPlan:
     """Compare a StatefulSet with its pods; `current` and `update` are names of revisions.
 
-    `held` has the ordinals whose pods, where they are missing, must wait for claims that are about to go.
+    `reserved` has the ordinals whose pods, where they are missing, must wait for claims that are about to go.
     """
     first, size = first_ordinal(sts), 1 if sts.spec.replicas is None else sts.spec.replicas
     wanted = range(first, first + size)
@@ -60,7 +60,7 @@ def plan(
     result.pending = [pod for pod in present.values() if _pending(pod)]
     ordered = sts.spec.pod_management_policy != "Parallel"
     fill = _fill_in_order if ordered else _fill_at_once
-    missing, ended, done = fill(sts, present, wanted, held, now)
+    missing, ended, done = fill(sts, present, wanted, reserved, now)
     result.create = [(ordinal, _revision_for(sts, ordinal, current, update)) for ordinal in missing]
     result.failed, result.delete = ended, list(ended)
     if done and _shrink(sts, by_ordinal, ordered=ordered, result=result, now=now):
@@ -118,14 +118,14 @@ def _fill_in_order(
     sts: apps_v1.StatefulSet,
     present: Mapping[int, core_v1.Pod],
     wanted: range,
-    held: Set[int],
+    reserved: Set[int],
     now: datetime,
 ) -> Filled:
     """Go up to the first ordinal that is not available."""
     for ordinal in wanted:
         pod = present.get(ordinal)
         if pod is None:
-            return [] if ordinal in held else [ordinal], [], False
+            return [] if ordinal in reserved else [ordinal], [], False
         if _ended(pod):
             return [], [pod], False
         if pod.metadata.deletion_timestamp is not None or not _available(sts, pod, now):
@@ -137,14 +137,14 @@ def _fill_at_once(
     sts: apps_v1.StatefulSet,
     present: Mapping[int, core_v1.Pod],
     wanted: range,
-    held: Set[int],
+    reserved: Set[int],
     now: datetime,
 ) -> Filled:
     """Take the lowest ordinals, as many as a plan may hold; the next plan continues. Those held back stop no others."""
     ended = [pod for pod in present.values() if _ended(pod)][:BURST]
-    missing = (ordinal for ordinal in wanted if ordinal not in present and ordinal not in held)
-    due = list(islice(missing, BURST - len(ended)))
-    return due, ended, not ended and not due
+    missing = (ordinal for ordinal in wanted if ordinal not in present and ordinal not in reserved)
+    created = list(islice(missing, BURST - len(ended)))
+    return created, ended, not ended and not created
 
 
 def _shrink(

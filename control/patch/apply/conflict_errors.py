@@ -1,4 +1,4 @@
-"""The response to an apply that would change what others own: 409 Conflict, a cause for each field, in upstream's words.
+"""Builds the 409 Conflict of a server-side apply, with a cause for each field of other managers, in upstream's words.
 
 Conflicts are grouped by manager once. Whoever writes an object chooses how many managers it lists, so causes and text are
 limited as those of invalid objects are; the number of conflicts in the message is the real one.

@@ -1,4 +1,4 @@
-"""Stored definitions as those read them who serve, establish or delete: not each object in their folder is a definition.
+"""Reads stored CustomResourceDefinitions to serve, establish or delete; not each object in their folder is a definition.
 
 A definition named as the resource of definitions, or as that of APIServices, has the folder of the built-in kind for its own
 objects (upstream: OverlappingBuiltInResources, kubernetes#78707). Objects that were written through it went through no

@@ -69,9 +69,11 @@ def _fixed_template(spec: Object, old: Object) -> Object:
         else:
             pod.pop(key, None)
     for kind in ("containers", "initContainers"):
-        held = was.get(kind) or []
-        if len(held) == len(pod.get(kind) or ()):
-            pod[kind] = [{**c, "resources": h.get("resources")} for c, h in zip(pod.get(kind) or (), held, strict=True)]
+        old_containers = was.get(kind) or []
+        if len(old_containers) == len(pod.get(kind) or ()):
+            pod[kind] = [
+                {**c, "resources": h.get("resources")} for c, h in zip(pod.get(kind) or (), old_containers, strict=True)
+            ]
     template["spec"] = pod
     if "metadata" in (before.get("template") or {}):
         template["metadata"] = before["template"]["metadata"]

@@ -136,9 +136,9 @@ class PersistentVolumeStrategy(Strategy):
         errors = self.validate(obj)
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         now, was = ({k: v for k, v in s.items() if k not in _NOT_SOURCES} for s in (spec, before))
-        held, given = was.get("csi"), now.get("csi")
-        if held is not None and given is not None and held.get("controllerExpandSecretRef") is None:
-            now["csi"] = {k: v for k, v in given.items() if k != "controllerExpandSecretRef"}
+        old_csi, new_csi = was.get("csi"), now.get("csi")
+        if old_csi is not None and new_csi is not None and old_csi.get("controllerExpandSecretRef") is None:
+            now["csi"] = {k: v for k, v in new_csi.items() if k != "controllerExpandSecretRef"}
         if not same(was, now):
             lines = ["spec.persistentvolumesource is immutable after creation", *differences(was, now)]
             errors.append(forbidden_field("spec.persistentvolumesource", "\n".join(lines)))

@@ -81,12 +81,12 @@ class PersistentVolumeClaimStrategy(Strategy):
             detail = "update from non-nil value to an empty string is forbidden"
             errors.append(forbidden_field("spec.volumeAttributesClassName", detail))
         now, was = (field_value(s, "resources.requests.storage") or 0 for s in (spec, before))
-        held = field_value(old, "status.capacity.storage") or 0
+        old_capacity = field_value(old, "status.capacity.storage") or 0
         if not errors and parse(now) != parse(was):
             if (old.get("status") or {}).get("phase") != "Bound":
                 errors.append(forbidden_field("spec", _FROZEN))
             # Less may be requested again where more was not available, but never less than there is.
-            if parse(now) < parse(was) and parse(now) <= parse(held):
+            if parse(now) < parse(was) and parse(now) <= parse(old_capacity):
                 detail = "field can not be less than status.capacity"
                 errors.append(forbidden_field("spec.resources.requests.storage", detail))
         return errors + validate_immutable(spec, before, "volumeMode")

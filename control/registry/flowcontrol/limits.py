@@ -1,4 +1,4 @@
-"""Checks of how much a priority level may take and lend, and of its queues."""
+"""Checks of a priority level's shares, lending and borrowing limits, and queues."""
 
 from __future__ import annotations
 

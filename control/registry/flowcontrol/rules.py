@@ -1,4 +1,4 @@
-"""Checks of whom and what a FlowSchema's rules choose (pkg/apis/flowcontrol/validation)."""
+"""Checks of a FlowSchema's rules: subjects, resources and paths (pkg/apis/flowcontrol/validation)."""
 
 from __future__ import annotations
 

@@ -179,23 +179,23 @@ class DeviceSearch:
         consumed = self._usage.consume(alternative, device, pool)
         if consumed is None:
             return None
-        held: list[ClaimConstraint] = []
+        applicable: list[ClaimConstraint] = []
         for constraint in applied:
             if constraint.concerns(alternative):
                 if not constraint.add(device):
-                    for other in held:
+                    for other in applicable:
                         other.remove()
                     if not alternative.admin:
                         self._usage.charge(device, pool, 1)
                     return None
-                held.append(constraint)
+                applicable.append(constraint)
         results.append(DeviceResult(alternative, device, consumed))
         if not alternative.admin:
             self._usage.count(device, consumed, 1)
 
         def undo() -> None:
             results.pop()
-            for constraint in held:
+            for constraint in applicable:
                 constraint.remove()
             if not alternative.admin:
                 self._usage.count(device, consumed, -1)

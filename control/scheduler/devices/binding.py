@@ -1,4 +1,4 @@
-"""Writing what was decided: allocations and reservations into claims, before their pod is bound.
+"""Writes allocations and reservations of devices to claims, before their pod is bound.
 
 A claim that changed meanwhile is read again: what it requests does not change, only who has it; so is one whose write failed
 but may have taken effect, before its devices are given to others. Devices that must be prepared

@@ -32,13 +32,13 @@ async def admit(server: Verbs, request: Request, resource: Resource) -> None:
         raise errors.bad_request("dryRun is not supported")
     note = request.note
     attributes = Attributes(
-        resource,
-        "CONNECT",
-        request.user,
-        info.namespace,
-        info.name,
-        info.subresource,
-        options_of(request, resource),
+        resource=resource,
+        operation="CONNECT",
+        user=request.user,
+        namespace=info.namespace,
+        name=info.name,
+        subresource=info.subresource,
+        obj=options_of(request, resource),
         warnings=request.warnings,
         annotations=note.annotations if note is not None else {},
     )

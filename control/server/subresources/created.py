@@ -1,4 +1,4 @@
-"""Admission for what is created and not stored: bindings, evictions, token requests, reviews.
+"""Admission for objects that are created and not stored: bindings, evictions, token requests, reviews.
 
 Plugins, policies and webhooks see a CREATE with the object that was sent, under its own kind, as upstream's create handler
 shows it. What the server then writes to carry the request out is not shown again.
@@ -27,19 +27,9 @@ async def admit(
     server: Verbs, request: Request, resource: Resource, name: str, obj: Object, context: Context
 ) -> Attributes:
     """Have admission change an object or refuse it; returns what `validate` is to be shown."""
-    attributes = Attributes(
-        resource,
-        "CREATE",
-        request.user,
-        request.info.namespace,
-        name,
-        request.info.subresource,
-        obj,
-        options=context.options,
-        dry_run=context.dry_run,
-        warnings=context.warnings,
-        annotations=context.annotations,
-        size=context.size,
+    info = request.info
+    attributes = context.attributes(
+        resource, "CREATE", info.namespace, name, subresource=info.subresource, obj=obj, size=context.size
     )
     await server.registry.admission.admit(attributes)
     return attributes

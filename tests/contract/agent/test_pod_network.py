@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -50,6 +51,36 @@ async def test_pods_wait_for_a_network_unless_they_use_the_hosts(node: NodeUnder
 
     await eventually(is_ready, "the node is Ready without a restart of the agent")
     assert [reason for reason, _ in await node.events("waiting")].count("NetworkNotReady") == 1
+
+
+async def test_pods_wait_for_the_network_that_the_node_requires(
+    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock
+) -> None:
+    def load(name: str) -> None:
+        runtime.containers.info["cniconfig"] = json.dumps({"Networks": [{"Config": {"Name": name}}]})
+
+    load("podman")
+    async with agent_node(
+        tmp_path, runtime, api, clock=clock, status_update_period=0.2, required_network="site"
+    ) as node:
+        ready = await condition(node)
+        assert (ready.status, ready.reason) == ("False", "KubeletNotReady")
+        assert (ready.message or "").startswith(PROBLEM)
+        assert (ready.message or "").endswith(
+            "requires the pod network site, and the container runtime has loaded podman"
+        )
+        await create(node, "plugin", hostNetwork=True)
+        await create(node, "waiting")
+        await node.ready("plugin")
+        assert (await node.event("waiting", "NetworkNotReady")).startswith(f"network is not ready: {PROBLEM}")
+        assert [request.config.metadata.name for request in calls(runtime, "RunPodSandbox")] == ["plugin"]
+        load("site")
+        await node.ready("waiting")
+
+        async def is_ready() -> bool:
+            return (await condition(node)).status == "True"
+
+        await eventually(is_ready, "the node is Ready without a restart of the agent")
 
 
 async def test_pods_that_run_keep_running_without_a_network(node: NodeUnderTest, runtime: FakeRuntime) -> None:

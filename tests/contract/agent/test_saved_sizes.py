@@ -29,7 +29,7 @@ def saved(node: NodeUnderTest, name: str, uid: str, of: str = "main") -> str | N
     return found.get(of, {}).get("requests", {}).get("cpu")
 
 
-class Observed(list[Any]):
+class RecordedSizes(list[Any]):
     """Calls of the runtime, with what both files have of a pod when each arrives."""
 
     def __init__(self, node: NodeUnderTest) -> None:
@@ -59,7 +59,7 @@ async def resize(node: NodeUnderTest, name: str, cpu: object) -> None:
 
 
 async def test_sizes_are_saved_before_the_runtime_gets_them(node: NodeUnderTest, runtime: FakeRuntime) -> None:
-    observed = runtime.calls = Observed(node)
+    observed = runtime.calls = RecordedSizes(node)
     await create(node, "sized", container(resources=SMALL))
     await node.ready("sized")
     assert observed.found == [

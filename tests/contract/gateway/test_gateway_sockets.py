@@ -27,7 +27,8 @@ class Role:
         self.changes: list[frozenset[Address]] = []
         self.failed: list[Address] = []
         self.uncopied: list[Address] = []
-        self.sockets = GatewaySockets(self.changes.append, self.failed.extend, self.uncopied.extend)
+        self.sockets = GatewaySockets(self.failed.extend, self.uncopied.extend)
+        self.sockets.subscribe(self.changes.append)
         self.clock = FakeClock()
         self._processes: list[HeldSockets] = []
 

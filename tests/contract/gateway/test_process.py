@@ -45,7 +45,7 @@ class Site:
 
     def __init__(self, script: str) -> None:
         self.slices = Slices()
-        self.sockets = GatewaySockets(*[lambda addresses: None] * 3)
+        self.sockets = GatewaySockets(*[lambda addresses: None] * 2)
         argv = [sys.executable, "-I", "-c", script]
         self.gateway = GatewayProcess(self.slices, argv, self.sockets, SYSTEM)  # type: ignore[arg-type]
         self.task = asyncio.create_task(self.gateway.run())

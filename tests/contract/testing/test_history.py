@@ -161,10 +161,10 @@ def test_a_file_that_is_no_history_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "cluster"
     with Cluster(nodes=0) as cluster:
         cluster.save(path)
-    for arguments, message in (
-        (["--replay", str(path)], f"wherry: {path} is a saved cluster, not the history of a test\n"),
-        (["--replay", str(path), "--load", "x"], "wherry: --replay shows the objects of a history"),
+    for arguments, status, message in (
+        (["--replay", str(path)], 1, f"wherry: {path} is a saved cluster, not the history of a test\n"),
+        (["--replay", str(path), "--load", "x"], 2, "wherry: --replay shows the objects of a history"),
     ):
         command = [sys.executable, "-m", "wherry.main", "dev", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={"COLUMNS": "400"})
-        assert done.returncode == 1 and (done.stdout + done.stderr).startswith(message)
+        assert done.returncode == status and (done.stdout + done.stderr).startswith(message)

@@ -17,13 +17,12 @@ from agent.volumes import mounts
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import Client
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 from tests.support.csi_driver import ABILITIES
 from tests.support.csi_pods import CLASS, NAME, claim, controllers, driver_on, short_place, spec
 from tests.support.node import NodeUnderTest, agent_node, eventually
-
-Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -199,7 +198,7 @@ async def test_a_missing_driver_and_its_errors_are_reported_with_upstreams_messa
 
 
 async def test_a_driver_gets_the_pod_information_that_it_requests(node: NodeUnderTest, place: Path) -> None:
-    about: Json = {
+    about: Object = {
         "attachRequired": False,
         "podInfoOnMount": True,
         "tokenRequests": [{"audience": "vault", "expirationSeconds": 3600}],
@@ -254,8 +253,8 @@ async def test_files_get_the_pods_group_according_to_the_drivers_fs_group_policy
 
 
 async def test_a_pods_own_volume_is_made_for_it_alone(node: NodeUnderTest, place: Path) -> None:
-    volume: Json = {"name": "data", "csi": {"driver": NAME, "volumeAttributes": {"size": "1"}}}
-    about: Json = {"podInfoOnMount": True, "volumeLifecycleModes": ["Ephemeral"]}
+    volume: Object = {"name": "data", "csi": {"driver": NAME, "volumeAttributes": {"size": "1"}}}
+    about: Object = {"podInfoOnMount": True, "volumeLifecycleModes": ["Ephemeral"]}
     await node.create("early", spec(volume))
     async with driver_on(node, place, about=about, sidecars=False) as driver:
         await node.create("web", spec(volume, "echo x > /data/file"))
@@ -274,7 +273,7 @@ async def test_a_pods_own_volume_is_made_for_it_alone(node: NodeUnderTest, place
 async def test_a_block_volume_is_a_device_in_the_container(node: NodeUnderTest, place: Path) -> None:
     async with driver_on(node, place, about={"attachRequired": False}, sidecars=False) as driver:
         volume = await claim(node.client, "a", mode="Block")
-        container: Json = {"volumeMounts": [], "volumeDevices": [{"name": "data", "devicePath": "/dev/disk"}]}
+        container: Object = {"volumeMounts": [], "volumeDevices": [{"name": "data", "devicePath": "/dev/disk"}]}
         command = "echo written | dd of=/dev/disk bs=512 conv=sync"
         await node.create("web", spec(volume, command, container=container))
         pod = await node.ready("web")

@@ -15,6 +15,7 @@ from agent.volumes import mounts
 from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1
 from kube.clock import SYSTEM
+from kube.json_object import Object
 from kube.process import run
 from tests.support import runtimes
 from tests.support.containerd import Containerd
@@ -22,15 +23,14 @@ from tests.support.images import BUSYBOX_IMAGE, Image
 from tests.support.node import NodeUnderTest
 from tests.support.runtimes import lacks, needs
 
-Json = dict[str, Any]
 SLEEP = "trap 'exit 0' TERM; sleep 1000 & wait"
 
 
-def shell(name: str = "main", **more: Any) -> Json:
+def shell(name: str = "main", **more: Any) -> Object:
     return {"name": name, "image": BUSYBOX_IMAGE, "command": ["sh", "-c", SLEEP], **more}
 
 
-def mount(name: str, path: str, **more: Any) -> Json:
+def mount(name: str, path: str, **more: Any) -> Object:
     return {"name": name, "mountPath": path, **more}
 
 
@@ -43,7 +43,7 @@ async def features(node: NodeUnderTest) -> core_v1.NodeRuntimeHandlerFeatures:
 
 
 @pytest.fixture
-def data(containerd: Containerd) -> Json:
+def data(containerd: Containerd) -> Object:
     """The source of a volume: an image that is there."""
     containerd.load([Image("wherry.test/data:1", files={"www/page/index.html": b"hello\n", "model": b"weights\n"})])
     return {"reference": "wherry.test/data:1", "pullPolicy": "Never"}
@@ -54,7 +54,7 @@ async def test_a_pod_with_users_of_its_own_is_root_inside_and_nobody_on_the_node
     assert (await features(node)).user_namespaces is True
     metadata = meta_v1.ObjectMeta(name="settings", namespace="default")
     await node.client.create(core_v1.ConfigMap(data={"key": "value"}, metadata=metadata))
-    volumes: list[Json] = [
+    volumes: list[Object] = [
         {"name": "data", "emptyDir": {}},
         {"name": "memory", "emptyDir": {"medium": "Memory"}},
         {"name": "settings", "configMap": {"name": "settings", "defaultMode": 0o400}},
@@ -100,7 +100,7 @@ async def test_a_pod_with_users_of_its_own_waits_where_the_runtime_cannot_give_t
 
 
 @needs(*runtimes.IMAGE_VOLUMES)
-async def test_an_image_is_a_volume_that_is_read_only(node: NodeUnderTest, data: Json) -> None:
+async def test_an_image_is_a_volume_that_is_read_only(node: NodeUnderTest, data: Object) -> None:
     volumes = [{"name": "image", "image": data}]
     await node.create("web", {"volumes": volumes, "containers": [shell(volumeMounts=[mount("image", "/image")])]})
     pod = await node.ready("web")
@@ -130,7 +130,7 @@ async def test_an_image_is_a_volume_that_is_read_only(node: NodeUnderTest, data:
 
 
 @needs(*runtimes.FOLDERS_OF_IMAGES)
-async def test_a_folder_of_an_image_is_a_volume(node: NodeUnderTest, data: Json) -> None:
+async def test_a_folder_of_an_image_is_a_volume(node: NodeUnderTest, data: Object) -> None:
     volumes = [{"name": "image", "image": data}]
     part, wrong = (mount("image", "/part", subPath=path) for path in ("www/page", "nowhere"))
     await node.create("web", {"volumes": volumes, "containers": [shell(volumeMounts=[part])]})
@@ -141,7 +141,7 @@ async def test_a_folder_of_an_image_is_a_volume(node: NodeUnderTest, data: Json)
 
 @lacks(*runtimes.FOLDERS_OF_IMAGES)
 async def test_a_folder_of_an_image_is_refused_where_the_runtime_would_mount_everything(
-    node: NodeUnderTest, data: Json
+    node: NodeUnderTest, data: Object
 ) -> None:
     part = mount("image", "/part", subPath="www/page")
     await node.create(
@@ -153,7 +153,7 @@ async def test_a_folder_of_an_image_is_refused_where_the_runtime_would_mount_eve
 
 @lacks(*runtimes.IMAGE_VOLUMES)
 async def test_images_as_volumes_are_refused_where_the_runtime_would_mount_nothing(
-    node: NodeUnderTest, data: Json
+    node: NodeUnderTest, data: Object
 ) -> None:
     volumes = [{"name": "image", "image": data}]
     await node.create("web", {"volumes": volumes, "containers": [shell(volumeMounts=[mount("image", "/image")])]})

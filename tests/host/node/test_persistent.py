@@ -14,12 +14,11 @@ import pytest
 
 from agent.volumes import mounts
 from kube.api import core_v1
+from kube.json_object import Object
 from kube.process import run
 from kube.volume_binding import LOCAL_PATH_PROVISIONER, PROVISIONED_BY
 from tests.support.csi_pods import spec
 from tests.support.node import NodeUnderTest
-
-Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -39,11 +38,11 @@ def is_device(path: str) -> bool:
 
 
 async def bound(
-    node: NodeUnderTest, name: str, source: Json, mode: str = "Filesystem", group: str = "", **spec: Any
-) -> Json:
+    node: NodeUnderTest, name: str, source: Object, mode: str = "Filesystem", group: str = "", **spec: Any
+) -> Object:
     """Make a PersistentVolume of a source with its claim, as the binder leaves them; return the pod's volume."""
     size = {"storage": "1Gi"}
-    body: Json = {
+    body: Object = {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "accessModes": ["ReadWriteOnce"],

@@ -13,12 +13,12 @@ import pytest
 from agent.volumes import mounts, trust_bundles
 from kube import pki
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.process import run
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.images import BUSYBOX_IMAGE
 from tests.support.node import NodeUnderTest, eventually
 
-Json = dict[str, Any]
 PATH = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"
 KIND = {"apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle"}
 
@@ -39,7 +39,7 @@ def shared(tmp_path: Path) -> Iterator[Path]:
         mounts.unmount(point)
 
 
-def container(name: str, propagation: str, **more: Any) -> Json:
+def container(name: str, propagation: str, **more: Any) -> Object:
     mount = {"name": "data", "mountPath": "/data", "mountPropagation": propagation}
     return {"name": name, "image": BUSYBOX_IMAGE, "command": ["sleep", "1000"], "volumeMounts": [mount], **more}
 
@@ -105,7 +105,7 @@ async def test_mounts_below_the_agents_folder_pass_between_pods_whatever_the_mac
     assert sorted(mounts.mount_points(node.config.root_dir)) == sorted(before), "a second time nothing is mounted"
 
 
-async def send(node: NodeUnderTest, method: str, path: str, body: Json, kind: str = "application/json") -> None:
+async def send(node: NodeUnderTest, method: str, path: str, body: Object, kind: str = "application/json") -> None:
     await node.client.call(method, path, body=json.dumps(body).encode(), content_type=kind)
 
 

@@ -94,7 +94,13 @@ def readable_by_node(world: World) -> frozenset[tuple[str, str, str]]:
         for namespace in NAMESPACES:
             for seed in world.seeded(target, namespace):
                 requested = AuthzAttributes(
-                    NODE, "get", target.group, target.version, target.plural, "", namespace, seed
+                    user=NODE,
+                    verb="get",
+                    group=target.group,
+                    version=target.version,
+                    resource=target.plural,
+                    namespace=namespace,
+                    name=seed,
                 )
                 if world.api.auth.node.authorize(requested)[0] is Decision.ALLOW:
                     found.add((name, namespace, seed))

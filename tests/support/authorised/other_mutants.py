@@ -138,7 +138,7 @@ OTHERS = (
     ),
     Mutant(
         "a dry run deletes",
-        _REGISTRY + "deletion:_delete",
+        _REGISTRY + "deletion:_delete_once",
         "if options.dry_run:",
         "if False:",
         ("delete",),
@@ -160,22 +160,22 @@ OTHERS = (
     # -- admission
     Mutant(
         "a status is not shown to admission",
-        _REGISTRY + "updating:_update_once",
+        _REGISTRY + "updating:_validate",
         "await registry.admission.validate(attributes)",
         'await registry.admission.validate(attributes) if subresource != "status" else None',
         ("patch", "part"),
     ),
     Mutant(
         "an update is shown without the old object",
-        _REGISTRY + "updating:_update_once",
+        _REGISTRY + "updating:_admit",
         "shown, shown_old = obj, old",
         "shown, shown_old = obj, obj",
         ("patch", "replace"),
     ),
     Mutant(
         "a deletion is not shown to admission",
-        _REGISTRY + "deletion:_delete",
-        "await registry.admission.validate(attributes)",
+        _REGISTRY + "deletion:_admit",
+        "await deletion.registry.admission.validate(attributes)",
         "pass",
         ("delete",),
     ),
@@ -188,8 +188,8 @@ OTHERS = (
     ),
     Mutant(
         "a dry run is shown as none",
-        _REGISTRY + "deletion:_delete",
-        "dry_run=options.dry_run,",
+        _REGISTRY + "context:Context.attributes",
+        "dry_run=self.dry_run,",
         "dry_run=False,",
         ("delete",),
     ),

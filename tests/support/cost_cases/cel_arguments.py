@@ -150,10 +150,10 @@ class _Refuses:
 
 
 _USER = UserInfo("ann")
-_CHECK: dict[str, Build] = {"check": lambda n: Check(_Refuses(), AuthzAttributes(_USER, ""))}
+_CHECK: dict[str, Build] = {"check": lambda n: Check(_Refuses(), AuthzAttributes(user=_USER, verb=""))}
 _VALUES |= {f"kubernetes.authorization.{kind}Check": _CHECK for kind in ("Path", "Group", "Resource")}
 _VALUES["kubernetes.authorization.Decision"] = {"denied": lambda n: Answer(Decision.DENY, "")}
-_VALUES["object"] = {"authorizer": lambda n: AuthorizerValue(_Refuses(), _USER, AuthzAttributes(_USER, ""))}
+_VALUES["object"] = {"authorizer": lambda n: AuthorizerValue(_Refuses(), _USER, AuthzAttributes(user=_USER, verb=""))}
 
 
 def _lists(item: dict[str, Build]) -> dict[str, Build]:

@@ -69,7 +69,7 @@ def test_tracing_is_upstreams_field_with_its_messages() -> None:
     file, idle = parse(HEAD + "tracing: {endpoint: 'c:4317', samplingRatePerMillion: 100}\n")
     assert file.tracing == TracingConfiguration("c:4317", 100) and not idle
     assert parse(HEAD)[0].tracing is None
-    with pytest.raises(ConfigError, match="unknown field `rate`"):
+    with pytest.raises(ConfigError, match="tracing: there is no field rate"):
         parse(HEAD + "tracing: {rate: 1}\n")
     file, _ = parse(HEAD + "tracing: {samplingRatePerMillion: 2000000}\n")
     with pytest.raises(

@@ -63,7 +63,10 @@ def many_names(size: int) -> RBACAuthorizer:
 
 
 def ask_of_each_kind(authorizer: RBACAuthorizer) -> list[Any]:
-    asked = (AuthzAttributes(JANE, verb, "", "v1", what, "", "shop", "x") for verb, what in product(VERBS, RESOURCES))
+    asked = (
+        AuthzAttributes(user=JANE, verb=verb, version="v1", resource=what, namespace="shop", name="x")
+        for verb, what in product(VERBS, RESOURCES)
+    )
     return [authorizer.authorize(each) for each in asked]
 
 
@@ -104,7 +107,9 @@ def test_a_request_and_a_check_take_a_step_for_a_block_and_not_for_each_rule(mon
     monkeypatch.setattr(rule_set.Index, "get", counted(get))
     monkeypatch.setattr(rule_set.Block, "matching", counted(matching))
     authorizer = bound(rules(RULE_BYTES * 10 * rule_set.BLOCK))
-    authorizer.authorize(AuthzAttributes(JANE, "get", "", "v1", "pods", "", "shop", "x"))
+    authorizer.authorize(
+        AuthzAttributes(user=JANE, verb="get", version="v1", resource="pods", namespace="shop", name="x")
+    )
     assert calls <= 30, "ten blocks, each for any name, again, and for this one"
     calls = 0
     held, wanted = held_and_wanted(RULE_BYTES * 10 * rule_set.BLOCK)

@@ -112,11 +112,11 @@ async def work(name: str, config: ControllerConfig, others: int, *, change: bool
                     elif key_of(obj) in world.objects[kind.path()]:
                         world.remove(obj)
             await passes()
-        took = lines.counts - before
+        steps = lines.counts - before
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return took
+    return steps
 
 
 def changes(name: str, config: ControllerConfig, others: int) -> Counter[Place]:

@@ -123,7 +123,7 @@ async def test_claims_of_a_set_are_looked_up_once_for_all_its_replicas() -> None
 
     def steps(given: apps_v1.StatefulSet) -> int:
         with Steps() as lines:
-            controller._held(given)
+            controller._reserved(given)
         return lines.count
 
     assert steps(many) == steps(few)

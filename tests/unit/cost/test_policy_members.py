@@ -35,11 +35,11 @@ async def lines_to_close(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
     await loop.tell(*peers(0, PODS), *(sharing(number) for number in range(count)))
     table = loop.enforcer._table
     table.selections.counts._most = (PODS + 1) * count // 2
-    took = await loop.tell(*peers(PODS, 1))
+    elapsed = await loop.tell(*peers(PODS, 1))
     closed = [key for key, each in table.policies.items() if not each.peers]
     assert len(closed) == count // 2
     assert loop.longest < HOLD
-    return took
+    return elapsed
 
 
 async def test_closing_policies_costs_their_number_and_does_not_hold_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

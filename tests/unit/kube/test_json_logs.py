@@ -20,7 +20,8 @@ from control.flags.command import FlagError
 from kube.json_logs import JsonFormatter
 from wherry import roles
 from wherry.errors import WherryError
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 
 
 def line(level: int, message: str, *values: object, error: Exception | None = None) -> dict[str, Any]:

@@ -81,10 +81,10 @@ HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
     ("text", "problem"),
     [
         (None, 'unable to read "{}": No such file or directory'),
-        ("{", "unable to decode tracing configuration data: {}: while parsing"),
-        ("[]", "unable to decode tracing configuration data: {}: Expected `object`, got `array`"),
-        (HEAD + "endpoints: a", "Object contains unknown field `endpoints`"),
-        (HEAD + "samplingRatePerMillion: many", "Expected `int | null`, got `str` - at `$.samplingRatePerMillion`"),
+        ("{", "unable to decode tracing configuration data: {}: line 1: a value or a closing bracket is missing"),
+        ("[]", "unable to decode tracing configuration data: {}: write a mapping, not a list"),
+        (HEAD + "endpoints: a", "there is no field endpoints"),
+        (HEAD + "samplingRatePerMillion: many", "samplingRatePerMillion: write a whole number, not a text"),
         (HEAD.replace("v1", "v2"), "found TracingConfiguration of apiserver.config.k8s.io/v2"),
         (HEAD.replace("Tracing", "Audit"), "found AuditConfiguration of apiserver.config.k8s.io/v1"),
         (

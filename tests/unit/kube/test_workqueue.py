@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
 from kube.controller import Controller
+from kube.delayed_keys import LEAST_REPLACED, SLICE
 from kube.errors import conflict
 from kube.workqueue import ShutDown, WorkQueue
 from tests.support.clock import FakeClock, settle
@@ -121,7 +123,7 @@ async def test_a_queue_with_owners_keeps_none_of_them() -> None:
         queue.add(f"n{number}/a")
         queue.done(await queue.get())
     assert queue._round_robin is not None and not (
-        queue._round_robin._ready or queue._round_robin._held or queue._round_robin._owners
+        queue._round_robin._ready or queue._round_robin._blocked or queue._round_robin._owners
     )
 
 
@@ -138,6 +140,93 @@ async def test_of_two_delays_the_sooner_counts() -> None:
     queue.done("a")
     await clock.advance(20)
     assert len(queue) == 0
+
+
+async def test_many_keys_that_are_due_at_once_come_in_slices_and_need_one_task() -> None:
+    queue: WorkQueue[int] = WorkQueue()
+    before = len(asyncio.all_tasks())
+    for key in range(4 * SLICE):
+        queue.add_after(key, 0.01)
+    assert len(asyncio.all_tasks()) == before + 1
+    seen = [0]
+    while len(queue) < 4 * SLICE:
+        await asyncio.sleep(0)
+        seen.append(len(queue))
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= SLICE
+    assert [await queue.get() for _ in range(4 * SLICE)] == list(range(4 * SLICE))
+    await settle()
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_delayed_keys_come_at_their_own_moments_whatever_their_order() -> None:
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    for key, seconds in (("c", 30.0), ("a", 10.0), ("d", 1000.0), ("b", 20.0), ("at once", 0.0)):
+        queue.add_after(key, seconds)
+    came = []
+    for moment in range(40):
+        while len(queue):
+            came.append((await queue.get(), moment))
+        if moment == 15:
+            queue.add_after("soon", 1)
+        if moment == 16:
+            queue.add_after("d", 20)
+        await clock.advance(1)
+    assert came == [("at once", 0), ("a", 10), ("soon", 16), ("b", 20), ("c", 30), ("d", 36)]
+
+
+async def test_a_delay_that_is_added_while_due_keys_are_passed_on_counts() -> None:
+    clock = FakeClock()
+    queue: WorkQueue[int] = WorkQueue(clock)
+    for key in range(2 * SLICE):
+        queue.add_after(key, 5)
+    queue.add_after(-1, 500)
+    advancing = asyncio.create_task(clock.advance(5))
+    while not len(queue):
+        await asyncio.sleep(0)
+    assert len(queue) == SLICE
+    queue.add_after(-2, 3)
+    await advancing
+    assert len(queue) == 2 * SLICE
+    await clock.advance(3)
+    assert len(queue) == 2 * SLICE + 1
+    await clock.advance(492)
+    assert len(queue) == 2 * SLICE + 2
+
+
+async def test_delays_that_sooner_ones_replace_are_not_kept() -> None:
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    for _ in range(1000):
+        queue.add_after("a", 1000)
+        queue.add_after("a", 0.05)
+        await clock.advance(0.06)
+        queue.done(await queue.get())
+    assert len(queue._delayed._heap) <= LEAST_REPLACED + 2 and not len(queue._delayed)
+
+
+async def test_a_queue_that_is_shut_down_gets_no_delayed_keys() -> None:
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    queue.add_after("a", 5)
+    queue.shut_down()
+    queue.add_after("b", 5)
+    await clock.advance(10)
+    assert not len(queue)
+
+
+async def test_a_delayed_key_that_cannot_be_added_keeps_back_no_other() -> None:
+    def owner(key: str) -> str:
+        if key == "broken":
+            raise ValueError(key)
+        return key
+
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(clock, owner=owner)
+    queue.add_after("broken", 1)
+    queue.add_after("a", 1)
+    await clock.advance(2)
+    assert await queue.get() == "a"
 
 
 async def test_failures_back_off_from_5_ms_doubling_to_1000_s_and_are_forgotten() -> None:

@@ -205,10 +205,10 @@ async def test_auto_is_nftables_unless_something_speaks_against_it(monkeypatch: 
         ({**hook, "table": "firewalld"}, "6.1.0", "the chain ip firewalld FORWARD drops what is forwarded"),
     ):
         listed = json.dumps({"nftables": [{"metainfo": {}}, {"chain": chain}]})
-        assert await modes.against_nftables(kernel) == reason
-    monkeypatch.setattr(modes, "against_nftables", lambda: asyncio.sleep(0, "of a firewall"))
+        assert await modes.nftables_problem(kernel) == reason
+    monkeypatch.setattr(modes, "nftables_problem", lambda: asyncio.sleep(0, "of a firewall"))
     assert await modes.choose(config.ProxyConfig(mode="auto")) == "iptables"
-    monkeypatch.setattr(modes, "against_nftables", lambda: asyncio.sleep(0, ""))
+    monkeypatch.setattr(modes, "nftables_problem", lambda: asyncio.sleep(0, ""))
     assert await modes.choose(config.ProxyConfig(mode="auto")) == "nftables"
 
 

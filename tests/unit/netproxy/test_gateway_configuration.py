@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -31,7 +31,7 @@ from netproxy.gateway.request import RoutedRequest
 from netproxy.gateway.request_target import RequestTarget
 from netproxy.gateway.tls_contexts import TlsContexts
 from tests.support import services
-from tests.support.gateways import gateway, ingress, ingress_rule, listener, made, route, service
+from tests.support.gateways import gateway, ingress, ingress_rule, listener, made, parent, route, service
 from tests.support.memory_api import MemoryAPI
 
 NODE = "192.0.2.1"
@@ -281,6 +281,47 @@ async def test_what_is_computed_for_one_namespace_delays_no_other_one(
     await site.until((NODE, 61001, False))
     site.put(web)
     await site.until((NODE, 61000, False), (NODE, 61001, False))
+
+
+async def test_only_gateways_that_exist_are_computed_when_a_service_of_their_routes_changes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered, by_age, results = set[str](), Cluster.by_age, asyncio.Queue[Result]()
+    compute = Cluster.compute
+
+    def recorded(self: Cluster, keys: Iterable[str]) -> list[str]:
+        ordered.update(keys)
+        return by_age(self, keys)
+
+    async def computed(self: Cluster, each: Gateway) -> Result:
+        await results.put(result := await compute(self, each))
+        return result
+
+    async def until_reachable(*, reachable: bool) -> None:
+        async with asyncio.timeout(5):
+            while True:
+                found = await results.get()
+                backends = [
+                    each.service
+                    for listener in found.served
+                    for one in listener.routes
+                    for rule in one.rules
+                    for each in rule.backends
+                ]
+                if len(backends) == 1 and bool(backends[0]) is reachable:
+                    return
+
+    monkeypatch.setattr(Cluster, "by_age", recorded)
+    monkeypatch.setattr(Cluster, "compute", computed)
+    web = gateway()
+    parents = [parent(), *(parent(f"absent{number}") for number in range(31))]
+    site.put(web, route(parents=parents), slice_of(web.metadata.uid or "", {80: 61000}))
+    await until_reachable(reachable=True)
+    site.put(service(port=81))
+    await until_reachable(reachable=False)
+    site.put(service())
+    await until_reachable(reachable=True)
+    assert ordered <= {"infra/web", "infra/", names.INGRESS}
 
 
 async def test_a_gateway_without_ports_of_the_node_has_nothing_compiled(

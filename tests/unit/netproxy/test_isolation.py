@@ -182,9 +182,9 @@ async def test_a_policy_that_fails_again_and_again_is_not_tried_with_each_change
     assert retries.changed("a/b")
     assert not retries.failed("a/b")
     assert not retries.changed("a/b")
-    assert retries.due(closed) == ""
+    assert retries.next_key(closed) == ""
     await clock.advance(FIRST_RETRY)
-    assert retries.due(closed) == "a/b"
+    assert retries.next_key(closed) == "a/b"
     retries.written(frozenset())
     assert retries.failed("a/b")
 

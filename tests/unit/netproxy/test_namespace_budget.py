@@ -103,15 +103,15 @@ def test_services_come_back_one_at_a_time_while_there_is_room() -> None:
     assert not budget.put("a/small", 90 + FREE_RULES)
     for key in ("a/1", "a/2", "a/3"):
         assert budget.put(key, 95 + FREE_RULES) == [key]
-    assert budget.due(0) == []
+    assert budget.retries(0) == []
     assert budget.put("a/small", 0) == []
-    (key,) = budget.due(0)
+    (key,) = budget.retries(0)
     assert not budget.put(key, 30 + FREE_RULES)  # it has become smaller
-    assert budget.due(1) == budget.due(RETRY) == []  # there is no room for another
+    assert budget.retries(1) == budget.retries(RETRY) == []  # there is no room for another
     assert budget.put(key, 0) == []
-    (other,) = budget.due(RETRY)
-    assert other != key and budget.due(RETRY + 1) == []
-    assert budget.put(other, 0) == [] and len(budget.due(2 * RETRY)) == 1
+    (other,) = budget.retries(RETRY)
+    assert other != key and budget.retries(RETRY + 1) == []
+    assert budget.put(other, 0) == [] and len(budget.retries(2 * RETRY)) == 1
 
 
 async def test_a_service_left_out_for_its_namespace_is_reported_and_served_when_there_is_room(

@@ -15,7 +15,8 @@ from wherry.addon_list import Addon
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.main import app
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 
 
 def test_the_control_plane_has_what_is_not_disabled(tmp_path: Path) -> None:

@@ -14,12 +14,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.support import bundle_files
 from wherry import bundle
-from wherry.bundle import IMAGES, PACKAGES, Manifest, Member
+from wherry.bundle import IMAGES, PACKAGES, WHEELS, Manifest, Member
 from wherry.errors import WherryError
 from wherry.main import app
 
-SOURCES = {"packages/a_1.0+b~c%3a1_amd64.deb": b"a" * 3_000_000, "packages/b.deb": b"", "images/web.tar": b"image"}
+SOURCES = {
+    "packages/a_1.0+b~c%3a1_amd64.deb": b"a" * 3_000_000,
+    "packages/b.deb": b"",
+    "wheels/c-1.0+d-py3-none-any.whl": b"wheel",
+    "images/web.tar": b"image",
+}
 
 
 @pytest.fixture
@@ -72,8 +78,9 @@ def test_a_bundle_is_read_as_it_was_written(made: Path, tmp_path: Path) -> None:
     folder.mkdir()
     with bundle.opened(made) as file:
         packages = bundle.unpack(file, found, PACKAGES, folder)
+        wheels = bundle.unpack(file, found, WHEELS, folder)
         images = bundle.unpack(file, found, IMAGES, folder)
-    assert {path.name: path.read_bytes() for path in (*packages, *images)} == {
+    assert {path.name: path.read_bytes() for path in (*packages, *wheels, *images)} == {
         path.partition("/")[2]: content for path, content in SOURCES.items()
     }
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
@@ -135,7 +142,7 @@ FILE = {"path": "packages/b.deb", "size": 0, "sha256": hashlib.sha256(b"").hexdi
         (lambda members: members.update({"manifest.json": b"[]"}), "manifest.json cannot be read"),
         (lambda members: members.update({"manifest.json": b"[" * 100_000}), "manifest.json cannot be read"),
         (lambda members: members.update({"manifest.json": b" " * (2 << 20)}), "manifest.json is too large"),
-        (manifest_with(format=2), "format 2; this version of Wherry reads 1"),
+        (manifest_with(format=3), "format 3; this version of Wherry reads up to 2"),
         (manifest_with(files=[FILE, FILE]), "names a file twice"),
         (manifest_with(files=[FILE | {"path": "packages/../../etc/x.deb"}]), "names 'packages/../../etc/x.deb'"),
         (manifest_with(files=[FILE | {"path": "/etc/x.deb"}]), "names '/etc/x.deb'"),
@@ -172,7 +179,9 @@ def test_a_file_that_changes_after_the_verification_is_not_installed(made: Path,
         bundle.unpack(file, found, IMAGES, folder)
 
 
-@pytest.mark.parametrize("name", ["packages/a b.deb", "packages/-a.deb", "other/a.deb", "packages/a.tar"])
+@pytest.mark.parametrize(
+    "name", ["packages/a b.deb", "packages/-a.deb", "other/a.deb", "packages/a.tar", "wheels/a.zip", "wheels/../a.whl"]
+)
 def test_a_name_that_no_bundle_may_have_is_refused_when_it_is_written(name: str, tmp_path: Path) -> None:
     with pytest.raises(WherryError, match="is no name in a bundle"):
         bundle.write(io.BytesIO(), [(name, tmp_path)], "1")
@@ -184,7 +193,7 @@ def create(*words: str | Path) -> Any:
 
 
 def test_the_command_writes_a_file_of_its_owner_and_prints_the_digest(tmp_path: Path) -> None:
-    (tmp_path / "a.deb").write_bytes(b"a")
+    bundle_files.package(tmp_path / "a.deb")
     done = create(tmp_path / "out", tmp_path / "a.deb")
     assert done.exit_code == 0
     assert done.output.splitlines()[-1] == verified(tmp_path / "out").digest
@@ -193,7 +202,7 @@ def test_the_command_writes_a_file_of_its_owner_and_prints_the_digest(tmp_path: 
 
 
 def test_the_command_replaces_no_file_and_leaves_none(tmp_path: Path) -> None:
-    (tmp_path / "a.deb").write_bytes(b"a")
+    bundle_files.package(tmp_path / "a.deb")
     (tmp_path / "out").write_text("mine")
     assert "exists" in str(create(tmp_path / "out", tmp_path / "a.deb").exception)
     assert (tmp_path / "out").read_text() == "mine"
@@ -203,7 +212,7 @@ def test_the_command_replaces_no_file_and_leaves_none(tmp_path: Path) -> None:
     assert "name packages" in str(create(tmp_path / "new").exception)
     other = tmp_path / "other"
     other.mkdir()
-    (other / "a.deb").write_bytes(b"b")
+    bundle_files.package(other / "a.deb")
     assert "two files have the name packages/a.deb" in str(
         create(tmp_path / "new", tmp_path / "a.deb", other / "a.deb").exception
     )
@@ -211,13 +220,38 @@ def test_the_command_replaces_no_file_and_leaves_none(tmp_path: Path) -> None:
 
 
 def test_a_bundle_for_another_architecture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.deb").write_bytes(b"a")
+    bundle_files.package(tmp_path / "a.deb")
     monkeypatch.setattr(bundle, "ARCHITECTURE", "s390x")
     assert create(tmp_path / "out", tmp_path / "a.deb").exit_code == 0
     monkeypatch.setattr("os.geteuid", lambda: 0)
     done = CliRunner().invoke(app, ["bundle", "load", str(tmp_path / "out"), "--prefix", str(tmp_path / "machine")])
     assert "the bundle is for s390x, and this machine is" in str(done.exception)
     assert not (tmp_path / "machine").exists()
+
+
+def test_only_a_bundle_with_wheels_has_the_format_that_older_versions_refuse(tmp_path: Path) -> None:
+    for name, number in (("a.deb", 1), ("a-1-py3-none-any.whl", 2)):
+        made = bundle_files.package(tmp_path / name) if number == 1 else bundle_files.wheel(tmp_path / name)
+        assert create(tmp_path / f"out{number}", made).exit_code == 0
+        with tarfile.open(tmp_path / f"out{number}") as tar:
+            file = tar.extractfile("manifest.json")
+            assert file is not None and json.load(file)["format"] == number
+
+
+def test_wheels_are_kept_where_the_installation_finds_them_instead_of_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    target = tmp_path / "machine/var/lib/wherry/wheels"
+    for name in ("a-1-py3-none-any.whl", "a-2-py3-none-any.whl"):
+        wheel = bundle_files.wheel(tmp_path / name)
+        assert create(tmp_path / f"{name}.bundle", wheel).exit_code == 0
+        words = ["bundle", "load", str(tmp_path / f"{name}.bundle"), "--prefix", str(tmp_path / "machine")]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0 and f"1 wheels are in {target}" in done.output, done.exception
+        assert {path.name: path.read_bytes() for path in target.iterdir()} == {name: wheel.read_bytes()}
+        assert (target / name).stat().st_mode & 0o777 == 0o644 and target.stat().st_mode & 0o777 == 0o755
+        assert [path.name for path in target.parent.iterdir()] == ["wheels"]
 
 
 def test_a_digest_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +15,12 @@ from typer.testing import CliRunner, Result
 
 from kube import kubeconfig, pki
 from kube.clock import SYSTEM
-from wherry import configuration, daemons, units
+from wherry import configuration, daemons, expiry, units
 from wherry.errors import WherryError
 from wherry.main import app
 from wherry.settings import Settings
+
+NONE = "no certificate ends soon: `wherry certs renew --all` renews all"
 
 
 @pytest.fixture
@@ -67,9 +70,9 @@ def test_daemons_with_a_replaced_kubeconfig_are_restarted_also_by_the_command_af
     installed.layout.agent_kubeconfig.write_text("ended")
     assert certs(installed, "renew").exit_code != 0 and not interrupted
     interrupted.append(False)
-    assert certs(installed, "renew").output.splitlines() == ["no certificate ends soon", "restarted agent, netproxy"]
+    assert certs(installed, "renew").output.splitlines() == [NONE, "restarted agent, netproxy"]
     assert restarted == [["agent", "netproxy"]]
-    assert certs(installed, "renew").output.splitlines() == ["no certificate ends soon"]
+    assert certs(installed, "renew").output.splitlines() == [NONE]
 
 
 def test_one_that_ends_soon_is_renewed_and_no_other(installed: Settings) -> None:
@@ -88,7 +91,47 @@ def test_one_that_ends_soon_is_renewed_and_no_other(installed: Settings) -> None
     assert renewed.exit_code == 0 and renewed.output.startswith(f"renewed {path}: expires ")
     assert len(renewed.output.splitlines()) == 1
     assert certs(installed, "check").exit_code == 0
-    assert certs(installed, "renew").output == "no certificate ends soon\n"
+    assert certs(installed, "renew").output == f"{NONE}\n"
+
+
+def test_all_are_renewed_on_request_and_cas_kept_with_what_to_do(installed: Settings) -> None:
+    before = {found.path: found.certificate for found in expiry.certificates(installed)}
+    authorities = list(expiry.authorities(installed))
+    renewed = certs(installed, "renew", "--all")
+    assert renewed.exit_code == 0
+    after = {found.path: found.certificate for found in expiry.certificates(installed)}
+    assert after.keys() == before.keys() and not [path for path in after if after[path] == before[path]]
+    assert len(before) == 7 and all(f"renewed {path}: expires " in renewed.output for path in before)
+    assert list(expiry.authorities(installed)) == authorities
+    text = " ".join(renewed.output.split())
+    for found in authorities:
+        assert re.search(rf"kept {found.path}: expires \S+; nothing renews a CA: move the workloads to a new", text)
+    assert certs(installed, "renew").output == f"{NONE}\n"
+
+
+def test_damaged_certificates_are_shown_with_their_fix_and_issued_again(installed: Settings) -> None:
+    layout = installed.layout
+    issued = [layout.pki / "apiserver.crt", layout.kubelet / "pki/kubelet.crt", layout.admin_kubeconfig]
+    other, authority = layout.pki / "broken.crt", layout.pki / "front-proxy-ca.crt"
+    former = authority.read_bytes()
+    for path in (*issued, other, authority):
+        path.write_text("damaged")
+    found = certs(installed, "check")
+    text = " ".join(found.output.split())
+    assert found.exit_code == 1
+    for path in issued:
+        assert re.search(rf"the certificate in {path} is damaged \([^)]+\): `wherry certs renew` issues it again", text)
+    assert f"the certificate in {other} is damaged (it is no certificate in PEM): restore it from a backup" in text
+    assert f"the CA in {authority} is damaged (it is no certificate in PEM): restore it from a backup" in text
+    assert re.search(rf"{other} +- +<damaged>\n", found.output)
+    shown = {each["path"]: each for each in json.loads(certs(installed, "check", "-o", "json").output)}
+    assert shown[str(other)] == {"path": str(other), "problem": "it is no certificate in PEM"}
+    assert f"the CA in {authority} is damaged: " in str(certs(installed, "renew").exception)
+    authority.write_bytes(former)
+    other.unlink()
+    renewed = certs(installed, "renew")
+    assert renewed.exit_code == 0 and all(f"renewed {path}: " in renewed.output for path in issued)
+    assert certs(installed, "check").exit_code == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone writes files of other accounts")

@@ -18,13 +18,16 @@ from typer.testing import CliRunner
 
 from kube.build import Build
 from wherry import VERSION, images, output, tokens, versions
+from wherry.command_options import options_of
 from wherry.daemon_logs import command
 from wherry.errors import WherryError
 from wherry.images import COLUMNS as IMAGE_COLUMNS
 from wherry.images import Image, parsed
 from wherry.main import app
+from wherry.membership import join
 from wherry.output import Column
 from wherry.settings import Settings
+from wherry.up_command import up
 
 WIDTH = 80
 
@@ -68,6 +71,14 @@ def test_every_option_has_a_text_that_is_a_sentence(words: tuple[str, ...]) -> N
 def test_the_default_in_a_text_is_the_settings(name: str) -> None:
     (option,) = (parameter for parameter in ALL["up",].params if parameter.name == name)
     assert f"Default: {getattr(Settings(), name)}." in option.help
+
+
+def test_options_name_their_default() -> None:
+    """Without one: `--unset`, and what a command line must have, or has not."""
+    without = {"server", "token", "discovery-token-ca-cert-hash", "control-plane", "certificate-key"}
+    assert {option.name for option in (options_of(up) | options_of(join)).values() if not option.default} == without
+    (description,) = (each for each in ALL["token", "create"].params if each.name == "description")
+    assert description.help.endswith("Default: none.")
 
 
 def test_a_wrong_option_or_command_is_named_with_the_nearest_one() -> None:
@@ -116,6 +127,7 @@ def test_versions_are_shown_also_without_a_cluster(format: str, tmp_path: Path) 
     found = CliRunner().invoke(app, ["version", "-o", format, "--prefix", str(tmp_path)])
     shown = json.loads(found.output) if format == "json" else yaml.safe_load(found.output)
     assert shown["wherry"] == VERSION and shown["commit"]
+    assert found.output.startswith("{" if format == "json" else f"wherry: {VERSION}\n"), "YAML is not JSON"
     assert shown["server"] == "not available: there is no cluster on this machine: `wherry up` makes one"
 
 
@@ -155,7 +167,9 @@ WITH_FORMATS = [words for words, command in ALL.items() if any("-o" in each.opts
 
 
 @pytest.mark.parametrize(
-    "words", [words for words in WITH_FORMATS if words not in (("status",), ("config", "print"))], ids=" ".join
+    "words",
+    [words for words in WITH_FORMATS if words not in (("status",), ("why",), ("config", "print"))],
+    ids=" ".join,
 )
 def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, ...]) -> None:
     found = CliRunner().invoke(app, [*words, "-o", "xml"])

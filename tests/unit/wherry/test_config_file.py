@@ -92,9 +92,9 @@ proxy: none
         ("name: x\n", "{}:1: name: write a list of texts, as in `name: [a, b]`"),
         ("name:\n- a\n- [b]\n", "{}:2: name: write a text"),
         ("- a\n", "{}:1: write options as keys, as in `max-pods: 200`"),
-        ("a: [\n", "{}:2: expected the node content, but found '<stream end>'"),
-        ("a: 1\n--- {}\n", "{}:2: but found another document"),
-        ("registry-mirror: [docker.io]\n", "{}:1: registry-mirror docker.io: write HOST=URL"),
+        ("a: [\n", "{}:2: a value or a closing bracket is missing"),
+        ("a: 1\n--- {}\n", "{}:2: there is a second document: write all of it in one"),
+        ("registry-mirror: [docker.io]\n", "{}:1: registry-mirror: docker.io: write HOST=URL"),
     ],
 )
 def test_errors_have_their_line(tmp_path: Path, text: str, problem: str) -> None:

@@ -5,8 +5,9 @@ import pytest
 from netproxy.config import ProxyConfig
 from wherry import daemons, units
 from wherry.errors import WherryError
+from wherry.option_checks import complete
 from wherry.proxy_settings import dns_config, proxy_config
-from wherry.settings import Settings, complete
+from wherry.settings import Settings
 
 CASES = [
     # proxy, dns -> the daemons beside containerd, control and agent
@@ -77,7 +78,7 @@ def test_parts_of_the_network_that_others_have_run_nowhere(
     [
         (Settings(proxy="kube"), "--proxy kube"),
         (Settings(dns="no"), "--dns no"),
-        (Settings(pod_network="flannel"), "--pod-network flannel: it is either wherry or none"),
+        (Settings(pod_network="cni/x"), "--pod-network cni/x: it is wherry, none, or the name of a CNI network"),
         (Settings(proxy="upstream", proxy_mode="auto"), "--proxy-mode auto"),
     ],
 )

@@ -49,7 +49,11 @@ def test_everything_is_noted_but_renewals_and_the_machinerys_events(
     user: UserInfo, verb: str, resource: tuple[str, str], namespace: str, noted: bool
 ) -> None:
     policy = Policy.parse(defaults.AUDIT_POLICY.read_bytes())
-    verdict = policy.verdict(AuthzAttributes(user, verb, resource[0], "v1", resource[1], "", namespace, "x"))
+    verdict = policy.verdict(
+        AuthzAttributes(
+            user=user, verb=verb, group=resource[0], version="v1", resource=resource[1], namespace=namespace, name="x"
+        )
+    )
     assert (verdict is not None) is noted
     assert verdict is None or (verdict.level, verdict.omit_stages) == (
         "Metadata",
@@ -62,7 +66,7 @@ def test_everything_is_noted_but_renewals_and_the_machinerys_events(
 )
 def test_looks_at_health_are_not_noted(path: str, noted: bool) -> None:
     policy = Policy.parse(defaults.AUDIT_POLICY.read_bytes())
-    assert (policy.verdict(AuthzAttributes(JANE, "get", path=path)) is not None) is noted
+    assert (policy.verdict(AuthzAttributes(user=JANE, verb="get", path=path)) is not None) is noted
 
 
 def test_an_administrators_policy_takes_the_defaults_place(tmp_path: Path) -> None:
@@ -79,7 +83,10 @@ def test_an_administrators_policy_takes_the_defaults_place(tmp_path: Path) -> No
     own = layout.etc / "audit-policy.yaml"
     own.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: None}]\n")
     assert control_config(settings(tmp_path)).audit_policy_file == own
-    assert Policy.parse(own.read_bytes()).verdict(AuthzAttributes(JANE, "get", "", "v1", "secrets")) is None
+    assert (
+        Policy.parse(own.read_bytes()).verdict(AuthzAttributes(user=JANE, verb="get", version="v1", resource="secrets"))
+        is None
+    )
 
 
 def test_the_rates_of_events_are_a_configuration_that_the_plugin_takes_and_the_documentation_shows(

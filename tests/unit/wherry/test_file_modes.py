@@ -4,13 +4,15 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from wherry import check, configuration, containerd, file_modes, supervisor
 from wherry import settings as saved
 from wherry.errors import WherryError
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=["open", "usual", "closed"])
@@ -85,7 +87,7 @@ def test_the_control_planes_account_may_read_the_settings(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         saved, "write_file", lambda path, data, mode, group=-1: written.append((path.name, mode, group))
     )
-    monkeypatch.setattr(saved, "_account_group", lambda: 973)
+    monkeypatch.setattr(saved, "account", lambda: SimpleNamespace(pw_gid=973))
     for each in (Settings(), Settings(role="worker"), Settings(prefix="/tmp/second")):
         each.save()
     assert [each for each in written if each[0] == "wherry.json"] == [
@@ -105,5 +107,5 @@ def test_a_user_who_may_not_read_the_settings_is_advised_to_use_sudo(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(WherryError, match=r"wherry\.json is for root alone, .*: run it with sudo"):
+    with pytest.raises(WherryError, match=r"wherry\.json is only for root, .*: run it with sudo"):
         saved.load(str(tmp_path))

@@ -16,7 +16,8 @@ from wherry.command_options import options_of
 from wherry.errors import WherryError
 from wherry.identity import Identity
 from wherry.main import app
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 from wherry.up_command import up
 
 UP = options_of(up)
@@ -42,8 +43,8 @@ def changed(before: Settings, unset: tuple[str, ...] = (), found: Identity | Non
         ({"pod_cidr": "10.50.0.0/16"}, "--pod-cidr 10.50.0.0/16: this cluster has 10.244.0.0/16"),
         ({"cluster_domain": "foo.local"}, "--cluster-domain foo.local: this cluster has cluster.local"),
         ({"cluster_dns": "10.97.0.10"}, "--cluster-dns 10.97.0.10: running pods ask 10.96.0.10"),
-        ({"cluster_dns": "10.192.0.10"}, "--cluster-dns 10.192.0.10 lies outside"),
-        ({"node_ip": "fd99::1"}, "--node-ip fd99::1: .* are of one family"),
+        ({"cluster_dns": "10.192.0.10"}, "--cluster-dns 10.192.0.10: it lies outside"),
+        ({"node_ip": "fd99::1"}, "--node-ip fd99::1: .* must have the family"),
         (
             {"pod_cidr": "10.244.0.0/16,fd00:244::/56", "service_cidr": "10.96.0.0/12,fd00:96::/112"},
             "--service-cidr 10.96.0.0/12,fd00:96::/112: this cluster has 10.96.0.0/12",

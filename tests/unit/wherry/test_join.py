@@ -113,7 +113,7 @@ async def test_a_start_that_fails_or_is_interrupted_is_undone(
 @pytest.mark.parametrize("name", ["webhook.shop.svc", "n2.cluster.local", "kubernetes"])
 async def test_a_machine_does_not_join_by_a_name_of_services(name: str, undone: list[Settings], tmp_path: Path) -> None:
     settings = Settings(prefix=str(tmp_path), node_name=name, node_ip="192.0.2.2")
-    with pytest.raises(WherryError, match=rf"^node name '{name}': .*; choose one with --node-name$"):
+    with pytest.raises(WherryError, match=rf"^--node-name {name}: .*; choose another name$"):
         await join.join(settings, WORKER)
     assert undone == [] and not settings.layout.settings.exists()
 

@@ -42,7 +42,7 @@ def test_a_user_who_may_not_read_the_administrators_kubeconfig_is_told_to_use_su
     monkeypatch.setattr(os, "access", lambda path, mode: path != admin)
     with pytest.raises(WherryError) as found:
         kubectl.environment(["get", "pods"], admin, {})
-    assert str(found.value) == f"{admin} is for root alone: run it with sudo, or name a kubeconfig in KUBECONFIG"
+    assert str(found.value) == f"{admin} is only for root: run it with sudo, or name a kubeconfig in KUBECONFIG"
     assert kubectl.environment(["get", "pods"], admin, {"KUBECONFIG": "x"}) == {"KUBECONFIG": "x"}
 
 

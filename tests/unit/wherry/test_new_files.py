@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kube.process import Result
+from tests.support import bundle_files
 from wherry import bundle, bundle_commands, images, snapshot_files
 from wherry.errors import WherryError
 from wherry.main import app
@@ -70,7 +71,7 @@ def test_a_bundle_is_written_to_no_file_of_that_the_folders_owner_links_to(
     monkeypatch.setattr(images, "ctr", lambda settings: ["ctr"])
     monkeypatch.setattr(bundle_commands, "root", lambda: None)
     monkeypatch.setattr(bundle_commands, "installed", lambda prefix: None)
-    (tmp_path / "a.deb").write_bytes(b"package")
+    bundle_files.package(tmp_path / "a.deb")
     done = CliRunner().invoke(
         app, ["bundle", "create", str(share / "out"), str(tmp_path / "a.deb"), "--image", "web:1"]
     )

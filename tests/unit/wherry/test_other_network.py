@@ -10,6 +10,7 @@ import pytest
 from kube.api import core_v1
 from wherry import cluster, cni_plugins, other_network, reset, up
 from wherry.errors import WherryError
+from wherry.option_checks import complete
 from wherry.settings import Settings
 
 NAMES = ["bandwidth", "bridge", "loopback", "portmap"]
@@ -163,6 +164,80 @@ def test_programs_that_others_can_replace_are_not_run(
     assert list(levels(other).values()) == ["error"]
 
 
+def configure(settings: Settings, **files: str) -> None:
+    folder = settings.layout.cni_configuration
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name.replace('_', '-')}.conflist").write_text(text)
+
+
+@pytest.fixture
+def named(other: Settings, forwarding: Path) -> Settings:
+    return Settings(prefix=other.prefix, pod_network="flannel")
+
+
+def about(settings: Settings, *, running: bool = True) -> str:
+    """Return the finding about a required network."""
+    found = list(other_network.findings(settings, running=running))
+    assert [each.level for each in found] in ([], ["warning"])
+    return found[0].what if found else ""
+
+
+def test_a_required_network_that_is_installed_is_accepted(named: Settings) -> None:
+    configure(named, l0_flannel='{"name": "flannel", "plugins": []}', l1_podman='{"name": "podman"}')
+    assert about(named) == ""
+    assert other_network.summary(named) == "pod network and network policies: those of the CNI network flannel"
+
+
+def test_another_network_in_the_place_of_the_required_one_is_reported(named: Settings) -> None:
+    configure(named, l1_flannel='{"name": "flannel"}', l0_podman='{"name": "podman"}')
+    path = named.layout.cni_configuration / "l0-podman.conflist"
+    expected = f"{path} is the network podman, and the pod network is flannel"
+    assert about(named) == about(named, running=False) == expected
+    assert other_network.summary(named).endswith(f"flannel; {expected}")
+    (found,) = other_network.findings(named)
+    assert "--pod-network podman" in found.fix
+    assert about(Settings(prefix=named.prefix, pod_network="none")) == "", "which accepts any"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"name": 1}', "{}", "[" * 100_000, "\xff"], ids=lambda text: text[:9])
+def test_a_broken_configuration_is_no_network(named: Settings, text: str) -> None:
+    configure(named, broken=text)
+    assert about(named).endswith("broken.conflist is no CNI configuration, and the pod network is flannel")
+
+
+def test_a_required_network_that_nobody_has_installed_is_reported_once_the_node_runs(named: Settings) -> None:
+    assert about(named, running=False) == ""
+    missing = f"no CNI configuration in {named.layout.cni_configuration}: the pod network flannel is not installed"
+    assert about(named) == missing and other_network.summary(named).endswith(missing)
+
+
+def test_a_configuration_that_may_not_be_read_is_not_judged(named: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(named, l0_calico='{"name": "k8s-pod-network"}')
+
+    def denied(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(other_network, "network_name", denied)
+    assert about(named) == ""
+    assert other_network.summary(named) == "pod network and network policies: those of the CNI network flannel"
+
+
+@pytest.mark.parametrize("name", ["flannel", "k8s-pod-network", "cbr0", "_x", "-x", "a b", "a/b", "é", "a" * 254])
+def test_a_pod_network_has_a_name_that_libcni_accepts(name: str) -> None:
+    settings = Settings(pod_network=name, cluster_dns="none")
+    if name in ("flannel", "k8s-pod-network", "cbr0"):
+        assert complete(settings, "192.0.2.1").required_network == name
+        return
+    with pytest.raises(WherryError, match=r"^--pod-network .*: it is wherry, none, or the name of a CNI network: "):
+        complete(settings, "192.0.2.1")
+
+
+@pytest.mark.parametrize("name", ["wherry", "none"])
+def test_the_agent_requires_no_network_by_default(name: str) -> None:
+    assert Settings(pod_network=name).required_network == ""
+
+
 # -- the change ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -194,6 +269,24 @@ async def test_a_machine_changes_its_network_without_pods(tmp_path: Path, remove
     removed.clear()
     await up._leave(none, own)
     assert removed == ["pods of none"], "what another plugin has made is its own"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("none", "flannel", []),
+        ("flannel", "none", []),
+        ("flannel", "flannel", []),
+        ("flannel", "calico", ["pods of flannel"]),
+        ("wherry", "flannel", ["pods of wherry", "network"]),
+        ("flannel", "wherry", ["pods of flannel"]),
+    ],
+)
+async def test_pods_are_removed_where_new_ones_would_have_a_network_of_another_name(
+    tmp_path: Path, removed: list[str], before: str, after: str, expected: list[str]
+) -> None:
+    await up._leave(*(Settings(prefix=str(tmp_path), pod_network=name) for name in (before, after)))
+    assert removed == expected
 
 
 async def test_configurations_that_would_be_used_instead_are_renamed_after_pods_are_removed_by_them(

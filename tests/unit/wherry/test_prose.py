@@ -22,6 +22,7 @@ TABLES = """
 | use | not |
 | --- | --- |
 | parse | **takes in**, **is told** |
+| `elapsed` | **`took`**; `due` |
 
 ## Other
 
@@ -69,6 +70,13 @@ def test_rules_are_the_bold_words_of_the_section(prose: ModuleType) -> None:
         ("a.py", 'class A:\n    x: int\n    """When."""\n', [(3, '"""When → a noun or a verb first')]),
         ("a.py", 'class A:\n    """Is it so? Yes."""\n', [(2, "? → a statement")]),
         ("a.py", '"""Leases: who\nholds them. No more."""\n', [(1, ": who → nouns after the colon")]),
+        (
+            "a.py",
+            'def f():\n    raise ValueError(f"{x}: the node "\n        "is told")\n',
+            [(2, "is told → report or: parse")],
+        ),
+        ("a.py", 'log.info("it is tried again: %s", x)\n', [(1, "tried again → retry")]),
+        ("a.py", 'flags.add_argument("--x", help="who they are")\n', [(1, "who they are → authentication")]),
         ("a.md", "# Title\n\nIt is\ntold.\n", [(3, "is told → report or: parse")]),
         ("a.service", "[Unit]\n# tried again\n", [(2, "tried again → retry")]),
         ("run", "#!/usr/bin/env bash\n# tried again\necho tried again\n", [(2, "tried again → retry")]),
@@ -93,6 +101,22 @@ def test_offending_prose_is_found(prose: ModuleType, name: str, text: str, expec
 )
 def test_clean_prose_is_not(prose: ModuleType, name: str, text: str) -> None:
     assert found(prose, name, text) == []
+
+
+NAMES = "took = 1\n", "def f(took): pass\n", "class A:\n    _took: int\n", "import a as took\n", "self._took = 1\n"
+
+
+@pytest.mark.parametrize("text", NAMES)
+def test_a_banned_name_that_the_product_binds_is_found(prose: ModuleType, text: str) -> None:
+    names = prose.banned_names(TABLES)
+    (problem,) = prose.problems("kube/a.py", text, [], names)
+    assert names == {"took": "`elapsed`"} and problem[1].endswith("took → `elapsed`")
+    assert prose.problems("tests/a.py", text, [], names) == []
+
+
+@pytest.mark.parametrize("text", ["x.took()\n", "print(took)\n", "mistook = due = 1\n", "# took\n"])
+def test_other_uses_of_a_banned_name_are_not(prose: ModuleType, text: str) -> None:
+    assert prose.problems("kube/a.py", text, [], prose.banned_names(TABLES)) == []
 
 
 def test_the_lexicon_does_not_apply_to_itself(prose: ModuleType) -> None:

@@ -316,6 +316,13 @@ def test_arguments_headers_and_options_are_removed() -> None:
         "args": ["--password", "hunter2", "--port", "80"],
         "command": ["sh", "-c", "export PGPASSWORD=hunter2"],
         "httpHeaders": [{"name": "X", "value": "hunter2"}],
+        "headers": [{"type": "Exact", "name": "X", "value": "hunter2"}],
+        "queryParams": [{"name": "X", "value": "hunter2"}],
+        "requestHeaderModifier": {
+            "set": [{"name": "X", "value": "hunter2"}],
+            "add": [{"name": "Y", "value": "hunter2"}],
+        },
+        "capabilities": {"add": ["NET_ADMIN"]},
         "volumeAttributes": {"a": "hunter2"},
         "options": {"a": "hunter2"},
         "apiToken": "hunter2",
@@ -324,8 +331,15 @@ def test_arguments_headers_and_options_are_removed() -> None:
         "secretName": "kept",
     }
     found = without_values(spec)
-    assert "hunter2" not in json.dumps(found)
+    assert "hunter2" not in json.dumps(found) and found["capabilities"] == {"add": ["NET_ADMIN"]}
     assert found["args"] == ["--password", REMOVED, "--port", "80"] and found["secretName"] == "kept"
+
+
+def test_parameters_of_drivers_are_removed_and_references_kept() -> None:
+    storage = {"provisioner": "d", "parameters": {"pool": "hunter2", "name": "a"}}
+    assert without_values(storage) == {"provisioner": "d", "parameters": {"pool": REMOVED, "name": REMOVED}}
+    ingress = {"controller": "c", "parameters": {"apiGroup": "a", "kind": "K", "name": "n"}}
+    assert without_values(ingress) == ingress
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from kube.api import core_v1, meta_v1
 from wherry import config_file, registries, reset, wanted
 from wherry import settings as saved
 from wherry.errors import WherryError
+from wherry.option_checks import complete
 from wherry.registries import Registry
-from wherry.settings import Settings, complete
+from wherry.settings import Settings
 
 
 def read(folder: Path, text: str) -> dict[str, Registry]:

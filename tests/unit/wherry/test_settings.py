@@ -9,7 +9,8 @@ from kube.tracing.configuration import TracingConfiguration
 from wherry import configuration, settings
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 
 
 def test_defaults_are_derived_from_the_machine_and_the_ranges() -> None:
@@ -38,7 +39,7 @@ def test_a_file_of_the_administrators_is_checked_before_anything_starts(tmp_path
     file.write_text("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n")
     assert control_config(settings).tracing_config_file == file
     file.write_text("kind: TracingConfiguration\n")
-    with pytest.raises(WherryError, match=f"{file}: Object missing required field `apiVersion`"):
+    with pytest.raises(WherryError, match=f"{file}: apiVersion is missing"):
         control_config(settings)
 
 
@@ -84,9 +85,9 @@ def test_a_machine_of_both_families_has_an_address_of_each() -> None:
     ("wrong", "message"),
     [
         ({"node_ip": "192.0.2.1,192.0.2.2"}, "one address, or one of IPv4 and one of IPv6"),
-        ({"node_ip": "192.0.2.1,fd00:244::5"}, "lies in fd00:244::/56"),
+        ({"node_ip": "192.0.2.1,fd00:244::5"}, "lies in --pod-cidr fd00:244::/56"),
         ({"cluster_dns": "10.96.0.10,10.96.0.11"}, "one address, or one of IPv4 and one of IPv6"),
-        ({"cluster_dns": "10.96.0.10,fd00:97::a"}, "--cluster-dns fd00:97::a lies outside of the service range"),
+        ({"cluster_dns": "10.96.0.10,fd00:97::a"}, "--cluster-dns fd00:97::a: it lies outside of the service range"),
         ({"cluster_dns": "10.96.0.x"}, "--cluster-dns 10.96.0.x: not an IP address"),
         ({"pod_cidr": "10.244.0.0/16"}, "ranges of the same families"),
         ({"service_cidr": "fd00:96::/112,10.96.0.0/12"}, "in the same order"),
@@ -103,7 +104,7 @@ def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str]
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"node_name": "Not_A_Name"}, "choose one with --node-name"),
+        ({"node_name": "Not_A_Name"}, "--node-name Not_A_Name: a lowercase RFC 1123 subdomain must"),
         ({"service_cidr": "10.96.0.0/33"}, "--service-cidr 10.96.0.0/33"),
         ({"service_cidr": "10.244.1.0/24"}, "overlap"),
         ({"service_cidr": "10.96.0.0/30"}, "fewer than 16"),
@@ -111,7 +112,7 @@ def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str]
         ({"node_ip": "127.0.0.1"}, "name a routable address"),
         ({"node_ip": "10.96.0.4"}, "choose another"),
         ({"node_ip": "nowhere"}, "not an IP address"),
-        ({"node_ip": "fd99::1"}, "the first --service-cidr, 10.96.0.0/12, are of one family"),
+        ({"node_ip": "fd99::1"}, "the family of the first --service-cidr, 10.96.0.0/12"),
         ({"store": "postgres"}, "either sqlite or etcd"),
         ({"store": "etcd"}, "needs --etcd-servers"),
         ({"etcd_servers": "http://127.0.0.1:2379"}, "is for --store etcd"),
@@ -157,9 +158,10 @@ def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
     kept = complete(Settings(prefix=str(tmp_path), node_name="n1", names=["a.example"]), "192.0.2.10")
     kept.save()
     assert settings.load(str(tmp_path)) == kept
-    kept.layout.settings.write_text("{")
-    with pytest.raises(WherryError, match="is damaged"):
-        settings.load(str(tmp_path))
+    for text, why in (("{", "it is not JSON"), ('{"max_pods": "many"}', "max_pods: write a whole number, not a text")):
+        kept.layout.settings.write_text(text)
+        with pytest.raises(WherryError, match=rf"is damaged \({why}\): remove it"):
+            settings.load(str(tmp_path))
 
 
 def test_another_prefix_shares_no_path_with_the_first() -> None:

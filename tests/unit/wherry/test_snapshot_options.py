@@ -12,7 +12,8 @@ import pytest
 from wherry import disk_space, snapshot_files, snapshot_names, up
 from wherry import settings as saved
 from wherry.errors import WherryError
-from wherry.settings import Settings, complete
+from wherry.option_checks import complete
+from wherry.settings import Settings
 from wherry.snapshot_options import OFF, USUAL, folder_problem, machine_zone, secret_problem
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -116,6 +116,13 @@ def test_the_text_has_a_line_for_each_part() -> None:
     [
         ({}, []),
         ({"pod_network": "none"}, ["pod network and network policies: those of another CNI plugin"]),
+        (
+            {"pod_network": "site", "prefix": "/nonexistent"},
+            [
+                "pod network and network policies: those of the CNI network site; no CNI configuration in "
+                "/nonexistent/etc/cni/net.d: the pod network site is not installed"
+            ],
+        ),
         ({"proxy": "none"}, ["Services: served by another proxy"]),
         ({"cluster_dns": "none"}, ["cluster DNS: not Wherry's"]),
         ({"dns": "none", "cluster_dns": "10.96.0.10"}, ["cluster DNS: not Wherry's, at 10.96.0.10"]),

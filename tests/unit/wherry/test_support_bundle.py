@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from kube import pki, resources
+from kube.clock import SYSTEM
 from kube.errors import StatusError
+from kube.gateway import objects
 from kube.process import CommandError
-from wherry import cluster, support_bundle
+from wherry import cluster, support_bundle, support_lists
 from wherry.errors import WherryError
 from wherry.settings import Settings
 
@@ -25,7 +28,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 Collected = list[str]
-OF_CLUSTER = support_bundle._of_cluster
+OF_CLUSTER, OF_WHERRY = support_bundle._of_cluster, support_bundle._of_wherry
 
 
 @pytest.fixture
@@ -113,11 +116,47 @@ async def test_after_a_list_that_took_too_long_the_others_are_waited_for_less(
     lists.effects = hanging
     monkeypatch.setattr(support_bundle, "SECONDS", 0.02)
     monkeypatch.setattr(support_bundle, "LATER_SECONDS", 0.01)
+    monkeypatch.setattr(support_bundle, "LAST_SECONDS", 0.005)
     monkeypatch.setattr(cluster, "connect", lists.connect)
-    items = support_bundle._of_cluster(settings).values()
+    items = [item for name, item in support_bundle._of_cluster(settings).items() if name.endswith(".json")]
     found = [await support_bundle._text(item) for item in items]
     assert found[0] == "not collected: it took more than 0.02 s\n"
-    assert set(found[1:]) == {"not collected: it took more than 0.01 s\n"}
+    assert found[1:3] == ["not collected: it took more than 0.01 s\n"] * 2
+    assert set(found[3:]) == {"not collected: it took more than 0.005 s\n"}
+
+
+def test_every_kind_is_listed_but_those_with_secrets_and_copies() -> None:
+    found = support_lists.paths()
+    assert list(found)[:3] == ["nodes", "namespaces", "pods"]
+    needed = {
+        "ingresses": "/apis/networking.k8s.io/v1/ingresses",
+        "gateways": "/apis/gateway.networking.k8s.io/v1/gateways",
+        "httproutes": "/apis/gateway.networking.k8s.io/v1/httproutes",
+        "replicasets": "/apis/apps/v1/replicasets",
+        "certificatesigningrequests": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        "mutatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+        "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+        "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "horizontalpodautoscalers": "/apis/autoscaling/v2/horizontalpodautoscalers",
+        "events": "/api/v1/events",
+    }
+    assert found.items() >= needed.items()
+    assert not [path for path in found.values() if path.rpartition("/")[2] in ("secrets", "configmaps", "tokenreviews")]
+    gateway = {resources.of(kind).plural for kind in objects.KINDS}
+    assert gateway <= found.keys()
+    served = {each.plural for each in resources.RESOURCES if "list" in each.verbs}
+    assert found.keys() | {plural for _, plural in support_lists.LEFT_OUT} == served | gateway
+
+
+async def test_certificates_are_listed_with_their_end_and_without_keys(settings: Settings) -> None:
+    made = pki.new_ca("kubernetes", SYSTEM.now())
+    made.save(settings.layout.pki, "ca")
+    (settings.layout.pki / "broken.crt").write_text("damaged")
+    text = await OF_WHERRY(settings, {})["certificates.yaml"]()
+    assert f"path: {settings.layout.pki}/ca.crt" in text and "subject: kubernetes" in text and "expires: " in text
+    assert f"path: {settings.layout.pki}/broken.crt" in text and "problem: it is no certificate in PEM" in text
+    assert "PRIVATE" not in text and "BEGIN" not in text
 
 
 async def test_any_error_of_an_item_is_in_its_place(

@@ -27,13 +27,13 @@ class Recorder:
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._changes: deque[tuple[Change, Item]] = deque()
-        store.written = self._written
+        store.subscribe(self._written)
         self.begin()
 
     @classmethod
     def of(cls, api: ApiServer, store: MemoryStore) -> Recorder:
         """Record the requests to a server."""
-        api.pipeline.resources = with_authors(api.pipeline.resources)
+        api.pipeline.add_middleware(with_authors)
         return cls(store, api.clock)
 
     def begin(self) -> None:

@@ -102,7 +102,7 @@ class Replay:
         store.show(self.history, self.revision)
         config = config_of(self.folder, self._port)
         async with ApiServer.open(config, clock, opened(store, clock), dialer=NoNodes()) as api:
-            api.pipeline.resources = _reading(api.pipeline.resources)
+            api.pipeline.add_middleware(_reading)
             yield api
 
 

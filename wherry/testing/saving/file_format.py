@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from kube import decode_errors
 from kube.files import write_file
 from wherry import VERSION
 from wherry.testing.errors import ClusterError
@@ -60,7 +61,7 @@ def read(path: Path, content: Content, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ClusterError(f"{path} is damaged: {error}") from error
+        raise ClusterError(f"{path} is damaged: {decode_errors.sentence(error)}") from error
 
 
 def _check(path: Path, content: Content, line: bytes) -> None:

@@ -19,8 +19,8 @@ _SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 
 async def causes(diagnosis: Diagnosis, budget: policy_v1.PodDisruptionBudget) -> Sequence[Cause]:
     """Return why a budget allows no eviction at present."""
-    if held := finalizers(budget, diagnosis.reader.now):
-        return held
+    if blockers := finalizers(budget, diagnosis.reader.now):
+        return blockers
     status, spec, about = budget.status, budget.spec, reference(budget)
     if spec is None or status is None or status.disruptions_allowed:
         return ()

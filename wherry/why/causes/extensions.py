@@ -77,14 +77,14 @@ async def definition(diagnosis: Diagnosis, obj: apiextensions_v1.CustomResourceD
     conditions: dict[str, Any] = {each.type: each for each in (obj.status.conditions if obj.status else ())}
     if obj.metadata.deletion_timestamp is not None:
         ending = conditions.get("Terminating")
-        held = finalizers(obj, diagnosis.reader.now)
-        if ending is not None and ending.message and held:
+        blockers = finalizers(obj, diagnosis.reader.now)
+        if ending is not None and ending.message and blockers:
             return [
                 msgspec.structs.replace(
-                    held[0], text=f"its objects are deleted first: {ending.message}", fix="", waits=True
+                    blockers[0], text=f"its objects are deleted first: {ending.message}", fix="", waits=True
                 )
             ]
-        return held
+        return blockers
     for type_, what in (("NamesAccepted", "its names are taken"), ("Established", "it is not served")):
         found = conditions.get(type_)
         if found is not None and found.status == "False":

@@ -26,8 +26,8 @@ _PRESSURES = {
 
 async def causes(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
     """Return why a node is not Ready, or takes no pods, or is not drained."""
-    if held := finalizers(node, diagnosis.reader.now):
-        return held
+    if blockers := finalizers(node, diagnosis.reader.now):
+        return blockers
     return (
         await not_ready(diagnosis, node)
         or _pressure(node)

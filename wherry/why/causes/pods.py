@@ -69,8 +69,8 @@ async def _ending(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
         rest, grace = duration((deleted - now).total_seconds()), pod.metadata.deletion_grace_period_seconds
         text = f"it is being deleted: its containers have {rest} left to end, of a grace period of {grace} s"
         return [Cause(text, about=about, waits=True)]
-    if held := finalizers(pod, now):
-        return held
+    if blockers := finalizers(pod, now):
+        return blockers
     text = f"it was to have ended {ago(deleted, now)}, and node {pod.spec.node_name} has not reported that"
     return [Cause(text, commands.kubectl("delete", about, "--force", "--grace-period=0"), about)]
 

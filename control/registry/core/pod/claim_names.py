@@ -1,4 +1,4 @@
-"""Names of a pod's resource claims, and the check of what its containers use of them.
+"""Checks of a pod's resource claims: their names, and the requests of its containers.
 
 A pod may have thousands of claims, each of which its containers use: the names are a set, and the message for each one that is
 missing shows the first of them. Upstream (validateResourceClaimNames) shows all.

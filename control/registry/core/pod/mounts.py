@@ -1,4 +1,4 @@
-"""Checks of where a container mounts the pod's volumes, as file systems and as raw devices."""
+"""Checks of volume mounts and volume devices of containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of probes, lifecycle hooks and what either of them calls."""
+"""Checks of probes, lifecycle hooks and their actions."""
 
 from __future__ import annotations
 

@@ -116,14 +116,14 @@ def _tolerations(spec: Object, before: Object) -> Errors:
 
 
 def _gates(spec: Object, before: Object) -> Errors:
-    held = {g.get("name") for g in before.get("schedulingGates") or ()}
+    old_gates = {g.get("name") for g in before.get("schedulingGates") or ()}
     return [
         forbidden_field(
             f"spec.schedulingGates[{index}].name",
             f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
         )
         for index, gate in enumerate(spec.get("schedulingGates") or ())
-        if gate.get("name") not in held
+        if gate.get("name") not in old_gates
     ]
 
 

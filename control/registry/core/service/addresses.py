@@ -48,10 +48,10 @@ class Addresses:
         for owners in self._owners.values():
             owners.clear()
 
-    def note(self, held: ServiceAllocation) -> None:
+    def note(self, allocation: ServiceAllocation) -> None:
         """Record the addresses of a Service."""
-        for family, number in held.numbers:
-            self._owners[family].setdefault(number, held.owner)
+        for family, number in allocation.numbers:
+            self._owners[family].setdefault(number, allocation.owner)
 
     async def forget_orphans(self, known: set[str], context: ReleaseContext, age: timedelta) -> None:
         """Delete the records older than `age` that a crash between claim and Service has left."""
@@ -97,7 +97,7 @@ class Addresses:
         choose_families(obj, old, {f"IPv{network.version}" for network in self.networks}, self.default_family)
 
     async def assign(
-        self, obj: Object, held: set[str], before: Object, allocations: ServiceAllocations, context: Context
+        self, obj: Object, allocated: set[str], before: Object, allocations: ServiceAllocations, context: Context
     ) -> None:
         spec = obj["spec"]
         if spec.get("type") == "ExternalName":
@@ -114,7 +114,7 @@ class Addresses:
             ip = asked.get(family)
             if ip is None:
                 ip = await self._allocate_any(obj, family, allocations, context)
-            elif canonical(ip) not in held:
+            elif canonical(ip) not in allocated:
                 await self._allocate(obj, ip, allocations, context)
             found.append(ip)
         spec["clusterIPs"], spec["clusterIP"] = found, found[0]

@@ -79,7 +79,7 @@ class ServiceAllocator:
         await self._give_back(ServiceAllocations(owner_of(obj), addresses, ports, addresses, ports), context)
 
     async def _assign_recorded_ports(
-        self, obj: Object, held: set[int], allocations: ServiceAllocations, context: Context
+        self, obj: Object, allocated: set[int], allocations: ServiceAllocations, context: Context
     ) -> None:
         """Assign ports and enter them in the ledger; again on what another server left where it was quicker."""
         asked = await offload.run(context.user.name, context.size, copy_json, obj["spec"])
@@ -90,7 +90,7 @@ class ServiceAllocator:
             lost = self._ledger.leaked(taken, used, context.now)
             for port in taken - lost:
                 self.ports.ports.note(port, ELSEWHERE)
-            await self.ports.assign(obj, held, allocations)
+            await self.ports.assign(obj, allocated, allocations)
             if not allocations.ports or await self._ledger.write(
                 context.store, (taken - lost) | set(allocations.ports), found
             ):
@@ -143,11 +143,11 @@ class ServiceAllocator:
             ServiceAllocation(allocations.owner, allocations.addresses, allocations.ports)
             for allocations in self._pending
         ]
-        for held in self._stored.all(context) + pending:
-            known.update(held.addresses)
-            self.addresses.note(held)
-            for port in held.ports:
-                self.ports.ports.note(port, held.owner)
+        for allocation in self._stored.all(context) + pending:
+            known.update(allocation.addresses)
+            self.addresses.note(allocation)
+            for port in allocation.ports:
+                self.ports.ports.note(port, allocation.owner)
         return known
 
     async def _give_back(self, allocations: ServiceAllocations, context: ReleaseContext) -> None:

@@ -1,4 +1,4 @@
-"""Defaults of Services, and which fields of one type of Service mean nothing in another.
+"""Defaults of Services; drops fields that have no meaning for the Service's type.
 
 IP families are filled in where the address is allocated; here is what needs no knowledge of the cluster
 (pkg/apis/core/v1/defaults.go), and the dropping of fields that a change of type leaves behind (pkg/registry/core/service).
@@ -63,8 +63,8 @@ def drop_disabled(obj: Object, old: Object) -> None:
         if spec.get("externalName") == before.get("externalName"):
             spec.pop("externalName", None)
     if needs_node_port(before) and not needs_node_port(spec):
-        held = [p.get("nodePort") for p in before.get("ports") or ()]
-        if [p.get("nodePort") for p in spec.get("ports") or ()] == held:
+        old_ports = [p.get("nodePort") for p in before.get("ports") or ()]
+        if [p.get("nodePort") for p in spec.get("ports") or ()] == old_ports:
             for port in spec.get("ports") or ():
                 port.pop("nodePort", None)
     if needs_health_check_port(before) and not needs_health_check_port(spec):
@@ -85,14 +85,14 @@ def keep_allocated(obj: Object, old: Object) -> None:
     spec, before = obj.setdefault("spec", {}), old.get("spec") or {}
     if spec.get("type") == "ExternalName" or before.get("type") == "ExternalName":
         return
-    held = list(before.get("clusterIPs") or ())
-    if not spec.get("clusterIP") and spec.get("clusterIPs", held) in ([], held):
+    old_ips = list(before.get("clusterIPs") or ())
+    if not spec.get("clusterIP") and spec.get("clusterIPs", old_ips) in ([], old_ips):
         for field in ("clusterIP", "clusterIPs"):
             if before.get(field):
                 spec[field] = before[field]
-    elif spec.get("clusterIP") and spec.get("clusterIPs", []) in ([], held):
+    elif spec.get("clusterIP") and spec.get("clusterIPs", []) in ([], old_ips):
         # A client that knows of one address changes that alone; the list follows it.
-        spec["clusterIPs"] = [spec["clusterIP"], *held[1:]]
+        spec["clusterIPs"] = [spec["clusterIP"], *old_ips[1:]]
     for field in ("ipFamilies", "ipFamilyPolicy"):
         if not spec.get(field) and before.get(field):
             spec[field] = before[field]
@@ -104,10 +104,10 @@ def keep_allocated(obj: Object, old: Object) -> None:
 
 
 def _keep_node_ports(spec: Object, before: Object) -> None:
-    held = {(p.get("protocol"), p.get("port")): p.get("nodePort") for p in before.get("ports") or ()}
+    old_node_ports = {(p.get("protocol"), p.get("port")): p.get("nodePort") for p in before.get("ports") or ()}
     taken = {p.get("nodePort") for p in spec.get("ports") or () if p.get("nodePort")}
     for port in spec.get("ports") or ():
-        number = held.get((port.get("protocol"), port.get("port")))
+        number = old_node_ports.get((port.get("protocol"), port.get("port")))
         if not port.get("nodePort") and number and number not in taken:
             port["nodePort"] = number
 

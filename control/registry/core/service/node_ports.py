@@ -22,24 +22,24 @@ class NodePorts:
         self.node_ports = node_ports
         self.ports = Pool(node_ports.start, len(node_ports), port_offset(len(node_ports)))
 
-    async def assign(self, obj: Object, held: set[int], allocations: ServiceAllocations) -> None:
+    async def assign(self, obj: Object, allocated: set[int], allocations: ServiceAllocations) -> None:
         """Claim the ports of a Service; each claim is made at once, so it may yield between two of them."""
         spec = obj["spec"]
         if needs_node_port(spec):
-            await self._assign_node_ports(obj, held, allocations)
+            await self._assign_node_ports(obj, allocated, allocations)
         if needs_health_check_port(spec):
             port = spec.get("healthCheckNodePort")
             try:
                 if not port:
                     spec["healthCheckNodePort"] = self._any_port(allocations)
-                elif port not in held:
+                elif port not in allocated:
                     self.ports.claim(port, allocations.owner)
                     allocations.ports.append(port)
             except (AlreadyAllocated, OutOfRange) as error:
                 why = self._why(error)
                 raise internal(f"failed to allocate requested HealthCheck NodePort {port}: {why}") from None
 
-    async def _assign_node_ports(self, obj: Object, held: set[int], allocations: ServiceAllocations) -> None:
+    async def _assign_node_ports(self, obj: Object, allocated: set[int], allocations: ServiceAllocations) -> None:
         # Ports that differ in protocol alone (DNS over UDP and TCP) share one node port.
         shared: dict[Any, int] = {}
         mine: set[tuple[int, Any]] = set()
@@ -51,7 +51,7 @@ class NodePorts:
             number = port.get("nodePort")
             if number:
                 pair = (number, port.get("protocol"))
-                if number not in held and (number not in ours or pair in mine):
+                if number not in allocated and (number not in ours or pair in mine):
                     try:
                         self.ports.claim(number, allocations.owner)
                         allocations.ports.append(number)

@@ -89,7 +89,7 @@ class StoredServices:
             known = self._known[entry.key] if self._is_known(entry) else (entry.data, _allocation(entry.data))
             found[entry.key] = known
         self._known = found
-        return [held for _, held in found.values()]
+        return [allocation for _, allocation in found.values()]
 
     def forget(self) -> None:
         """Keep nothing of what was read, which holds the bytes of all Services, deleted ones too, until it is read again."""

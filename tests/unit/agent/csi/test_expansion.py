@@ -16,9 +16,9 @@ from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.api import core_v1
 from kube.errors import unavailable
+from kube.json_object import Object
 from tests.support.clock import FakeClock
 
-Json = dict[str, Any]
 POD = msgspec.convert({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": []}}, core_v1.Pod)
 
 
@@ -26,10 +26,10 @@ class Claims:
     """Client of one claim: notes patches of its status, and puts together what they make of it."""
 
     def __init__(self) -> None:
-        self.patches: list[Json] = []
-        self.claim: Json = {}
+        self.patches: list[Object] = []
+        self.claim: Object = {}
 
-    async def patch(self, kind: type[Any], name: str, namespace: str, patch: Json, **how: Any) -> Any:
+    async def patch(self, kind: type[Any], name: str, namespace: str, patch: Object, **how: Any) -> Any:
         assert (name, namespace, how["subresource"]) == ("data", "shop", "status")
         changes = patch["status"]
         self.patches.append(changes)
@@ -71,7 +71,7 @@ class Node:
 
     def claim(self, asked: str, turn: str | None = "NodeResizePending", *, allocated: str | None = None) -> None:
         """A claim that had 1Gi and asks for more; `turn` is its resize status, None with an older controller."""
-        status: Json = {
+        status: Object = {
             "capacity": {"storage": "1Gi"},
             "conditions": [{"type": "FileSystemResizePending", "status": "True"}],
             "allocatedResourceStatuses": {"storage": turn} if turn else {},

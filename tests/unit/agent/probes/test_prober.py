@@ -174,7 +174,7 @@ async def test_probes_are_counted_by_result_until_the_container_is_removed() -> 
         await world.clock.advance(5)
         world.sync(container, pod=pod, ids="next")
         await world.clock.advance(1)
-        text = resource_metrics.probes(world.prober.counts)
+        text = resource_metrics.probes(world.prober.metrics)
         labels = 'container="main",namespace="default",pod="pod"'
         for result, number in (("failed", 2), ("successful", 2)):
             shown = f'prober_probe_total{{{labels},pod_uid="uid",probe_type="Readiness",result="{result}"}} {number}\n'
@@ -184,7 +184,7 @@ async def test_probes_are_counted_by_result_until_the_container_is_removed() -> 
         assert f'prober_probe_duration_seconds_bucket{{{timed},le="+Inf"}} 4\n' in text
         assert f"prober_probe_duration_seconds_count{{{timed}}} 4\n" in text
         world.prober.stop("uid")
-        assert "probe_type" not in resource_metrics.probes(world.prober.counts)
+        assert "probe_type" not in resource_metrics.probes(world.prober.metrics)
 
 
 async def test_a_restarted_container_is_probed_anew() -> None:

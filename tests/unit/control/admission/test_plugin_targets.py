@@ -27,9 +27,18 @@ def test_a_plugin_handles_only_the_resources_that_it_names(made: type[Plugin]) -
     others = [resource for resource in RESOURCES if resource.target not in (made.targets or ())]
     for resource, operation in itertools.product(others, OPERATIONS):
         for subresource in ("", *resource.subresources):
-            asked = AuthzAttributes(user, "update", resource.group, resource.version, resource.plural)
+            asked = AuthzAttributes(
+                user=user, verb="update", group=resource.group, version=resource.version, resource=resource.plural
+            )
             request = Attributes(
-                resource, operation, user, "shop", "a", subresource, {"metadata": {}}, {"metadata": {}}
+                resource=resource,
+                operation=operation,
+                user=user,
+                namespace="shop",
+                name="a",
+                subresource=subresource,
+                obj={"metadata": {}},
+                old={"metadata": {}},
             )
             request.asked = asked
             assert not plugin.handles(request), (resource.target, operation, subresource)

@@ -25,7 +25,14 @@ ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 async def test_the_nodes_labels_are_the_pods(node: str | None, labels: dict[str, str]) -> None:
     there = {"metadata": {"name": "n1", "labels": {ZONE: "z", REGION: "r", "other": "o"}}}
     pod = {"metadata": {"labels": {"app": "a", ZONE: "mine"}}, "spec": {"nodeName": node} if node else {}}
-    request = Attributes(resources.of(core_v1.Pod), "CREATE", UserInfo("u"), "default", "p", obj=pod)
+    request = Attributes(
+        resource=resources.of(core_v1.Pod),
+        operation="CREATE",
+        user=UserInfo("u"),
+        namespace="default",
+        name="p",
+        obj=pod,
+    )
     plugin = PodTopologyLabels(Objects(("nodes", there)))
     assert plugin.handles(request)
     await plugin.admit(request)
@@ -43,7 +50,15 @@ async def test_the_nodes_labels_are_the_pods(node: str | None, labels: dict[str,
 async def test_a_binding_gets_the_nodes_labels(target: dict[str, str], labels: dict[str, str]) -> None:
     there = {"metadata": {"name": "n1", "labels": {ZONE: "z", REGION: "r"}}}
     binding = {"kind": "Binding", "apiVersion": "v1", "metadata": {"labels": {"app": "a"}}, "target": target}
-    request = Attributes(resources.of(core_v1.Pod), "CREATE", UserInfo("u"), "default", "p", "binding", obj=binding)
+    request = Attributes(
+        resource=resources.of(core_v1.Pod),
+        operation="CREATE",
+        user=UserInfo("u"),
+        namespace="default",
+        name="p",
+        subresource="binding",
+        obj=binding,
+    )
     plugin = PodTopologyLabels(Objects(("nodes", there)))
     assert plugin.handles(request)
     await plugin.admit(request)

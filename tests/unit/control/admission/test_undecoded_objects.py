@@ -48,7 +48,9 @@ def decoded_by(resource: Resource, phase: str, **labels: str) -> set[str]:
     context = plugins.PluginContext(objects, rbac, rbac, WebhookInvoker(objects, Caller(objects), rbac))
     found = set[str]()
     for plugin in plugins.make(context):
-        attributes = EncodedAttributes(resource, "CREATE", UserInfo("jane"), "default", "a")
+        attributes = EncodedAttributes(
+            resource=resource, operation="CREATE", user=UserInfo("jane"), namespace="default", name="a"
+        )
         body: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {"serviceAccountName": "default", "containers": []}}
         attributes.hold(msgspec.json.encode(body))
         if plugin.handles(attributes):

@@ -24,7 +24,15 @@ def line(**spec: Any) -> bytes:
 def attributes(
     verb: str, resource: str = "pods", namespace: str = "shop", group: str = "", path: str = ""
 ) -> AuthzAttributes:
-    return AuthzAttributes(JANE, verb, group, "v1", "" if path else resource, "", namespace, "", path)
+    return AuthzAttributes(
+        user=JANE,
+        verb=verb,
+        group=group,
+        version="v1",
+        resource="" if path else resource,
+        namespace=namespace,
+        path=path,
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,19 @@ def policy(*rules: dict[str, Any], **more: Any) -> Policy:
 
 def attributes(verb: str, what: str, name: str = "x", namespace: str = "shop") -> AuthzAttributes:
     if what.startswith("/"):
-        return AuthzAttributes(JANE, verb, path=what)
+        return AuthzAttributes(user=JANE, verb=verb, path=what)
     resource, _, subresource = what.partition("/")
     resource, _, group = resource.partition(".")
-    return AuthzAttributes(JANE, verb, group, "v1", resource, subresource, namespace, name)
+    return AuthzAttributes(
+        user=JANE,
+        verb=verb,
+        group=group,
+        version="v1",
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,7 +275,7 @@ def test_a_large_line_is_handed_over_at_once(tmp_path: Path) -> None:
     async def write() -> bool:
         file = LogFile(tmp_path / "audit.log")
         file.write(bytes(audit_log.BATCH_BYTES) + b"\n")
-        waits = file._timer is not None or bool(file._held)
+        waits = file._timer is not None or bool(file._pending)
         file.close()
         return waits
 
@@ -304,7 +313,7 @@ def test_users_are_written_as_they_are_however_many_there_are() -> None:
     auditor = Auditor(policy({"level": "Metadata"}, omitStages=["RequestReceived"]), [Kept()], FakeClock())
     names = [f"user-{number}" for number in range(MOST_USERS + 10)] * 2
     for name in names:
-        note = auditor.begin(AuthzAttributes(UserInfo(name, "u", ("g",)), "get", path="/"), "id", "/", [], "")
+        note = auditor.begin(AuthzAttributes(user=UserInfo(name, "u", ("g",)), verb="get", path="/"), "id", "/", [], "")
         assert note is not None
         note.stage("ResponseComplete", 200)
     assert [json.loads(line)["user"] for line in lines] == [{"username": n, "uid": "u", "groups": ["g"]} for n in names]
@@ -312,7 +321,7 @@ def test_users_are_written_as_they_are_however_many_there_are() -> None:
     known = dict(auditor._users)
     groups = tuple(f"group-{number}" for number in range(LONGEST_USER // 8))
     for long in (UserInfo("ann", "u", groups), UserInfo("ann", "u", (), {"scopes": groups})):
-        assert auditor.begin(AuthzAttributes(long, "get", path="/"), "id", "/", [], "") is not None
+        assert auditor.begin(AuthzAttributes(user=long, verb="get", path="/"), "id", "/", [], "") is not None
     assert auditor._users == known, "what is written of a user is as long as the provider of identities has it"
 
 

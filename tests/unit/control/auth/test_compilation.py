@@ -77,7 +77,7 @@ async def test_a_large_binding_names_its_old_subjects_until_the_new_ones_are_ind
         assert not may(rbac, "get", "pods", "shop")
         await rbac.compilation.settled()
         assert may(rbac, "get", "pods", "shop") and may(rbac, "get", "pods", "shop", user=UserInfo("u7"))
-        requested = AuthzAttributes(JANE, "get", "", "v1", "pods", "", "shop")
+        requested = AuthzAttributes(user=JANE, verb="get", version="v1", resource="pods", namespace="shop")
         assert rbac.why(requested) == 'RBAC: allowed by RoleBinding "b/shop" of Role "r" to User "jane"'
         rbac.changed(BINDINGS, "MODIFIED", large_binding("User other"))
         await asyncio.sleep(0)
@@ -155,7 +155,9 @@ async def test_what_is_compiled_in_slices_allows_what_is_compiled_at_once_does(
             fresh = authorizer(*known.values())
             for user in (JANE, UserInfo("other", "", ("dev",))):
                 for verb, what in (("get", "pods"), ("list", "pods"), ("get", "secrets")):
-                    requested = AuthzAttributes(user, verb, "", "v1", what, "", "a", "q")
+                    requested = AuthzAttributes(
+                        user=user, verb=verb, version="v1", resource=what, namespace="a", name="q"
+                    )
                     assert followed.authorize(requested)[0] is fresh.authorize(requested)[0]
                     assert bool(followed.why(requested)) is (followed.authorize(requested)[0] is Decision.ALLOW)
 

@@ -46,9 +46,9 @@ def test_the_policy_file_in_the_documentation_is_read(tmp_path: Path) -> None:
     file = tmp_path / "policy.jsonl"
     file.write_text(ABAC)
     allowed = abac.load(file)
-    requested = AuthzAttributes(UserInfo("jane"), "list", "", "v1", "pods", "", "shop")
+    requested = AuthzAttributes(user=UserInfo("jane"), verb="list", version="v1", resource="pods", namespace="shop")
     assert allowed.authorize(requested)[0] is Decision.ALLOW
-    metrics = AuthzAttributes(UserInfo("bob", "", ("monitors",)), "get", path="/metrics/slis")
+    metrics = AuthzAttributes(user=UserInfo("bob", "", ("monitors",)), verb="get", path="/metrics/slis")
     assert allowed.authorize(metrics)[0] is Decision.ALLOW
 
 
@@ -74,9 +74,16 @@ def test_the_admission_policy_in_the_documentation_is_valid() -> None:
 
 def test_the_documented_audit_policy_works_as_described() -> None:
     policy = Policy.parse(AUDIT)
-    secret = policy.verdict(AuthzAttributes(UserInfo("jane"), "get", "", "v1", "secrets", "", "a", "b"))
+    secret = policy.verdict(
+        AuthzAttributes(user=UserInfo("jane"), verb="get", version="v1", resource="secrets", namespace="a", name="b")
+    )
     assert secret is not None and secret.level == "Metadata"
-    assert policy.verdict(AuthzAttributes(UserInfo("system:kube-scheduler"), "get", "", "v1", "pods")) is None
+    assert (
+        policy.verdict(
+            AuthzAttributes(user=UserInfo("system:kube-scheduler"), verb="get", version="v1", resource="pods")
+        )
+        is None
+    )
 
 
 def test_the_encryption_configuration_in_the_documentation_is_read() -> None:

@@ -25,7 +25,7 @@ def headers(*pairs: tuple[str, str]) -> list[tuple[bytes, bytes]]:
     return [(k.lower().encode(), v.encode()) for k, v in pairs]
 
 
-LISTING = AuthzAttributes(JANE, "list", "", "v1", "pods", "", "shop")
+LISTING = AuthzAttributes(user=JANE, verb="list", version="v1", resource="pods", namespace="shop")
 
 
 async def acting(

@@ -36,7 +36,16 @@ def attributes(
     user: UserInfo, verb: str, what: str, namespace: str = "", name: str = "", group: str = ""
 ) -> AuthzAttributes:
     resource, _, subresource = what.partition("/")
-    return AuthzAttributes(user, verb, group, "v1", resource, subresource, namespace, name, "", "", "")
+    return AuthzAttributes(
+        user=user,
+        verb=verb,
+        group=group,
+        version="v1",
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,15 @@ def may(authorizer: NodeAuthorizer, request: str, selector: str = "", user: User
     resource, _, group = resource.partition(".")
     namespace, _, name = (rest[0] if rest else "/").rpartition("/")
     requested = AuthzAttributes(
-        user, verb, group, "v1", resource, subresource, namespace, name, field_selector=selector
+        user=user,
+        verb=verb,
+        group=group,
+        version="v1",
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+        field_selector=selector,
     )
     return authorizer.authorize(requested)[0] is Decision.ALLOW
 
@@ -227,7 +235,7 @@ def test_only_kubelets_are_nodes() -> None:
 
 
 def test_a_refusal_gives_its_reason() -> None:
-    requested = AuthzAttributes(NODE, "get", "", "v1", "secrets", "", "shop", "other")
+    requested = AuthzAttributes(user=NODE, verb="get", version="v1", resource="secrets", namespace="shop", name="other")
     assert graph().authorize(requested) == (
         Decision.NO_OPINION,
         "no relationship found between node 'n1' and this object",

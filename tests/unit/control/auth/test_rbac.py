@@ -64,10 +64,19 @@ JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
 def may(rbac: RBACAuthorizer, verb: str, what: str, namespace: str = "", name: str = "", user: UserInfo = JANE) -> bool:
     """Ask about "pods", "deployments.apps", "pods/log", or a path."""
     if what.startswith("/"):
-        return rbac.authorize(AuthzAttributes(user, verb, path=what))[0] is Decision.ALLOW
+        return rbac.authorize(AuthzAttributes(user=user, verb=verb, path=what))[0] is Decision.ALLOW
     resource, _, subresource = what.partition("/")
     resource, _, group = resource.partition(".")
-    requested = AuthzAttributes(user, verb, group, "v1", resource, subresource, namespace, name)
+    requested = AuthzAttributes(
+        user=user,
+        verb=verb,
+        group=group,
+        version="v1",
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
     return rbac.authorize(requested)[0] is Decision.ALLOW
 
 
@@ -299,7 +308,9 @@ def test_changes_one_by_one_allow_what_the_objects_that_are_left_do(seed: int) -
         fresh = authorizer(*known.values())
         for user in users:
             for verb, what, namespace in (("get", "pods", "a"), ("list", "pods", ""), ("get", "secrets", "b")):
-                requested = AuthzAttributes(user, verb, "", "v1", what, "", namespace, "q")
+                requested = AuthzAttributes(
+                    user=user, verb=verb, version="v1", resource=what, namespace=namespace, name="q"
+                )
                 found, wanted = followed.authorize(requested), fresh.authorize(requested)
                 assert found[0] is wanted[0] and sorted(found[1]) == sorted(wanted[1])
             rules = [str(each) for each in followed.rules_for(user, "a")]
@@ -313,7 +324,7 @@ def test_changes_one_by_one_allow_what_the_objects_that_are_left_do(seed: int) -
 
 def test_a_missing_role_is_the_reason_of_a_refusal() -> None:
     rbac = authorizer(binding("b", "gone", "User jane"))
-    decision, reason = rbac.authorize(AuthzAttributes(JANE, "get", "", "v1", "pods"))
+    decision, reason = rbac.authorize(AuthzAttributes(user=JANE, verb="get", version="v1", resource="pods"))
     assert decision is Decision.NO_OPINION
     assert reason == 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found'
 
@@ -333,31 +344,33 @@ def test_a_change_of_a_roles_labels_compiles_nothing(monkeypatch: pytest.MonkeyP
 
 def test_a_refusal_names_ten_missing_roles_each_once() -> None:
     bindings = [binding(f"b{n}", f"gone{n % 12}", "User jane") for n in range(1500)]
-    _, reason = authorizer(*bindings).authorize(AuthzAttributes(JANE, "get", "", "v1", "pods"))
+    _, reason = authorizer(*bindings).authorize(AuthzAttributes(user=JANE, verb="get", version="v1", resource="pods"))
     assert reason.count("not found") == 10 and reason.endswith(", and 2 more]")
     assert len(set(reason.split(", "))) == 11
     _, reason = authorizer(binding("b", "g" * 100_000, "User jane")).authorize(
-        AuthzAttributes(JANE, "get", resource="x")
+        AuthzAttributes(user=JANE, verb="get", resource="x")
     )
     assert len(reason) < 2000
 
 
 def test_a_long_reason_of_an_authorizer_is_cut() -> None:
-    asked = AuthzAttributes(JANE, "list", "apps", "v1", "deployments")
+    asked = AuthzAttributes(user=JANE, verb="list", group="apps", version="v1", resource="deployments")
     assert len(denial.denied(asked, "why" * 100_000).message) < 11_000
 
 
 def test_refusals_are_worded_as_upstreams() -> None:
-    requested = AuthzAttributes(JANE, "get", "", "v1", "pods", "log", "shop", "x")
+    requested = AuthzAttributes(
+        user=JANE, verb="get", version="v1", resource="pods", subresource="log", namespace="shop", name="x"
+    )
     assert denial.denied(requested).message == (
         'pods "x" is forbidden: User "jane" cannot get resource "pods/log" in API group "" in the namespace "shop"'
     )
-    requested = AuthzAttributes(JANE, "list", "apps", "v1", "deployments")
+    requested = AuthzAttributes(user=JANE, verb="list", group="apps", version="v1", resource="deployments")
     assert denial.denied(requested, "why").message == (
         'deployments.apps is forbidden: User "jane" cannot list resource "deployments" in API group "apps" '
         "at the cluster scope: why"
     )
-    assert denial.denied(AuthzAttributes(JANE, "get", path="/metrics")).message == (
+    assert denial.denied(AuthzAttributes(user=JANE, verb="get", path="/metrics")).message == (
         'forbidden: User "jane" cannot get path "/metrics"'
     )
 

@@ -92,7 +92,7 @@ def test_every_default_binding_leads_to_a_role() -> None:
 
 def test_a_binding_is_why_a_request_is_allowed() -> None:
     user = UserInfo("x", "", ("system:masters",))
-    requested = AuthzAttributes(user, "get", "", "v1", "pods", "", "default", "x")
+    requested = AuthzAttributes(user=user, verb="get", version="v1", resource="pods", namespace="default", name="x")
     assert default_authorizer().why(requested) == (
         'RBAC: allowed by ClusterRoleBinding "cluster-admin" of ClusterRole "cluster-admin" to Group "system:masters"'
     )

@@ -11,13 +11,21 @@ ANN = UserInfo("ann", "u1", ("dev",), {"k": ("v",)})
 
 def test_a_question_goes_into_a_review_and_back() -> None:
     requested = AuthzAttributes(
-        ANN, "list", "apps", "v1", "deployments", "", "shop", "web", "", "metadata.name=web", "a in (b,c),!d"
+        user=ANN,
+        verb="list",
+        group="apps",
+        version="v1",
+        resource="deployments",
+        namespace="shop",
+        name="web",
+        field_selector="metadata.name=web",
+        label_selector="a in (b,c),!d",
     )
     assert attributes_of(ANN, spec_of(requested)) == requested
     assert spec_of(requested)["resourceAttributes"]["fieldSelector"] == {
         "requirements": [{"key": "metadata.name", "operator": "In", "values": ["web"]}]
     }
-    path = AuthzAttributes(ANN, "get", path="/metrics")
+    path = AuthzAttributes(user=ANN, verb="get", path="/metrics")
     assert spec_of(path) == {
         "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
         "user": "ann",
@@ -44,12 +52,14 @@ def test_a_requirement_cannot_pass_for_another_one() -> None:
 
 
 def test_a_selector_that_cannot_be_read_is_left_out() -> None:
-    requested = AuthzAttributes(ANN, "list", "", "v1", "pods", label_selector="a in (")
+    requested = AuthzAttributes(user=ANN, verb="list", version="v1", resource="pods", label_selector="a in (")
     assert "labelSelector" not in spec_of(requested)["resourceAttributes"]
 
 
 def test_conditions_see_every_text_also_where_it_is_empty() -> None:
-    shown = shown_to_conditions(spec_of(AuthzAttributes(UserInfo("ann"), "list", "", "v1", "pods")))
+    shown = shown_to_conditions(
+        spec_of(AuthzAttributes(user=UserInfo("ann"), verb="list", version="v1", resource="pods"))
+    )
     assert shown["groups"] == [] and shown["uid"] == "" and shown["extra"] == {}
     assert shown["resourceAttributes"]["namespace"] == "" and "nonResourceAttributes" not in shown
 

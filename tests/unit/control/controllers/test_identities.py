@@ -31,7 +31,18 @@ def who_may(rbac: RBACAuthorizer, verb: str, target: str, namespace: str = "defa
     return {
         short
         for short, user in users.items()
-        if rbac.authorize(AuthzAttributes(user, verb, group, "v1", resource, subresource, namespace, name))[0]
+        if rbac.authorize(
+            AuthzAttributes(
+                user=user,
+                verb=verb,
+                group=group,
+                version="v1",
+                resource=resource,
+                subresource=subresource,
+                namespace=namespace,
+                name=name,
+            )
+        )[0]
         is Decision.ALLOW
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.controllers.context import Context
 from control.controllers.local_path import LocalPathProvisioner, plan, removals
 from kube.api import core_v1
 from kube.client import Response
@@ -149,3 +150,45 @@ async def test_a_node_that_leaves_the_cluster_takes_its_folders_along() -> None:
         world.remove(node("a"))
         await settle(300)
         assert not any(map(world.exists, volumes)) and world.running == 0
+
+
+class BrokenRecorder:
+    """An event recorder that fails."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def event(self, *args: object) -> None:
+        self.tries += 1
+        raise RuntimeError("no events")
+
+
+async def test_a_folder_whose_removal_ends_with_an_error_is_not_taken_for_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, clock, recorder, ended = Nodes(), FakeClock(), BrokenRecorder(), list[str]()
+    world.failing["a"] = 500
+    nodes = Context(world.client(), clock).informers.of(core_v1.Node)
+    nodes._set("a", node("a"))
+    name = world.release("old", "shop", "a")
+    volume = world.read(core_v1.PersistentVolume, name)
+    found = removals.FolderRemovals(world.client(), clock, recorder, nodes, ended.append)  # type: ignore[arg-type]
+    assert volume is not None and not found.removed(volume)
+    await settle(100)
+    assert recorder.tries == 1 and not ended and not found.removed(volume)
+    await clock.advance(removals.FIRST_RETRY)
+    await settle(100)
+    assert recorder.tries == 2 and not found.removed(volume)
+
+    async def broken(volume: core_v1.PersistentVolume) -> None:
+        raise RuntimeError("not contained")
+
+    found.forget(name)
+    await settle()
+    ended.clear()
+    monkeypatch.setattr(found, "_remove", broken)
+    for _ in range(2):
+        assert not found.removed(volume)
+        await settle()
+    assert ended == [name, name]
+    await found.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from control.controllers.service_lb.host_ports import HostPorts
 from control.controllers.service_lb.node_addresses import NodeAddresses
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.ports import LoadBalancerPorts, Port, node_ports_of, ports_of
+from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.port_ranges import PortRanges
 from tests.support.clock import FakeClock
@@ -237,3 +239,37 @@ async def test_ports_are_compared_with_others_only_until_one_is_refused_and_only
     await claims.claim("default/web", *with_ports(service(ports=many)))
     await claims.claim("default/web", *with_ports(service(ports=[*many, core_v1.ServicePort(port=80)])))
     assert found == ["TCP/80"]
+
+
+@pytest.mark.parametrize("label", ["own", "other"])
+async def test_every_pod_with_a_host_port_is_a_step_and_none_is_compared_after_a_port_that_is_refused(
+    monkeypatch: pytest.MonkeyPatch, label: str
+) -> None:
+    context = Context(LaggingAPI().client(), FakeClock())
+    services, pods = context.informers.of(core_v1.Service), context.informers.of(core_v1.Pod)
+    claims = port_claims.PortClaims(services, HostPorts(pods), LoadBalancerPorts())
+    numbers, nodes = range(8000, 8040), 100
+    ports = [core_v1.ContainerPort(container_port=1, host_port=number) for number in numbers]
+    for number in range(nodes):
+        found = core_v1.Pod(
+            metadata=meta_v1.ObjectMeta(name=f"p{number}", namespace="default", labels={"a": label}),
+            spec=core_v1.PodSpec(node_name=f"n{number}", containers=[core_v1.Container(name="c", ports=ports)]),
+            status=core_v1.PodStatus(phase="Running"),
+        )
+        pods._set(f"default/p{number}", found)
+    compared: list[str] = []
+    known = pods.by_index
+    monkeypatch.setattr(pods, "by_index", lambda index, value: (compared.append(value), known(index, value))[1])
+    wide = service(ports=[core_v1.ServicePort(port=number) for number in numbers], selector={"a": "own"})
+    claiming = asyncio.create_task(claims.claim("default/web", *with_ports(wide)))
+    iterations = 0
+    while not claiming.done():
+        iterations += 1
+        await asyncio.sleep(0)
+    if label == "own":
+        assert len(await claiming) == 0 and len(compared) == len(numbers)
+        assert iterations >= len(numbers) * nodes // STEPS_PER_ITERATION
+    else:
+        with pytest.raises(NoLoadBalancer, match="8000/TCP is a host port of Pod default/p0"):
+            await claiming
+        assert compared == ["TCP/8000"]

@@ -9,12 +9,11 @@ import pytest
 
 from control.controllers.persistent_volumes.controller import PersistentVolumeController
 from kube.api import core_v1, meta_v1
+from kube.json_object import Object
 from kube.volume_binding import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY
 from tests.support.clock import FakeClock, settle
 from tests.support.product_world import World
 from tests.support.working import working
-
-Json = dict[str, Any]
 
 
 def reference(uid: str | None = "u") -> core_v1.ObjectReference:
@@ -76,7 +75,7 @@ async def reconciled(*objects: msgspec.Struct) -> Recording:
     return api
 
 
-def read(api: World, plural: str, key: str) -> Json:
+def read(api: World, plural: str, key: str) -> Object:
     return dict(msgspec.json.decode(api.objects[f"/api/v1/{plural}"][key]))
 
 

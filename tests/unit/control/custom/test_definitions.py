@@ -11,17 +11,16 @@ from control.decoding.decode import Decoder
 from control.schemas import rulechecks, structural
 from kube.api import apiextensions_v1
 from kube.errors import StatusError
+from kube.json_object import Object
 
-Schema = dict[str, Any]
 
-
-def reported(spec: Schema, check: Any = structural.check) -> list[str]:
+def reported(spec: Object, check: Any = structural.check) -> list[str]:
     """Return what is wrong with a schema whose objects have one field of interest, without the path to it."""
     whole = {"type": "object", "properties": {"spec": spec}}
     return [str(error).replace("S.properties[spec]", "@") for error in check(whole, "S")]
 
 
-STRUCTURE: dict[str, tuple[Schema, list[str]]] = {
+STRUCTURE: dict[str, tuple[Object, list[str]]] = {
     "a type is needed": ({}, ["@.type: Required value: must not be empty for specified object fields"]),
     "items need a type": (
         {"type": "array", "items": {}},
@@ -120,7 +119,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("spec", MALFORMED)
-def test_what_is_no_schema_is_refused_wherever_it_hides(spec: Schema) -> None:
+def test_what_is_no_schema_is_refused_wherever_it_hides(spec: Object) -> None:
     decoder = Decoder(apiextensions_v1.CustomResourceDefinition, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
     version = {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": spec}}}}
     head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
@@ -145,10 +144,10 @@ def test_the_root_is_an_object_whose_metadata_only_restrict_names() -> None:
     ]
 
 
-MAP: Schema = {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string"}}
+MAP: Object = {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string"}}
 
 
-def with_rule(rule: str, **more: Any) -> Schema:
+def with_rule(rule: str, **more: Any) -> Object:
     return {
         "type": "object",
         "properties": {"a": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}}, "map": MAP},
@@ -156,7 +155,7 @@ def with_rule(rule: str, **more: Any) -> Schema:
     }
 
 
-RULES: dict[str, tuple[Schema, list[str]]] = {
+RULES: dict[str, tuple[Object, list[str]]] = {
     "unknown field": (
         with_rule("self.b > 1"),
         [
@@ -255,7 +254,7 @@ def test_all_rules_together_have_a_budget_too() -> None:
 
 
 NAME = {"type": "string", "maxLength": 63}
-FIELDS: Schema = {
+FIELDS: Object = {
     "type": "object",
     "properties": {
         "a": NAME,

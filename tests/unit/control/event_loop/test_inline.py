@@ -91,7 +91,7 @@ async def test_an_authorizer_is_called_only_on_the_event_loop() -> None:
     retrying = RetryingAuthorizer(Authorizer())
 
     def work() -> Any:
-        return [retrying.authorize(AuthzAttributes(UserInfo("ann"), verb)) for verb in ("get", "list", "get")]
+        return [retrying.authorize(AuthzAttributes(user=UserInfo("ann"), verb=verb)) for verb in ("get", "list", "get")]
 
     answers = await retrying.settled(lambda: offload.apart("ann", work))
     assert [why for _, why in answers] == ["get", "list", "get"]
@@ -119,7 +119,7 @@ async def test_conditions_of_an_authorization_webhook_that_cost_much_are_evaluat
     union = UnionAuthorizer([Link("Webhook", "hook", webhook)])
     ann = UserInfo("ann", groups=tuple(f"g{number}" for number in range(groups)))
     for _ in range(3):
-        assert (await decide(union, AuthzAttributes(ann, "get", resource="pods")))[0] is Decision.ALLOW
+        assert (await decide(union, AuthzAttributes(user=ann, verb="get", resource="pods")))[0] is Decision.ALLOW
     assert bool(evaluated["thread"]) is apart and client.calls == 1
     assert max(evaluated["loop"]) < inline.MOST + 100
 

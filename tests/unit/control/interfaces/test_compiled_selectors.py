@@ -105,7 +105,14 @@ async def test_admission_compiles_the_selectors_of_an_object_once(
     compiled: list[str], match: dict[str, Any], chosen: bool
 ) -> None:
     compiled_selectors.kept.forget()
-    request = Attributes(resources.of(core_v1.Pod), "CREATE", UserInfo("u"), "default", "p", obj=POD)
+    request = Attributes(
+        resource=resources.of(core_v1.Pod),
+        operation="CREATE",
+        user=UserInfo("u"),
+        namespace="default",
+        name="p",
+        obj=POD,
+    )
     owner, lookup = {"metadata": meta()}, Namespaces()
     for _ in range(3):
         assert await selected(lookup, match, request, owner, "webhooks[0]") is chosen  # type: ignore[arg-type]

@@ -240,7 +240,7 @@ def test_classes(spec: Object, errors: list[str]) -> None:
     assert messages(CLASSES.validate({"metadata": {"name": "c"}, "spec": spec})) == errors
 
 
-def offered(*devices: Object, **spec: Any) -> Object:
+def published(*devices: Object, **spec: Any) -> Object:
     pool = {"name": "p", "resourceSliceCount": 1, "generation": 1}
     place = {} if "perDeviceNodeSelection" in spec else {"nodeName": "n"}
     return {"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": pool, **place, "devices": list(devices), **spec}}
@@ -248,7 +248,7 @@ def offered(*devices: Object, **spec: Any) -> Object:
 
 def shared(policy: Object) -> Object:
     capacity = {"m": {"value": "4", "requestPolicy": policy}}
-    return offered({"name": "a", "allowMultipleAllocations": True, "capacity": capacity})
+    return published({"name": "a", "allowMultipleAllocations": True, "capacity": capacity})
 
 
 FAILED, POLICY = "spec.devices[0].bindingFailureConditions", "spec.devices[0].capacity[m].requestPolicy"
@@ -262,13 +262,13 @@ LABEL = (
 @pytest.mark.parametrize(
     ("obj", "errors"),
     [
-        (offered({"name": "a", "attributes": {"n": {"int": 1}}, "taints": [{"key": "k", "effect": "None"}]}), []),
+        (published({"name": "a", "attributes": {"n": {"int": 1}}, "taints": [{"key": "k", "effect": "None"}]}), []),
         (
-            offered({"name": "a", "attributes": {"n": {}}}),
+            published({"name": "a", "attributes": {"n": {}}}),
             ['spec.devices[0].attributes[n]: Invalid value: "": exactly one value must be specified'],
         ),
         (
-            offered({"name": "a", "taints": [{"key": "k", "value": "-"}, {"key": "k", "effect": "No"}]}),
+            published({"name": "a", "taints": [{"key": "k", "value": "-"}, {"key": "k", "effect": "No"}]}),
             [
                 f'spec.devices[0].taints[0].value: Invalid value: "-": {LABEL}',
                 "spec.devices[0].taints[0].effect: Required value",
@@ -277,32 +277,32 @@ LABEL = (
             ],
         ),
         (
-            offered({"name": "a"}, perDeviceNodeSelection=True),
+            published({"name": "a"}, perDeviceNodeSelection=True),
             [
                 "spec.devices[0]: Required value: exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required "
                 "when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
             ],
         ),
         (
-            offered({"name": "a", "nodeName": "n", "allNodes": True}, perDeviceNodeSelection=True),
+            published({"name": "a", "nodeName": "n", "allNodes": True}, perDeviceNodeSelection=True),
             [
                 'spec.devices[0]: Invalid value: "{`nodeName`, `allNodes`}": exactly one of `nodeName`, `nodeSelector`, or '
                 "`allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
             ],
         ),
         (
-            offered({"name": "a", "allNodes": True}),
+            published({"name": "a", "allNodes": True}),
             [
                 "spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if "
                 "`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
             ],
         ),
         (
-            offered({"name": "a"}, allNodes=True),
+            published({"name": "a"}, allNodes=True),
             [f'spec: Invalid value: "{{`nodeName`, `allNodes`}}": {ONE_PLACE}, but multiple fields are set'],
         ),
         (
-            offered({"name": "a"}, nodeName="", allNodes=False),
+            published({"name": "a"}, nodeName="", allNodes=False),
             [
                 'spec.nodeName: Invalid value: "": must be either unset or set to a non-empty string',
                 "spec.allNodes: Invalid value: false: must be either unset or set to true",
@@ -310,19 +310,21 @@ LABEL = (
             ],
         ),
         (
-            offered({"name": "a"}, sharedCounters=[{"name": "s", "counters": {"c": {"value": "1"}}}]),
+            published({"name": "a"}, sharedCounters=[{"name": "s", "counters": {"c": {"value": "1"}}}]),
             ['spec: Invalid value: "": only one of `sharedCounters` or `devices` is allowed'],
         ),
         (
-            offered(sharedCounters=[{"name": "s", "counters": {}}, {"name": "s", "counters": {"c": {}}}], devices=None),
+            published(
+                sharedCounters=[{"name": "s", "counters": {}}, {"name": "s", "counters": {"c": {}}}], devices=None
+            ),
             [
                 "spec.sharedCounters[0].counters: Required value",
                 'spec.sharedCounters[1]: Duplicate value: "s"',
             ],
         ),
-        (offered({"name": "a"}, {"name": "a"}), ['spec.devices[1]: Duplicate value: "a"']),
+        (published({"name": "a"}, {"name": "a"}), ['spec.devices[1]: Duplicate value: "a"']),
         (
-            offered(
+            published(
                 {"name": "a", "attributes": {"v": {"version": "1.0"}, "s": {"string": "x" * 65}, "l": {"strings": []}}}
             ),
             [
@@ -332,16 +334,16 @@ LABEL = (
                 "spec.devices[0].attributes[l].strings: Invalid value: []: must not be empty if specified",
             ],
         ),
-        (offered({"name": "a", "attributes": {"d.example.com/v": {"version": "1.0.0-rc.1+b.2"}}}), []),
+        (published({"name": "a", "attributes": {"d.example.com/v": {"version": "1.0.0-rc.1+b.2"}}}), []),
         (
-            offered({"name": "a", "attributes": {"/": {"int": 1}}}),
+            published({"name": "a", "attributes": {"/": {"int": 1}}}),
             [
                 'spec.devices[0].attributes: Invalid value: "": the domain must not be empty',
                 'spec.devices[0].attributes: Invalid value: "": the name must not be empty',
             ],
         ),
         (
-            offered({"name": "a", "bindingConditions": ["r", "s"], "bindingFailureConditions": ["r", "r"]}),
+            published({"name": "a", "bindingConditions": ["r", "s"], "bindingFailureConditions": ["r", "r"]}),
             [
                 f'{FAILED}[0]: Invalid value: "r": bindingFailureConditions must not overlap with bindingConditions',
                 f'{FAILED}[1]: Duplicate value: "r"',
@@ -349,13 +351,13 @@ LABEL = (
             ],
         ),
         (
-            offered({"name": "a", "bindingConditions": ["r"]}),
+            published({"name": "a", "bindingConditions": ["r"]}),
             [f"{FAILED}: Invalid value: null: bindingFailureConditions are required to use bindingConditions"],
         ),
-        (offered({"name": "a", "bindingConditions": ["r"], "bindingFailureConditions": ["f"]}), []),
+        (published({"name": "a", "bindingConditions": ["r"], "bindingFailureConditions": ["f"]}), []),
         (shared({"default": "1", "validValues": ["1", "2"]}), []),
         (
-            offered({"name": "a", "capacity": {"m": {"value": "4", "requestPolicy": {}}}}),
+            published({"name": "a", "capacity": {"m": {"value": "4", "requestPolicy": {}}}}),
             [f"{POLICY}: Forbidden: allowMultipleAllocations must be true"],
         ),
         (
@@ -396,7 +398,7 @@ LABEL = (
             shared({"default": "1e30", "validRange": {"min": "0", "step": "1m"}}),
             [],  # more digits than Decimal's context has
         ),
-        (offered({"name": "a", "allNodes": True}, perDeviceNodeSelection=True), []),
+        (published({"name": "a", "allNodes": True}, perDeviceNodeSelection=True), []),
     ],
 )
 def test_slices(obj: Object, errors: list[str]) -> None:
@@ -410,27 +412,27 @@ SETS = [{"name": f"s{n}", "counters": {"c": {"value": "1"}}} for n in range(9)]
 @pytest.mark.parametrize(
     ("obj", "path", "detail"),
     [
-        (offered({"name": "a", "taints": [TAINT] * 17}), "spec.devices[0].taints", "must have at most 16 items"),
-        (offered(sharedCounters=SETS, devices=None), "spec.sharedCounters", "must have at most 8 items"),
+        (published({"name": "a", "taints": [TAINT] * 17}), "spec.devices[0].taints", "must have at most 16 items"),
+        (published(sharedCounters=SETS, devices=None), "spec.sharedCounters", "must have at most 8 items"),
         (
-            offered(
+            published(
                 sharedCounters=[{"name": "s", "counters": {f"c{n}": {"value": "1"} for n in range(33)}}], devices=None
             ),
             "spec.sharedCounters[0].counters",
             "must have at most 32 items",
         ),
         (
-            offered({"name": "a", "consumesCounters": [{"counterSet": f"s{n}", "counters": {}} for n in range(3)]}),
+            published({"name": "a", "consumesCounters": [{"counterSet": f"s{n}", "counters": {}} for n in range(3)]}),
             "spec.devices[0].consumesCounters",
             "must have at most 2 items",
         ),
         (
-            offered({"name": "a", "attributes": {"a": {"ints": list(range(49))}}}),
+            published({"name": "a", "attributes": {"a": {"ints": list(range(49))}}}),
             "spec.devices[0]",
             "the total number of attribute values must not exceed 48",
         ),
         (
-            offered(*({"name": f"d{n}", "taints": [TAINT]} for n in range(65))),
+            published(*({"name": f"d{n}", "taints": [TAINT]} for n in range(65))),
             "spec.devices",
             "must have at most 64 items",
         ),
@@ -442,8 +444,8 @@ def test_the_lists_of_a_slice_are_limited(obj: Object, path: str, detail: str) -
 
 
 def test_a_slice_keeps_taints_that_were_valid_once_and_not_its_place() -> None:
-    old = offered({"name": "a", "taints": [{"key": "k", "effect": "Once"}]})
-    new = offered({"name": "a", "taints": [{"key": "k", "effect": "Once"}], "attributes": {"n": {"int": 1}}})
+    old = published({"name": "a", "taints": [{"key": "k", "effect": "Once"}]})
+    new = published({"name": "a", "taints": [{"key": "k", "effect": "Once"}], "attributes": {"n": {"int": 1}}})
     assert SLICES.validate_update(new, old) == []
-    moved = offered({"name": "a"}, nodeName="m")
+    moved = published({"name": "a"}, nodeName="m")
     assert messages(SLICES.validate_update(moved, old)) == ['spec.nodeName: Invalid value: "m": field is immutable']

@@ -17,6 +17,7 @@ from control.scheduler.unfinished import Unfinished
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import Client
 from kube.informer import Informer
+from kube.json_object import Object
 from kube.selectors import from_label_selector
 from kube.volume_binding import BIND_COMPLETED
 from tests.support.memory_api import MemoryAPI
@@ -24,7 +25,6 @@ from tests.support.memory_api import MemoryAPI
 from .clusters import ZONE, node, pod
 from .test_volumes import cluster
 
-Json = dict[str, Any]
 NONE_FREE = "node(s) didn't find available persistent volumes to bind"
 NO_ROOM = "node(s) did not have enough free storage"
 
@@ -64,7 +64,7 @@ class World:
             },
         )
 
-    def add(self, kind: type[Any], body: Json) -> None:
+    def add(self, kind: type[Any], body: Object) -> None:
         obj = msgspec.convert(body, kind)
         metadata = obj.metadata
         key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
@@ -127,7 +127,7 @@ def test_the_maximum_volume_size_counts_if_it_is_reported() -> None:
 
 
 def test_a_class_makes_volumes_for_nodes_of_its_topology_only() -> None:
-    def terms(*zones: str) -> list[Json]:
+    def terms(*zones: str) -> list[Object]:
         return [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}]
 
     assert World(capacity=False, allowedTopologies=terms("x", "y")).judge() == ""

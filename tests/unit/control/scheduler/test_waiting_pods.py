@@ -236,9 +236,9 @@ def test_held_pods_are_checked_in_slices_if_a_claim_changes() -> None:
     entries = [core_v1.PodResourceClaim(name=f"c{n}", resource_claim_name="claim") for n in range(500)]
     bench.put(node("n1"), *(pod(f"p{n}", resource_claims=entries) for n in range(600)))
     handlers = bench.scheduler._event_handlers
-    assert len(handlers._held) == 600
+    assert len(handlers._deferred) == 600
     bench.put(claim())
-    assert len(bench.scheduler.queue.handlers_work) == 1 and 0 < len(handlers._held) < 600
+    assert len(bench.scheduler.queue.handlers_work) == 1 and 0 < len(handlers._deferred) < 600
     for number in range(5):
         bench.put(claim(name=f"other{number}"))
     assert len(bench.scheduler.queue.handlers_work) == 2, "once more for all of them"

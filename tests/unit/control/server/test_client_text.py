@@ -49,11 +49,17 @@ WAYS: dict[str, Callable[[], Callable[[str], object]]] = {
     "method": lambda: lambda text: parse_path(text, "/version"),
     "accept": lambda: lambda text: negotiate(f"application/json, {text}"),
     "metrics": lambda: label,
-    "rbac path": lambda: ask(lambda text: AuthzAttributes(ME, "get", path=text)),
-    "rbac resource": lambda: ask(lambda text: AuthzAttributes(ME, "get", "", "v1", text)),
-    "rbac namespace": lambda: ask(lambda text: AuthzAttributes(ME, "get", "", "v1", "pods", "", text)),
-    "rbac user": lambda: ask(lambda text: AuthzAttributes(UserInfo(text), "get", "", "v1", "pods")),
-    "rbac groups": lambda: ask(lambda text: AuthzAttributes(UserInfo("u", "", (text,)), "get", "", "v1", "pods")),
+    "rbac path": lambda: ask(lambda text: AuthzAttributes(user=ME, verb="get", path=text)),
+    "rbac resource": lambda: ask(lambda text: AuthzAttributes(user=ME, verb="get", version="v1", resource=text)),
+    "rbac namespace": lambda: ask(
+        lambda text: AuthzAttributes(user=ME, verb="get", version="v1", resource="pods", namespace=text)
+    ),
+    "rbac user": lambda: ask(
+        lambda text: AuthzAttributes(user=UserInfo(text), verb="get", version="v1", resource="pods")
+    ),
+    "rbac groups": lambda: ask(
+        lambda text: AuthzAttributes(user=UserInfo("u", "", (text,)), verb="get", version="v1", resource="pods")
+    ),
     "flow": flow,
 }
 

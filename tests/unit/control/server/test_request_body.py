@@ -38,9 +38,7 @@ class Sender:
         headers = {LENGTH: str(length).encode()} if length is not None else {CHUNKED: b"chunked"}
         cycle: Any = SimpleNamespace(more_body=len(self.parts) > 1 or not self.complete, disconnected=False)
         protocol: Any = self
-        body = RequestBody(headers, self.receive, cycle, seconds)
-        body.protocol = protocol
-        return body
+        return RequestBody(headers, self.receive, cycle, seconds, protocol)
 
     @property
     def held(self) -> int:

@@ -148,7 +148,7 @@ async def test_a_stream_that_nobody_gets_is_closed(server: Server, monkeypatch: 
     async def handle(request: Request) -> Answer:
         return Stream(Chunks(lambda _: server._events(), close))
 
-    monkeypatch.setattr(server._pipeline, "resources", handle)
+    server._pipeline.add_middleware(lambda handler: handle)
     monkeypatch.setattr(server._pipeline.metrics, "observe", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         await server.get("/api/v1/watch/pods", "jane")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from control.storage import free_pages, history, recovery, reserve, schema
+from control.storage import compaction, free_pages, recovery, reserve, schema
 from control.storage.database_file import DatabaseFile
 from control.storage.reserve import Reserve
 from control.storage.sqlite import SqliteStore
@@ -146,7 +146,7 @@ async def test_the_blocks_of_unused_pages_go_and_nothing_else(path: Path, seed: 
     await store.compact(await store.current_revision())
     await store.close()
     with closing(DatabaseFile(path)) as file, closing(schema.connect(path)) as connection:
-        while history.sweep(connection):
+        while compaction.sweep(connection):
             pass
         before = blocks(path)
         assert free_pages.free_unused_pages(connection, file, path)

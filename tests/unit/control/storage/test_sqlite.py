@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from control.storage import feed, history, schema, sqlite
+from control.storage import compaction, feed, schema, sqlite
 from control.storage.compactor import Compactor
 from control.storage.snapshot import REVISION_BUMP, restore
 from control.storage.sqlite import SqliteStore
@@ -185,7 +185,7 @@ async def test_the_sweep_removes_what_is_superseded_and_nothing_else(
     await store.compact(gone.revision)
     await store.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        while history.sweep(connection, step=7):
+        while compaction.sweep(connection, step=7):
             pass
         rows = connection.execute("SELECT revision FROM history ORDER BY revision").fetchall()
     assert [row[0] for row in rows] == [kept.revision, item.revision]
@@ -202,7 +202,7 @@ async def test_the_sweep_after_a_restore_takes_steps_by_rows_not_by_revisions(tm
     restore(saved, path)
     steps = 1
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        while history.sweep(connection, step=5):
+        while compaction.sweep(connection, step=5):
             steps += 1
             assert steps <= 7
         assert schema.mark(connection, "swept") == schema.mark(connection, "compacted")

@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from kube.api import core_v1, meta_v1, networking_v1
 from kube.gateway import ingresses, rules
-from kube.gateway.cluster import Cluster
-from kube.gateway.informers import Informers
 from kube.gateway.ingress_conversions import MOST_CONVERTED
 from kube.gateway.ingresses import MOST_PATHS
 from kube.gateway.match_limit import MOST_MATCHES
-from kube.gateway.names import CONTROLLER, INGRESS
-from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute, ReferenceGrant
+from kube.gateway.names import INGRESS
+from kube.gateway.objects import HTTPRoute
 from kube.gateway.view import Certificate
 from kube.object_names import key_of
-from kube.shared_informers import SharedInformers
 from kube.step_limit import StepTooLong
-from tests.support.clock import FakeClock, settle
+from tests.support.followed_gateways import Followed, ingress_class, namespace, of_class
 from tests.support.gateways import (
-    ByAge,
     backend,
     from_all,
     gateway,
@@ -39,85 +33,6 @@ from tests.support.gateways import (
     rule,
     service,
 )
-from tests.support.memory_api import MemoryAPI
-
-
-class Followed:
-    """A Cluster on an API in memory, and the keys that it has reported."""
-
-    def __init__(self, api: MemoryAPI) -> None:
-        self.api = api
-        self.certificates: dict[str, Any] = {}
-        self.affected: set[str] = set()
-        self.informers = SharedInformers(api.client(), FakeClock())
-        kinds = (
-            GatewayClass,
-            Gateway,
-            HTTPRoute,
-            ReferenceGrant,
-            core_v1.Namespace,
-            core_v1.Service,
-            networking_v1.IngressClass,
-            networking_v1.Ingress,
-        )
-        self.cluster = Cluster(
-            Informers(*(self.informers.of(kind) for kind in kinds)),  # type: ignore[arg-type]
-            lambda namespace, name: self.certificates.get(f"{namespace}/{name}", "missing"),
-            ByAge(),
-            self.affected.add,
-        )
-
-    async def put(self, *objects: Any) -> set[str]:
-        """Store objects; return the keys that were reported."""
-        self.affected.clear()
-        for each in objects:
-            self.api.put(each)
-        await settle(50)
-        return set(self.affected)
-
-    async def remove(self, obj: Any) -> set[str]:
-        self.affected.clear()
-        self.api.remove(obj)
-        await settle(50)
-        return set(self.affected)
-
-    async def served(self, key: str = "infra/web") -> list[str]:
-        """Return the Services that a Gateway's routes go to, without namespace for those that cannot be used."""
-        found = self.cluster.gateway(key)
-        assert found is not None
-        result = await self.cluster.compute(found)
-        return [
-            f"{each.namespace}/{each.service}"
-            for listener in result.served
-            for route in listener.routes
-            for rule in route.rules
-            for each in rule.backends
-        ]
-
-
-def namespace(name: str, **labels: str) -> core_v1.Namespace:
-    return core_v1.Namespace(metadata=meta_v1.ObjectMeta(name=name, labels=labels))
-
-
-def of_class(controller: str = CONTROLLER, **spec: Any) -> GatewayClass:
-    return made(GatewayClass, "wherry", "", {"controllerName": controller, **spec})
-
-
-def ingress_class(controller: str = CONTROLLER) -> networking_v1.IngressClass:
-    return made(networking_v1.IngressClass, "wherry", "", {"controller": controller})
-
-
-@pytest.fixture
-async def followed() -> AsyncIterator[Followed]:
-    api = MemoryAPI()
-    for each in (of_class(), ingress_class(), namespace("infra"), namespace("apps")):
-        api.put(each)
-    found = Followed(api)
-    task = asyncio.create_task(found.informers.run())
-    await found.informers.wait_synced()
-    yield found
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_gateway_is_served_while_its_class_is_wherrys(followed: Followed) -> None:
@@ -192,6 +107,7 @@ async def test_a_certificate_affects_the_gateways_and_ingresses_that_name_it(fol
     followed.affected.clear()
     followed.certificates["infra/cert"] = ""
     followed.cluster.certificate_changed("infra", "cert")
+    await followed.follow()
     assert followed.affected == {"infra/web", INGRESS}
     assert len((await followed.cluster.compute(found)).served) == 1
     assert len((await followed.cluster.compute_ingresses()).served) == 2

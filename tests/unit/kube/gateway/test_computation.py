@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,8 +14,10 @@ from kube.gateway import computation, statuses
 from kube.gateway.computation import Result
 from kube.gateway.match_limit import MOST_MATCHES
 from kube.gateway.objects import Gateway, GatewayClass, HTTPRoute
+from kube.gateway.steps import SECONDS, completed
 from kube.gateway.verdict import failed
 from kube.object_names import key_of
+from tests.support.cpu_signals import burn
 from tests.support.gateway_results import compute, convert_route
 from tests.support.gateways import FakeView, from_all, gateway, listener, made, parent, route, rule
 
@@ -245,7 +249,62 @@ def test_a_class_with_parameters_is_not_accepted() -> None:
     assert status is not None and conditions(status) == {"Accepted": ("False", "InvalidParameters")}
 
 
-def test_a_computation_in_steps_yields_for_each_route() -> None:
+def test_routes_of_a_namespace_that_need_too_many_comparisons_are_refused_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+
+    def recorded(each: HTTPRoute, *args: Any) -> Any:
+        compared.append(key_of(each))
+        return attach(each, *args)
+
+    attach = computation.attach
+    monkeypatch.setattr(computation, "attach", recorded)
+    monkeypatch.setattr(computation, "MOST_COMPARISONS", 2 * 8 * 17)
+    web = gateway(*(listener(f"l{n}", 80, hostname=f"{n}.com", allowedRoutes=from_all()) for n in range(8)))
+    hosts = [f"h{number}.org" for number in range(16)]
+    many = [
+        route(
+            name=f"r{number}",
+            namespace="apps",
+            hostnames=hosts,
+            parents=[parent(namespace="infra")],
+            created=f"2026-01-0{number + 1}T00:00:00Z",
+        )
+        for number in range(5)
+    ]
+    own = route(name="own", hostnames=["1.com"], created="2026-02-01T00:00:00Z")
+    result = computed(web, own, *reversed(many))
+    assert [reason(result, each) for each in (own, *many)] == [
+        "Accepted",
+        *["NoMatchingListenerHostname"] * 2,
+        *["TooManyHostnames"] * 3,
+    ]
+    assert compared == ["apps/r0", "apps/r1", "infra/own"]
+
+
+def test_routes_that_are_all_attached_need_no_more_comparisons_than_they_may() -> None:
+    """The smallest routes at the most listeners, of which the matches suffice for."""
+    listeners = [listener(f"l{n}", n, hostname="a.com") for n in range(1, 65)]
+    sections = [parent(sectionName=f"l{n}") for n in range(1, 33)]
+    many = [route(name=f"r{n}", hostnames=["a.com"], parents=sections) for n in range(MOST_MATCHES // 32)]
+    result = computed(gateway(*listeners), *many)
+    assert {each.accepted.ok for one in result.routes.values() for each in one.attachments.values()} == {True}
+    assert sum(result.attached) == MOST_MATCHES
+
+
+def test_a_computation_in_steps_yields_for_each_listener_and_each_route() -> None:
     view, routes = FakeView(), [route(name=f"r{number}") for number in range(5)]
     steps = computation.compute_in_steps(gateway(), [(each, convert_route(each, view)) for each in routes], view)
-    assert len(list(steps)) == 5
+    assert len(list(steps)) == 1 + 5
+
+
+async def test_after_a_computation_that_took_its_time_others_have_a_turn() -> None:
+    def steps() -> Generator[int, None, str]:
+        yield from ()
+        burn(2 * SECONDS)
+        return "done"
+
+    turns: list[int] = []
+    asyncio.get_running_loop().call_soon(turns.append, 1)
+    assert await completed(steps()) == "done" and turns

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.gateway import listeners
+from kube.gateway import allowed_routes, listeners
+from kube.gateway.allowed_routes import MOST_TERMS, AllowedNamespaces
 from kube.gateway.listeners import MOST_CERTIFICATES, ListenerState
 from kube.gateway.objects import Gateway
 from tests.support.gateway_results import result
@@ -151,6 +152,54 @@ def test_a_listener_allows_routes_of_the_namespaces_that_it_selects(
     known = ("infra", "apps", "gone")
     assert {each for each in known if found.allows("HTTPRoute", each, "infra", view.labels(each))} == namespaces
     assert not any(found.allows("GRPCRoute", each, "infra", view.labels(each)) for each in known)
+
+
+def selecting(**selector: Any) -> dict[str, Any]:
+    return {"allowedRoutes": {"namespaces": {"from": "Selector", "selector": selector}}}
+
+
+@pytest.mark.parametrize("form", ["labels", "values", "expressions"])
+def test_a_listener_whose_selector_has_too_many_terms_is_not_served_and_costs_nothing(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def labelled(terms: int) -> dict[str, Any]:
+        keys = [f"k{number}" for number in range(terms)]
+        if form == "labels":
+            return selecting(matchLabels=dict.fromkeys(keys, ""))
+        if form == "values":
+            return selecting(matchExpressions=[{"key": "a", "operator": "In", "values": keys[1:]}])
+        return selecting(matchExpressions=[{"key": key, "operator": "Exists"} for key in keys])
+
+    compiled, compile_selector = [0], allowed_routes.from_label_selector
+
+    def counted(selector: Any) -> Any:
+        compiled[0] += 1
+        return compile_selector(selector)
+
+    monkeypatch.setattr(allowed_routes, "from_label_selector", counted)
+    half = MOST_TERMS // 2
+    many = gateway(
+        listener("a", 80, **labelled(half)),
+        listener("b", 81, **labelled(140_000)),
+        listener("c", 82, **labelled(half + 1)),
+        listener("d", 83, **labelled(half)),
+        listener("e", 84, **labelled(1)),
+        listener("f", 85),
+    )
+    found = evaluate(many, FakeView())
+    assert [each.programmed for each in found] == [True, False, False, True, False, True]
+    refused = [each for each in found if not each.programmed]
+    assert {each.accepted.reason for each in refused} == {"UnsupportedValue"} and str(MOST_TERMS) in refused[
+        0
+    ].accepted.message
+    assert compiled == [2]
+    assert not any(each.allows("HTTPRoute", "infra", "infra", {"k0": "", "a": "k1"}) for each in refused)
+    assert "apps" not in AllowedNamespaces(many, FakeView()) and compiled == [4]
+
+
+def test_listeners_are_evaluated_one_in_each_step() -> None:
+    many = [listener(f"l{port}", port) for port in range(1, 65)]
+    assert sum(1 for _ in listeners.evaluate(gateway(*many), FakeView())) == 64
 
 
 def test_tls_listeners_with_common_names_overlap() -> None:

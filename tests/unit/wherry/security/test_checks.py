@@ -15,11 +15,12 @@ import pytest
 from control.admission.plugins import PLUGINS
 from kube.json_object import Object
 from wherry import configuration, containerd, file_modes, supervisor
+from wherry.option_checks import complete
 from wherry.security import report
 from wherry.security.facts import Containerd, Etcd, EtcdPort, Facts, Listening, Probed
 from wherry.security.rows import CheckResult
 from wherry.security.table import CHECKS, results
-from wherry.settings import Settings, complete
+from wherry.settings import Settings
 
 AUDIT = """\
 apiVersion: audit.k8s.io/v1

@@ -28,6 +28,7 @@ def test_objects_come_from_text_files_folders_dicts_and_lists(tmp_path: Path) ->
     ("source", "message"),
     [
         ("no-such.yaml", "no-such.yaml: No such file or directory"),
+        (Path("/dev/zero"), "/dev/zero: it has more than 64 MiB"),
         ("a: [", "the text: not YAML: "),
         ("- 1\n- 2\n", "is not an object with apiVersion and kind"),
         ("kind: Pod\n", "an object without apiVersion"),
