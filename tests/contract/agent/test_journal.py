@@ -1,4 +1,4 @@
-"""The agent's journal: what it decided about a pod and why, and who may read it."""
+"""The journal of the agent: its decisions about a pod with their grounds, and access to them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx2
@@ -121,3 +122,18 @@ async def test_the_agents_entries_are_merged_and_an_agent_that_does_not_respond_
         cluster.node("node-1").partition()
         (unknown,) = (await told(cluster, "pod/web")).unknown
         assert unknown.startswith("decisions of node node-1: its agent does not respond: error dialing backend: ")
+
+
+async def test_a_placed_pod_has_the_best_scores_and_the_nodes_that_do_not_fit() -> None:
+    async with AsyncCluster(2) as cluster:
+        await cluster.add_node("small", capacity={"memory": "1Mi"})
+        await cluster.apply(pod("web", resources={"requests": {"memory": "64Mi"}}))
+        await cluster.wait("pod/web", "PodScheduled")
+        (entry,) = [
+            each for each in (await page(cluster, "web")).json()["entries"] if each["text"].startswith("chose ")
+        ]
+        assert re.fullmatch(
+            r"chose node-[12] of 2 nodes that fit, by score: node-[12] \d+, node-[12] \d+; 1 do not fit", entry["text"]
+        )
+        assert entry["actor"] == "default-scheduler"
+        assert entry["details"]["nodes"] == {"Insufficient memory": ["small"]}

@@ -1,4 +1,4 @@
-"""Agents' journals in the API server's answer: what a node may report, and what happens if it does not answer."""
+"""Journals of agents in the API server's answer: limits of a node's reports, and agents without an answer."""
 
 from __future__ import annotations
 
