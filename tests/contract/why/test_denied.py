@@ -38,7 +38,8 @@ async def asked(cluster: AsyncCluster, question: str) -> Story:
 async def test_a_denied_request_names_the_smallest_role_that_allows_it(question: str) -> None:
     text, fix = QUESTIONS[question]
     async with AsyncCluster(0) as cluster:
-        await cluster.wait("clusterrole/view", lambda role: bool(role.get("rules")))
+        for role in ("view", "edit", "admin"):
+            await cluster.wait(f"clusterrole/{role}", lambda found: bool(found.get("rules")))
         found = await asked(cluster, question)
         (cause,) = found.causes
         assert text in cause.text and cause.fix.startswith(fix)
