@@ -44,6 +44,8 @@ class Context:
     requested: Resource | None = None
     """The resource as the request's path names it, if objects are stored in another version; None otherwise."""
     annotations: dict[str, str] = field(default_factory=dict)
+    changes: list[tuple[str, str]] = field(default_factory=list)
+    """Fields that admission plugins have set."""
     """Notes for the audit log."""
     admitted: bool = False
     """Admission was shown the request itself (an eviction); the writes that carry it out are not shown."""
@@ -84,6 +86,7 @@ class Context:
             dry_run=self.dry_run,
             warnings=self.warnings,
             annotations=self.annotations,
+            changes=self.changes,
             requested=self.requested,
             asked=self.asked,
             size=size,

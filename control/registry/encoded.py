@@ -150,6 +150,7 @@ async def _create_once(
         dry_run=context.dry_run,
         warnings=context.warnings,
         annotations=context.annotations,
+        changes=context.changes,
         asked=context.asked,
     )
     attributes.hold(data)

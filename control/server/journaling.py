@@ -56,13 +56,24 @@ def written(
         uid=head.uid,
         revision=int(head.resourceVersion) if head.resourceVersion.isdigit() else 0,
         details=_admission(context),
-        size=sum(map(len, context.annotations.values())),
+        size=sum(map(len, context.annotations.values())) + 80 * len(context.changes),
     )
 
 
-def _admission(context: Context) -> dict[str, str] | None:
-    """Return what admission notes about a write for the audit log: webhooks and policies that changed it or warned."""
-    return dict(context.annotations) if context.annotations else None
+def _admission(context: Context) -> dict[str, object] | None:
+    """Return what admission notes about a write for the audit log, and the fields that plugins have set.
+
+    Webhooks and policies that changed the object or warned are in the notes.
+    """
+    if not context.annotations and not context.changes:
+        return None
+    found: dict[str, object] = dict(context.annotations)
+    if context.changes:
+        changed: dict[str, list[str]] = {}
+        for plugin, path in dict.fromkeys(context.changes):
+            changed.setdefault(plugin, []).append(path)
+        found["changed"] = changed
+    return found
 
 
 def refused(journal: Journal | None, request: Request, error: StatusError) -> None:

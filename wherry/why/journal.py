@@ -85,6 +85,10 @@ def _details(details: Mapping[str, Any]) -> Iterable[str]:
             more = counts.get(reason, 0) - len(names)
             yield f"- {', '.join(names)}{f' and {more} more' if more > 0 else ''}: {reason}"
         return
+    changed = details.get("changed")
+    if isinstance(changed, dict):
+        for plugin, paths in changed.items():
+            yield f"- admission: {plugin} set {', '.join(paths)}"
     for name, value in details.items():
         if name.startswith(("mutation.", "patch.")) or ".admission." in name:
             yield f"- admission: {name.partition('/')[2] or name}: {value}"

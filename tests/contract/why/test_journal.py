@@ -137,3 +137,17 @@ async def test_a_placed_pod_has_the_best_scores_and_the_nodes_that_do_not_fit() 
         )
         assert entry["actor"] == "default-scheduler"
         assert entry["details"]["nodes"] == {"Insufficient memory": ["small"]}
+
+
+async def test_a_write_has_the_fields_that_admission_plugins_set() -> None:
+    async with AsyncCluster(0) as cluster:
+        defaults = {"limits": [{"type": "Container", "default": {"memory": "64Mi"}}]}
+        limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": defaults}
+        await cluster.apply([limits, pod("web")])
+        (entry,) = [each for each in (await page(cluster, "web")).json()["entries"] if "applied" in each["text"]]
+        changed = entry["details"]["changed"]
+        assert changed["LimitRanger"] == ["spec.containers[*].resources"]
+        assert changed["ServiceAccount"][0] == "spec.serviceAccountName"
+        assert changed["DefaultTolerationSeconds"] == ["spec.tolerations"]
+        texts = [moment.text for moment in (await told(cluster, "pod/web")).moments]
+        assert "- admission: LimitRanger set spec.containers[*].resources" in texts
