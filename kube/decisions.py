@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from kube.api import core_v1
-from kube.journal import Journal
+from kube.journal import Journal, kind_key
 from kube.object_references import reference
 
 MOST_TOPICS = 4096
@@ -25,20 +25,19 @@ class Decisions:
         self._journal, self._component, self._left_out = journal, component, left_out
         self._last: OrderedDict[tuple[str, str, str, str, str], str] = OrderedDict()
 
-    def record(self, obj: Any, text: str, *, details: Mapping[str, Any] | None = None, size: int = 0) -> None:
-        """Record a decision about an object or a reference. `size` is the memory of `details` in bytes, at least roughly."""
+    def record(self, obj: Any, text: str, *, details: Mapping[str, Any] | None = None) -> None:
+        """Record a decision about an object or a reference."""
         if self._journal is None:
             return
         about = reference(obj)
         self._journal.record(
-            about.kind or "",
+            kind_key((about.api_version or "").rpartition("/")[0], about.kind or ""),
             about.namespace or "",
             about.name or "",
             self._component,
             text,
             uid=about.uid or "",
             details=details,
-            size=size,
         )
 
     def changed(self, obj: Any, topic: str, text: str) -> None:

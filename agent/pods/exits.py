@@ -22,7 +22,7 @@ class Exits:
             return
         for container in runtime.containers:
             if container.exited and container.id not in self._recorded:
-                self._decisions.record(pod, _text(container), details={"container": container.id}, size=100)
+                self._decisions.record(pod, _text(container), details={"container": container.id})
         self._recorded = exited  # of those that are removed nothing is kept
 
 

@@ -6,17 +6,13 @@ entries into its own answer for those who may get the object.
 
 from __future__ import annotations
 
-from collections import deque
-
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from kube import serialize
-from kube.journal import Journal, Page
+from kube.journal import Journal, kind_key
 
 PATH = "/wherry/v1/journal"
-MOST_ENTRIES = 1000
-"""The newest entries about one object are returned."""
 
 
 class JournalPage:
@@ -30,7 +26,5 @@ class JournalPage:
         namespace, name = (request.query_params.get(option, "") for option in ("namespace", "name"))
         if not name:
             return PlainTextResponse("name a pod by namespace and name, or a node by its name", 400)
-        entries = deque(self._journal.about("Pod" if namespace else "Node", namespace, name), MOST_ENTRIES)
-        since = self._journal.complete_since(namespace)
-        page = Page(list(entries), max(since, entries[0].time) if len(entries) == MOST_ENTRIES else since)
+        page = self._journal.page((kind_key("", "Pod" if namespace else "Node"),), namespace, name)
         return Response(serialize.encode_readable(page), media_type="application/json")

@@ -14,8 +14,9 @@ from control.scheduler.candidates import Choice
 from control.scheduler.framework import Diagnosis, Rejection
 from control.scheduler.queued_pod import QueuedPod
 from kube.clock import Clock
-from kube.journal import Journal
+from kube.journal import Journal, kind_key
 
+_PODS = kind_key("", "Pod")
 MOST_NODES = 10
 """Nodes that are named for one reason; all are counted."""
 BEST = 3
@@ -29,11 +30,11 @@ BURST, A_SECOND = 50, 20
 def unschedulable(journal: Journal, scheduler: str, queued: QueuedPod, diagnosis: Diagnosis, message: str) -> None:
     """Record an attempt that found no node, with the nodes of each reason."""
     pod = queued.info.pod.metadata
-    reasons, counts, size = _reasons(diagnosis.rejections.items())
+    reasons, counts = _reasons(diagnosis.rejections.items())
     details = {"attempt": queued.attempts, "nodes": reasons, "counts": counts}
     text = f"found no node in attempt {queued.attempts}: {message}"
     namespace, name = pod.namespace or "", pod.name or ""
-    journal.record("Pod", namespace, name, scheduler, text, uid=pod.uid or "", details=details, size=size)
+    journal.record(_PODS, namespace, name, scheduler, text, uid=pod.uid or "", details=details)
 
 
 class Placements:
@@ -49,11 +50,11 @@ class Placements:
             return
         pod = queued.info.pod.metadata
         if choice is None:
-            text, details, size = f"chose {node}: the next of those compared for the same template", None, 0
+            text, details = f"chose {node}: the next of those compared for the same template", None
         else:
-            text, details, size = _chosen(node, choice)
+            text, details = _chosen(node, choice)
         namespace, name = pod.namespace or "", pod.name or ""
-        self._journal.record("Pod", namespace, name, scheduler, text, uid=pod.uid or "", details=details, size=size)
+        self._journal.record(_PODS, namespace, name, scheduler, text, uid=pod.uid or "", details=details)
 
     def _allowed(self) -> bool:
         now = self._clock.monotonic()
@@ -65,7 +66,7 @@ class Placements:
         return True
 
 
-def _chosen(node: str, choice: Choice) -> tuple[str, dict[str, Any] | None, int]:
+def _chosen(node: str, choice: Choice) -> tuple[str, dict[str, Any] | None]:
     candidates, scores = choice
     best = sorted(set(scores), reverse=True)[:BEST]
     shown: list[str] = []
@@ -82,13 +83,13 @@ def _chosen(node: str, choice: Choice) -> tuple[str, dict[str, Any] | None, int]
     text += f", by score: {', '.join(shown)}" if len(scores) > 1 else ""
     text += f"; {len(rejections)} do not fit" if rejections else ""
     if not rejections:
-        return text, None, 0
-    reasons, counts, size = _reasons(islice(rejections.items(), MOST_REJECTED))
-    return text, {"nodes": reasons, "counts": counts}, size
+        return text, None
+    reasons, counts = _reasons(islice(rejections.items(), MOST_REJECTED))
+    return text, {"nodes": reasons, "counts": counts}
 
 
-def _reasons(rejections: Iterable[tuple[str, Rejection]]) -> tuple[dict[str, list[str]], dict[str, int], int]:
-    """Return nodes and their number by reason, and the size of the texts."""
+def _reasons(rejections: Iterable[tuple[str, Rejection]]) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Return nodes and their number by reason."""
     reasons: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
     for node, rejection in rejections:
@@ -97,4 +98,4 @@ def _reasons(rejections: Iterable[tuple[str, Rejection]]) -> tuple[dict[str, lis
             named = reasons.setdefault(reason, [])
             if len(named) < MOST_NODES:
                 named.append(node)
-    return reasons, counts, sum(len(reason) + sum(map(len, nodes)) for reason, nodes in reasons.items())
+    return reasons, counts

@@ -16,7 +16,7 @@ from control.custom.definitions import Definitions
 from control.http.exchange import Request, Response
 from control.server.node_journal import NodeJournals
 from kube import errors
-from kube.journal import Journal, Page
+from kube.journal import Journal, kind_key, resource_key
 from kube.owners import owner_of
 from kube.resources import by_path
 
@@ -53,7 +53,6 @@ class JournalPage:
         decision, reason = await decide(self._authorizer, wanted, owner_of(request.user.name), request.until_left)
         if decision is not Decision.ALLOW:
             raise denial.denied(wanted, reason)
-        kinds = (resource.kind, resource.target)  # refused requests for custom resources have the latter
-        found = [entry for kind in kinds for entry in self._journal.about(kind, namespace, name)]
-        page = Page(found, self._journal.complete_since(namespace))
+        keys = (kind_key(group, resource.kind), resource_key(group, plural))
+        page = self._journal.page(keys, namespace, name)
         return Response(200, msgspec.json.encode(await self._nodes.merged(page, request, resource, namespace, name)))

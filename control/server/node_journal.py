@@ -1,7 +1,7 @@
 """Journals of the agents: entries of a pod's node are merged into the answer about the pod.
 
 They are read over the connection that logs are read over, with a limit of time and size; the answer says which agent does not
-respond. An agent may only report as kubelet, about pods that are bound to it and about its own node.
+respond. An agent may only report as kubelet; it is asked about pods that are bound to it and about its own node.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ class NodeJournals:
         if head.status != 200:
             raise StatusError(head.status, "", f"status {head.status}")
         page = msgspec.json.decode(body, type=Page)
-        wanted = "kubelet", "Pod" if namespace else "Node", namespace, name
-        own = [each for each in page.entries if (each.actor, each.kind, each.namespace, each.name) == wanted]
+        own = [each for each in page.entries if each.actor == "kubelet"]
         since = min(max(0.0, page.complete_since), MOST_SECONDS)
         return Page([each for each in own if 0.0 <= each.time < MOST_SECONDS], since)
 

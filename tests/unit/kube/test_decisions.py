@@ -8,14 +8,14 @@ from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.decisions import MOST_TOPICS, Decisions
 from kube.events import EventRecorder
-from kube.journal import Journal
+from kube.journal import Journal, kind_key
 from tests.support.clock import FakeClock
 
 POD = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="web", namespace="default", uid="1"))
 
 
 def texts(journal: Journal, name: str = "web") -> list[str]:
-    return [entry.text for entry in journal.about("Pod", "default", name)]
+    return [entry.text for _, entry in journal.about(kind_key("", "Pod"), "default", name)]
 
 
 def test_an_event_has_its_grounds_in_the_journal_alone() -> None:
