@@ -43,9 +43,9 @@ class Context:
     """The managed-fields operation: Update or Apply."""
     requested: Resource | None = None
     """The resource as the request's path names it, if objects are stored in another version; None otherwise."""
-    annotations: dict[str, str] = field(default_factory=dict)
     changes: list[tuple[str, str]] = field(default_factory=list)
     """Fields that admission plugins have set."""
+    annotations: dict[str, str] = field(default_factory=dict)
     """Notes for the audit log."""
     admitted: bool = False
     """Admission was shown the request itself (an eviction); the writes that carry it out are not shown."""

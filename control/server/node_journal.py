@@ -53,14 +53,14 @@ class NodeJournals:
             return _without(page, node, f"does not respond within {SECONDS:g} s")
         except StatusError as error:
             return _without(page, node, f"does not respond: {error.message}")
-        except (msgspec.MsgspecError, OSError, RecursionError):
+        except (msgspec.DecodeError, OSError, RecursionError):
             return _without(page, node, "keeps no journal")
         entries = sorted([*page.entries, *part.entries], key=lambda entry: entry.time)
         since = max(page.complete_since, part.complete_since)
         return Page(entries, since, [*page.not_known, *part.not_known])
 
     async def _read(self, request: Request, found: Object, node: str, namespace: str, name: str) -> Page:
-        """Read the entries that a node has of an object. Raise StatusError, MsgspecError, OSError."""
+        """Read the entries that a node has of an object; errors are those of the connection and of msgspec."""
         assert _NODES is not None
         owner = found if not namespace else (await self._registry.get(_NODES, "", node)).obj
         endpoint = endpoint_of(owner)
