@@ -17,6 +17,8 @@ import msgspec
 from kube.clock import Clock
 from kube.tracing import spans
 
+PATH = "/wherry/v1/journal"
+"""Path of the API that answers entries."""
 LIMIT_BYTES = 20 << 20
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
 """Memory of an entry without its texts, of an object with entries, and of a namespace."""
@@ -52,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Page(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The entries about one object as JSON; `complete_since`: time since which there is an entry for everything.
+    """The API's answer: entries, the oldest first, and the time since which there is an entry for everything.
 
     not_known: what is missing and why.
     """

@@ -109,7 +109,9 @@ def _kubeconfigs(prefix: str) -> list[Path]:
     if own.exists() and not (prefix != "/" and admin.exists()):
         return [own]
     if not os.access(admin, os.R_OK):
-        raise WherryError("there is no kubeconfig: name one with --kubeconfig, or in KUBECONFIG")
+        raise WherryError(
+            f"{admin} cannot be read, and there is no kubeconfig {own}: name one with --kubeconfig, or in KUBECONFIG"
+        )
     return [admin]
 
 
@@ -138,11 +140,11 @@ async def _answer(
         elif follow:
 
             async def read() -> Story:
-                return await story.tell(client, *split(words), namespace or default, SYSTEM.now(), since, source)
+                return await story.compose(client, *split(words), namespace or default, SYSTEM.now(), since, source)
 
             return await following.follow(read, _Shown(format).show, lambda text: print(text, file=sys.stderr))
         else:
-            found = await story.tell(client, *split(words), namespace or default, now, since, source)
+            found = await story.compose(client, *split(words), namespace or default, now, since, source)
     _Shown(format).show(found, ended=True)
 
 

@@ -27,7 +27,6 @@ from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
 from agent.server.health import Health
-from agent.server.journal_page import PATH as JOURNAL_PATH
 from agent.server.journal_page import JournalPage
 from agent.server.log_file_source import LogFiles
 from agent.server.pod_list import pod_list
@@ -45,6 +44,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.delegated_authentication import Authenticator
 from kube.exposition import CONTENT_TYPE
+from kube.journal import PATH as JOURNAL_PATH
 from kube.journal import Journal
 from kube.tracing.tracer import Tracer
 from kube.yielding import LoopYield

@@ -12,8 +12,6 @@ from starlette.responses import PlainTextResponse, Response
 from kube import serialize
 from kube.journal import Journal, kind_key
 
-PATH = "/wherry/v1/journal"
-
 
 class JournalPage:
     """Handler of the path."""

@@ -20,8 +20,6 @@ from kube.journal import Journal, kind_key, resource_key
 from kube.owners import owner_of
 from kube.resources import by_path
 
-PATH = "/wherry/v1/journal"
-
 
 class JournalPage:
     """Handler of the path; `custom` are the custom resources, `nodes` the journals of the agents."""

@@ -17,11 +17,10 @@ from control.http.backend_exchange import exchange
 from control.http.exchange import Request, trace_headers
 from control.registry.registry import Registry
 from kube.errors import StatusError
-from kube.journal import Page
+from kube.journal import PATH, Page
 from kube.json_object import Object
 from kube.resources import Resource, by_path
 
-PATH = "/wherry/v1/journal"
 SECONDS = 3.0
 MOST_BYTES = 4 << 20
 MOST_SECONDS = 32503680000.0

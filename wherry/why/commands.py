@@ -47,6 +47,11 @@ def changes(about: Reference) -> bool:
     return about.kind not in ("Pod", "Job")
 
 
+def words(*parts: str) -> str:
+    """Return a command of words."""
+    return shlex.join(parts)
+
+
 def approve(request: str) -> str:
     """Return the command that approves a certificate request, whose name may be any text without a slash."""
     return shlex.join(["kubectl", "certificate", "approve", *(["--"] if request.startswith("-") else []), request])
@@ -89,6 +94,27 @@ def create_missing(kind: str, name: str, namespace: str) -> str:
     """Return the command that creates a ConfigMap or Secret, with a value to fill in."""
     words = ["configmap"] if kind.lower() == "configmap" else ["secret", "generic"]
     return shlex.join(["kubectl", "create", *words, name, *namespaced(namespace), "--from-literal=KEY=VALUE"])
+
+
+def logs_of_service(name: str, namespace: str) -> str:
+    """Return the command that prints the last lines of the logs of a Service's pods."""
+    return shlex.join(["kubectl", "logs", f"service/{name}", *namespaced(namespace), "--all-pods", "--tail=20"])
+
+
+def create_certificate(secret: Reference) -> str:
+    """Return the command that creates the Secret of a serving certificate, with files to fill in."""
+    return shlex.join(["kubectl", "create", *_certificate(secret), *namespaced(secret.namespace)])
+
+
+def replace_certificate(secret: Reference) -> str:
+    """Return the command that replaces the certificate in a Secret, with files to fill in."""
+    space = namespaced(secret.namespace)
+    new = shlex.join(["kubectl", "create", *_certificate(secret), "--dry-run=client", "-o", "yaml"])
+    return f"{new} | {shlex.join(['kubectl', 'apply', *space, '-f', '-'])}"
+
+
+def _certificate(secret: Reference) -> list[str]:
+    return ["secret", "tls", secret.name, "--cert=FILE.crt", "--key=FILE.key"]
 
 
 def logs(pod: Reference, container: str, *, previous: bool) -> str:

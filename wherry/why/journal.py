@@ -10,16 +10,13 @@ import msgspec
 
 from kube import resources
 from kube.errors import StatusError
-from kube.journal import Entry, Page
+from kube.journal import PATH, Entry, Page
 from kube.object_names import name_of, namespace_of
 from wherry.why.model import Moment
 from wherry.why.reading import Reader
 from wherry.why.times import parsed
 
-PATH = "/wherry/v1/journal"
 NO_JOURNAL = "decisions without an event or a field: this control plane keeps no journal"
-
-
 MIRROR_OF = "kubernetes.io/config.hash"
 """Annotation of a static pod's object: the UID that its agent has for it."""
 
@@ -43,7 +40,7 @@ async def about(reader: Reader, obj: Any) -> Known:
         data = await reader.client.call("GET", PATH, query=query | {"namespace": namespace_of(obj)})
         page = msgspec.json.decode(data, type=Page)
     except StatusError as error:
-        absent = error.not_found or "cannot get path" in error.message
+        absent = error.code == 404 or "cannot get path" in error.message
         reader.note(NO_JOURNAL if absent else f"the journal could not be read: {error}")
         return Known([], whole=False)
     except msgspec.MsgspecError:

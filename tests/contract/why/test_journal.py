@@ -9,17 +9,16 @@ import httpx2
 import pytest
 
 from kube.clock import SYSTEM
-from kube.journal import kind_key
-from tests.support.broken_clusters import pod, told, workload
+from kube.journal import PATH, kind_key
+from tests.support.broken_clusters import pod, story_of, workload
 from wherry.testing import AsyncCluster, ClusterError
-from wherry.why import journal as read
 
 
 async def page(cluster: AsyncCluster, named: str, user: str = "kubernetes-admin", **query: str) -> httpx2.Response:
     transport = cluster.transport(user, None if user == "kubernetes-admin" else [])
     async with httpx2.AsyncClient(base_url="http://cluster", transport=transport) as client:
         options = {"group": "", "version": "v1", "resource": "pods", "namespace": "default", "name": named} | query
-        return await client.get(read.PATH, params=options)
+        return await client.get(PATH, params=options)
 
 
 def texts(answer: httpx2.Response) -> list[str]:
@@ -37,7 +36,7 @@ async def test_a_pods_journal_has_its_writer_and_each_attempt_to_schedule_it() -
         assert any(text.startswith("default-scheduler: found no node in attempt 1: 0/2 nodes") for text in found)
         (details,) = [each["details"] for each in answer.json()["entries"] if "attempt" in (each.get("details") or {})]
         assert details["nodes"] == {"Insufficient memory": ["node-1", "node-2"]}
-        story = await told(cluster, "pod/big")
+        story = await story_of(cluster, "pod/big")
         assert any("node-1, node-2: Insufficient memory" in moment.text for moment in story.moments)
         assert not story.unknown
 
@@ -117,11 +116,11 @@ async def test_the_agents_entries_are_merged_and_an_agent_that_does_not_respond_
         await cluster.wait("pod/web", recorded)
         entries = (await page(cluster, "web")).json()["entries"]
         assert [each["time"] for each in entries] == sorted(each["time"] for each in entries)
-        story = await told(cluster, "pod/web")
+        story = await story_of(cluster, "pod/web")
         assert not story.unknown
         assert any(moment.text == failed and moment.actor == "kubelet" for moment in story.moments)
         cluster.node("node-1").partition()
-        (unknown,) = (await told(cluster, "pod/web")).unknown
+        (unknown,) = (await story_of(cluster, "pod/web")).unknown
         assert unknown.startswith("decisions of node node-1: its agent does not respond: error dialing backend: ")
 
 
@@ -150,7 +149,7 @@ async def test_a_write_has_the_fields_that_admission_plugins_set() -> None:
         assert changed["LimitRanger"] == ["spec.containers[*].resources"]
         assert changed["ServiceAccount"][0] == "spec.serviceAccountName"
         assert changed["DefaultTolerationSeconds"] == ["spec.tolerations"]
-        texts = [moment.text for moment in (await told(cluster, "pod/web")).moments]
+        texts = [moment.text for moment in (await story_of(cluster, "pod/web")).moments]
         assert "- admission: LimitRanger set spec.containers[*].resources" in texts
 
 
@@ -193,12 +192,11 @@ async def test_names_that_no_object_can_have_take_no_memory() -> None:
     async with AsyncCluster(0) as cluster:
         journal = cluster.engine.api.journal
         assert journal is not None
-        before = journal.bytes
         async with httpx2.AsyncClient(base_url="http://cluster", transport=cluster.transport("eve", [])) as client:
             for number in range(50):
                 answer = await client.get(f"/api/v1/namespaces/default/pods/{number}{'x' * 8000}")
                 assert answer.status_code == 403
-        assert journal.bytes - before < 20_000
+        assert "(denied)" not in journal._rings
 
 
 async def test_an_answer_has_the_newest_entries_and_says_since_when() -> None:
@@ -210,7 +208,7 @@ async def test_an_answer_has_the_newest_entries_and_says_since_when() -> None:
             journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500)
         answer = await page(cluster, "web")
         found = [text for text in texts(answer) if text.startswith("jane: ")]
-        assert len(answer.content) < 2 << 20 and found[-1].startswith("jane: 1999 ")
+        assert len(answer.content) < 2 << 20 and 100 < len(found) < 1000 and found[-1].startswith("jane: 1999 ")
         assert answer.json()["completeSince"] > journal.began
 
 

@@ -11,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from agent.server import journal_page
 from agent.server.container_logs import ContainerLogs
+from agent.server.journal_page import JournalPage
 from agent.server.pod_list import pod_list
 from agent.server.sessions import Sessions, session_routes
 from kube.clock import Clock
+from kube.journal import PATH as JOURNAL_PATH
 from kube.journal import Journal
 from wherry.testing.kubelet.logs import SimulatedLogs
 from wherry.testing.kubelet.node_pods import NodePods
@@ -37,5 +38,5 @@ def build(pods: NodePods, handlers: Handlers, clock: Clock, tasks: Tasks, journa
     sessions = Sessions(pods, SimulatedSessions(pods, handlers, tasks), clock)
     routes = [Route("/healthz", healthz), Route("/pods", list_pods), Route("/pods/", list_pods)]
     routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", logs.read))
-    routes.append(Route(journal_page.PATH, journal_page.JournalPage(journal).read))
+    routes.append(Route(JOURNAL_PATH, JournalPage(journal).read))
     return Starlette(routes=[*routes, *session_routes(sessions)])

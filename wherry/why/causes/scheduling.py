@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from kube import node_affinity, taints
+from kube import node_affinity, object_conditions, taints
 from kube.api import core_v1
 from kube.object_names import name_of
 from kube.pod_requests import Amounts, amounts
@@ -17,13 +17,12 @@ from wherry.why.model import Cause, Reference, reference
 from wherry.why.owners import template_owner
 
 DEFAULT_SCHEDULER = "default-scheduler"
-MOST_NODES_NAMED = 3
 STOPPING_EFFECTS = (taints.NO_SCHEDULE, taints.NO_EXECUTE)
 
 
 def condition(pod: core_v1.Pod, type_: str) -> core_v1.PodCondition | None:
     """Return a pod's condition."""
-    return next((each for each in pod.status.conditions if each.type == type_), None)
+    return object_conditions.find(pod.status.conditions, type_)
 
 
 async def unscheduled(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
@@ -95,13 +94,17 @@ def _constraints(pod: core_v1.Pod, node: core_v1.Node, change: Reference) -> Ite
     name = name_of(node)
     tolerations = pod.spec.tolerations
     if node.spec.unschedulable:
-        yield Obstacle("cordoned", f"node {name} is cordoned (spec.unschedulable)", f"kubectl uncordon {name}")
+        yield Obstacle(
+            "cordoned", f"node {name} is cordoned (spec.unschedulable)", commands.words("kubectl", "uncordon", name)
+        )
     for taint in node.spec.taints:
         if taint.effect in STOPPING_EFFECTS and not taints.tolerated(taint, tolerations):
             if taint.key == "node.kubernetes.io/unschedulable":
                 continue
             if taint.key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
-                yield Obstacle("not ready", f"node {name} is not Ready", f"wherry why node/{name}")
+                yield Obstacle(
+                    "not ready", f"node {name} is not Ready", commands.words("wherry", "why", f"node/{name}")
+                )
             else:
                 fix = shlex.join(["kubectl", "taint", "nodes", name, f"{taint.key}:{taint.effect}-"])
                 value = f"={taint.value}" if taint.value else ""
