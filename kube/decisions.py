@@ -23,7 +23,8 @@ class Decisions:
 
     def __init__(self, journal: Journal | None, component: str, left_out: Collection[str] = ()) -> None:
         self._journal, self._component, self._left_out = journal, component, left_out
-        self._last: OrderedDict[tuple[str, str, str, str, str], str] = OrderedDict()
+        self._last: OrderedDict[int, int] = OrderedDict()
+        """Hashes of texts by those of topics: neither is needed, and each may be long."""
 
     def record(self, obj: Any, text: str, *, details: Mapping[str, Any] | None = None) -> None:
         """Record a decision about an object or a reference."""
@@ -45,11 +46,11 @@ class Decisions:
         if self._journal is None:
             return
         about = reference(obj)
-        key = about.kind or "", about.namespace or "", about.name or "", about.uid or "", topic
+        key, last = hash((about.kind, about.namespace, about.name, about.uid, topic)), hash(text)
         if not text:
             self._last.pop(key, None)
-        elif self._last.get(key) != text:
-            self._last[key] = text
+        elif self._last.get(key) != last:
+            self._last[key] = last
             if len(self._last) > MOST_TOPICS:
                 self._last.popitem(last=False)
             self.record(about, text)

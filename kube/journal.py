@@ -3,18 +3,22 @@
 `wherry why` reads it through the API. Entries are made by the code that decides, as it decides: they have what events and logs
 leave out (refused requests, the reasons of each node, changes by admission). The oldest entries of the namespaces with the most
 are dropped when all take more than the limit. Clients write some of the texts: each is cut, and counted by the memory it takes.
+What an entry has beyond its text is kept as JSON, whose size is known and which refers to nothing else in the process.
 """
 
 from __future__ import annotations
 
+import functools
+import heapq
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kube.clock import Clock
+from kube.serialize import encode_readable, readable
 from kube.tracing import spans
 
 PATH = "/wherry/v1/journal"
@@ -22,12 +26,18 @@ PATH = "/wherry/v1/journal"
 LIMIT_BYTES = 20 << 20
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
 """Memory of an entry without its texts, of an object with entries, and of a namespace."""
+TEXT_BYTES, DETAILS_BYTES = 64, 150
+"""Memory of a text without its characters, and of details without their JSON."""
 PAGE_BYTES = 1 << 20
 """Memory of the entries of a page."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
 """Characters of a text and of a name, after which they are cut: no object has a longer name."""
+MOST_DETAILS = 32 << 10
+"""Bytes of the details of an entry; larger ones are left out."""
+NO_DETAILS = msgspec.Raw(b"{}")
 
 
+@functools.lru_cache(1024)
 def kind_key(group: str, kind: str) -> str:
     """Return the key of a kind of objects."""
     return f"{kind}.{group}"
@@ -41,7 +51,7 @@ def resource_key(group: str, plural: str) -> str:
 class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A decision: `actor` did at `time` (seconds since 1970) what `text` says with the object.
 
-    revision: the one that the decision is about or has made. trace: ID of the OpenTelemetry trace. details: more, as JSON data.
+    revision: the one that the decision is about or has made. trace: ID of the OpenTelemetry trace. details: a JSON object.
     """
 
     time: float
@@ -50,7 +60,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     uid: str = ""
     revision: int = 0
     trace: str = ""
-    details: Mapping[str, Any] | None = None
+    details: msgspec.Raw = NO_DETAILS
 
 
 class Page(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -99,21 +109,24 @@ class Journal:
         details: Mapping[str, Any] | None = None,
     ) -> None:
         """Add an entry about an object; `key` is its kind's."""
-        key, namespace, name, actor, uid = (_cut(each, LONGEST_NAME) for each in (key, namespace, name, actor, uid))
-        text = _cut(text, LONGEST_TEXT)
-        entry = Entry(self._clock.now().timestamp(), actor, text, uid, revision, spans.trace_id(), details)
+        key, namespace, name = _cut(key, LONGEST_NAME), _cut(namespace, LONGEST_NAME), _cut(name, LONGEST_NAME)
+        actor, text, uid = _cut(actor, LONGEST_NAME), _cut(text, LONGEST_TEXT), _cut(uid, LONGEST_NAME)
+        trace, raw = spans.trace_id(), NO_DETAILS
+        cost = ENTRY_BYTES + _size(actor) + _size(text) + _size(uid) + len(trace)
+        if details:
+            data = _encoded(details)
+            raw = msgspec.Raw(data)
+            cost += DETAILS_BYTES + len(data)
         ring = self._rings.get(namespace)
         if ring is None:
-            ring = self._rings[namespace] = _Ring(RING_BYTES + sys.getsizeof(namespace))
+            ring = self._rings[namespace] = _Ring(RING_BYTES + _size(namespace))
             self.bytes += ring.bytes
         about = key, name
-        cost = ENTRY_BYTES + sys.getsizeof(actor) + sys.getsizeof(text) + sys.getsizeof(uid) + size_of(details)
-        entries = ring.objects.get(about)
-        added = cost
+        entries, added = ring.objects.get(about), cost
         if entries is None:
             entries = ring.objects[about] = deque()
             added += _object_bytes(about)
-        entries.append((cost, entry))
+        entries.append((cost, Entry(self._clock.now().timestamp(), actor, text, uid, revision, trace, raw)))
         ring.order.append(about)
         ring.bytes += added
         self.bytes += added
@@ -149,17 +162,22 @@ class Journal:
         return ring.objects.get((key, name), ()) if ring is not None else ()
 
     def page(self, keys: Sequence[str], namespace: str, name: str) -> Page:
-        """Return the newest entries about an object whose kind has these keys, the oldest first."""
-        known = [each for key in keys for each in self.about(key, namespace, name)]
-        known.sort(key=lambda each: each[1].time, reverse=True)
+        """Return the newest entries about an object whose kind has these keys, the oldest first.
+
+        The work is limited as the page is: older entries are not gone through.
+        """
         since, left, found = self.complete_since(namespace), PAGE_BYTES, list[Entry]()
-        for cost, entry in known:
-            left -= cost
+        for cost, entry in self._newest(keys, namespace, name):
+            left -= _shown(cost, entry)
             if left < 0:
                 since = max(since, entry.time)
                 break
             found.append(entry)
         return Page(found[::-1], since)
+
+    def _newest(self, keys: Sequence[str], namespace: str, name: str) -> Iterator[tuple[int, Entry]]:
+        known = [reversed(self.about(key, namespace, name)) for key in keys]
+        return known[0] if len(known) == 1 else heapq.merge(*known, key=lambda each: -each[1].time)
 
     def complete_since(self, namespace: str) -> float:
         """Return the time since which the journal has every entry of a namespace."""
@@ -168,20 +186,26 @@ class Journal:
 
 
 def _object_bytes(about: tuple[str, str]) -> int:
-    return OBJECT_BYTES + sys.getsizeof(about[0]) + sys.getsizeof(about[1])
+    return OBJECT_BYTES + _size(about[0]) + _size(about[1])
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "..."
+    """Return a text of Unicode characters, of which at most so many."""
+    if len(text) > most:
+        text = text[:most] + "..."
+    return text if text.isascii() else readable(text)
 
 
-def size_of(value: Any) -> int:
-    """Return the memory of JSON data in bytes."""
-    if value is None:
-        return 0
-    size = sys.getsizeof(value)
-    if isinstance(value, Mapping):
-        return size + sum(size_of(key) + size_of(each) for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return size + sum(map(size_of, value))
-    return size
+def _size(text: str) -> int:
+    """Return the memory of a text, with that of its UTF-8, which Python keeps once the text has been encoded."""
+    return TEXT_BYTES + len(text) if text.isascii() else sys.getsizeof(text) + 4 * len(text)
+
+
+def _shown(cost: int, entry: Entry) -> int:
+    """Return what an entry takes of a page: JSON has six characters for one that cannot be printed."""
+    return cost if entry.text.isprintable() else cost + 5 * len(entry.text)
+
+
+def _encoded(details: Mapping[str, Any]) -> bytes:
+    data = encode_readable(details)
+    return data if len(data) <= MOST_DETAILS else b'{"omittedBytes":%d}' % len(data)

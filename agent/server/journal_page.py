@@ -25,4 +25,4 @@ class JournalPage:
         if not name:
             return PlainTextResponse("name a pod by namespace and name, or a node by its name", 400)
         page = self._journal.page((kind_key("", "Pod" if namespace else "Node"),), namespace, name)
-        return Response(serialize.encode_readable(page), media_type="application/json")
+        return Response(serialize.encode(page), media_type="application/json")

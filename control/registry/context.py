@@ -106,10 +106,13 @@ class Context:
 
 
 class Written(msgspec.Struct):
-    """A write's outcome: the object's bytes, and whether it came to be."""
+    """A write's outcome: the object's bytes, whether it was created, and for the journal its name, UID and revision."""
 
     data: bytes
     created: bool = False
+    name: str = ""
+    uid: str = ""
+    revision: int = 0
 
 
 class Projection(msgspec.Struct, frozen=True):

@@ -6,77 +6,75 @@ refused request without the name of an object is left out too, since entries are
 
 from __future__ import annotations
 
-import msgspec
+import functools
+from collections.abc import Iterable
 
 from control.auth.user import AuthzAttributes
 from control.http.exchange import Request
 from control.registry.context import Context, Written
 from kube.errors import StatusError
 from kube.journal import LONGEST_NAME, Journal, kind_key, resource_key
+from kube.json_object import Object
 from kube.resources import Resource, by_path
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 LEFT_OUT = frozenset(
     ("leases.coordination.k8s.io", "events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io")
 )
-MOST_BYTES = 64 << 10
-"""Size of an object whose name and revision are read from it: a larger one has those of the request."""
 DENIED = "(denied)"
 """Namespace of denied requests, and of those of nodes that admission refuses: their users have no part in the namespace that
 they name, and must not displace what happened there."""
 AUTHORIZED = "authorized"
 """Extension of a request that was authorized."""
 NODES = "system:nodes"
-_PAST = {"create": "created", "update": "updated", "patch": "patched", "delete": "deleted"}
-_WEBHOOK = "mutation.webhook.admission.k8s.io/"
+_PAST = {
+    "create": "created",
+    "update": "updated",
+    "patch": "patched",
+    "delete": "deleted",
+    "deletecollection": "deleted",
+}
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    resourceVersion: str = ""
-    uid: str = ""
-
-
-class _Head(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-
-
-def written(
-    journal: Journal | None, request: Request, resource: Resource, context: Context, result: Written | None
-) -> None:
-    """Record a write that was carried out; `result` is None if the answer has no object."""
+def written(journal: Journal | None, request: Request, resource: Resource, context: Context, result: Written) -> None:
+    """Record a write that was carried out."""
     info = request.info
     if journal is None or context.dry_run or info.subresource == "status" or resource.target in LEFT_OUT:
         return
-    small = result is not None and len(result.data) <= MOST_BYTES
-    head = msgspec.json.decode(result.data, type=_Head).metadata if small and result is not None else _Metadata()
-    part = f" its {info.subresource}" if info.subresource else ""
-    manager = f" with {context.field_manager}" if context.field_manager else ""
-    applied = "applied" if context.operation == "Apply" else _PAST.get(info.verb, info.verb)
+    operation = "applied" if context.operation == "Apply" else _PAST.get(info.verb, info.verb)
     journal.record(
         kind_key(resource.group, resource.kind),
         info.namespace if resource.namespaced else "",
-        info.name or head.name,
+        info.name or result.name,
         request.user.name,
-        f"{applied}{part}{manager}",
-        uid=head.uid,
-        revision=int(head.resourceVersion) if head.resourceVersion.isdigit() else 0,
-        details=_admission(context),
+        _text(operation, info.subresource, context.field_manager),
+        uid=result.uid,
+        revision=result.revision,
+        details={"changed": _grouped(context.changes)} if context.changes else None,
     )
 
 
-def _admission(context: Context) -> dict[str, object] | None:
-    """Return the fields that admission plugins have set, and the webhooks that were shown an object.
+def deleted(
+    journal: Journal | None, request: Request, resource: Resource, context: Context, obj: Object, result: Written | None
+) -> None:
+    """Record the deletion of an object, or of one of a collection; `result` is None if the answer does not have it."""
+    if journal is not None:
+        meta, revision = obj["metadata"], result.revision if result is not None else 0
+        written(journal, request, resource, context, Written(b"", False, meta["name"], meta.get("uid", ""), revision))
 
-    Other notes are for the audit log only.
-    """
-    found: dict[str, object] = {k: value for k, value in context.annotations.items() if k.startswith(_WEBHOOK)}
-    if context.changes:
-        changed: dict[str, list[str]] = {}
-        for plugin, path in dict.fromkeys(context.changes):
-            changed.setdefault(plugin, []).append(path)
-        found["changed"] = changed
-    return found or None
+
+@functools.lru_cache(256)
+def _text(operation: str, part: str, manager: str) -> str:
+    """Return the text of a write; many writes share one."""
+    return f"{operation}{f' its {part}' if part else ''}{f' with {manager}' if manager else ''}"
+
+
+def _grouped(changes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the fields that each plugin has set."""
+    found: dict[str, list[str]] = {}
+    for plugin, path in dict.fromkeys(changes):
+        found.setdefault(plugin, []).append(path)
+    return found
 
 
 def denied(journal: Journal | None, attributes: AuthzAttributes, error: StatusError) -> None:
@@ -92,7 +90,9 @@ def refused(journal: Journal | None, request: Request, error: StatusError) -> No
     attributes = request.attributes
     if attributes.is_resource and attributes.verb in WRITES and not error.already_exists:
         namespace = DENIED if NODES in attributes.user.groups else attributes.namespace
-        _record(journal, namespace, attributes, f"was refused ({error.code}): {error.message}")
+        secret = attributes.resource == "secrets" and not attributes.group
+        why = f"{error.reason}, with a message that may contain values" if secret else error.message
+        _record(journal, namespace, attributes, f"was refused ({error.code}): {why}")
 
 
 def _record(journal: Journal, namespace: str, attributes: AuthzAttributes, what: str) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from control.dialing.node_dialer import Dialer, endpoint_of
+from control.event_loop import offload
 from control.http import http1
 from control.http.backend_exchange import exchange
 from control.http.exchange import Request, trace_headers
@@ -23,6 +24,8 @@ from kube.resources import Resource, by_path
 
 SECONDS = 3.0
 MOST_BYTES = 4 << 20
+MOST_ENTRIES = 5000
+"""Entries of an agent's answer: its journal has at most as many in a page (kube/journal.py: PAGE_BYTES)."""
 MOST_SECONDS = 32503680000.0
 """Seconds since 1970 in the year 3000: no entry is later, whatever an agent sends."""
 _NODES = by_path("", "v1", "nodes")
@@ -56,7 +59,7 @@ class NodeJournals:
             return _without(page, node, "keeps no journal")
         entries = sorted([*page.entries, *part.entries], key=lambda entry: entry.time)
         since = max(page.complete_since, part.complete_since)
-        return Page(entries, since, [*page.not_known, *part.not_known])
+        return Page(entries, since, page.not_known)
 
     async def _read(self, request: Request, found: Object, node: str, namespace: str, name: str) -> Page:
         """Read the entries that a node has of an object; errors are those of the connection and of msgspec."""
@@ -71,10 +74,17 @@ class NodeJournals:
             raise msgspec.DecodeError("no such path")
         if head.status != 200:
             raise StatusError(head.status, "", f"status {head.status}")
-        page = msgspec.json.decode(body, type=Page)
-        own = [each for each in page.entries if each.actor == "kubelet"]
-        since = min(max(0.0, page.complete_since), MOST_SECONDS)
-        return Page([each for each in own if 0.0 <= each.time < MOST_SECONDS], since)
+        return await offload.run(request.user.name, len(body), _decoded, body)
+
+
+def _decoded(body: bytes) -> Page:
+    """Decode an agent's answer: what a kubelet says, at times that can be shown, without other texts."""
+    page = msgspec.json.decode(body, type=Page)
+    since = min(max(0.0, page.complete_since), MOST_SECONDS)
+    if len(page.entries) > MOST_ENTRIES:
+        del page.entries[:-MOST_ENTRIES]
+        since = max(since, min(page.entries[0].time, MOST_SECONDS))
+    return Page([each for each in page.entries if each.actor == "kubelet" and 0.0 <= each.time < MOST_SECONDS], since)
 
 
 def _without(page: Page, node: str, why: str) -> Page:

@@ -62,6 +62,7 @@ class Node:
 
 class Caller:
     span = None
+    user = SimpleNamespace(name="jane")
 
     async def until_left(self) -> None:
         await asyncio.Event().wait()
@@ -105,6 +106,14 @@ async def test_an_agent_without_a_readable_answer_is_named(
     page = await merged(Node(status, body))
     assert page.entries == [OWN]
     assert page.not_known == [f"decisions of node node-1: its agent {why}"]
+
+
+async def test_of_a_node_with_many_entries_the_newest_are_shown_and_its_other_texts_are_not() -> None:
+    many = [entry(str(number), time=float(number)) for number in range(node_journal.MOST_ENTRIES + 10)]
+    body = json.dumps({"entries": many, "completeSince": 0.0, "notKnown": ["forged"]}).encode()
+    page = await merged(Node(200, body))
+    assert len(page.entries) == node_journal.MOST_ENTRIES + 1 and page.entries[-1].text == many[-1]["text"]
+    assert page.complete_since == 10.0 and page.not_known == []
 
 
 async def test_a_node_that_cannot_be_dialled_is_named() -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
+from collections.abc import Callable
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, Journal, size_of
+from kube import journal as module
+from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, MOST_DETAILS, PAGE_BYTES, Journal
 from tests.support.clock import FakeClock
 
 
@@ -23,9 +28,9 @@ def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() ->
     journal.record("Pod", "b", "web", "scheduler", "not this namespace")
     journal.record("Pod", "a", "web", "jane", "second")
     (_, first), (_, second) = journal.about("Pod", "a", "web")
-    assert (first.actor, first.text, first.uid, first.revision, first.details) == (
+    assert (first.actor, first.text, first.uid, first.revision, bytes(first.details)) == (
         *("scheduler", "first", "1", 3),
-        {"node": "n"},
+        b'{"node":"n"}',
     )
     assert (second.actor, second.text) == ("jane", "second")
 
@@ -61,7 +66,7 @@ def memory(journal: Journal) -> int:
         for (key, name), entries in ring.objects.items():
             total += sys.getsizeof(key) + sys.getsizeof(name)
             for _, entry in entries:
-                total += sum(map(sys.getsizeof, (entry.actor, entry.text, entry.uid))) + size_of(entry.details)
+                total += sum(map(sys.getsizeof, (entry.actor, entry.text, entry.uid, bytes(entry.details))))
     return total
 
 
@@ -96,3 +101,72 @@ def test_a_journal_is_empty_again_when_all_its_entries_are_dropped() -> None:
         journal.record("Pod", f"namespace-{number}", "web", "jane", "x")
     assert len(journal._rings) < 100 and journal.bytes <= 100_000
     assert journal.complete_since("namespace-0") >= journal.began
+
+
+def many_names(journal: Journal, number: int) -> None:
+    journal.record("Pod", "default", f"name-{number}", f"user-{number}", f"created with {number}", uid=str(number))
+
+
+def many_namespaces(journal: Journal, number: int) -> None:
+    journal.record("Pod", f"namespace-{number}", "web", f"user-{number}", "created")
+
+
+def one_object(journal: Journal, number: int) -> None:
+    journal.record("Pod", "default", "web", "jane", f"updated {number}", revision=1 << 40 | number)
+
+
+def many_details(journal: Journal, number: int) -> None:
+    nodes = {f"reason {number} {each}": [f"node-{number}-{each}"] * 3 for each in range(number % 20)}
+    journal.record("Pod", "default", f"name-{number % 50}", "scheduler", f"no node {number}", details={"nodes": nodes})
+
+
+def texts_that_are_read(journal: Journal, number: int) -> None:
+    name = f"name-{number % 100}"
+    journal.record("Pod", "default", name, "jane", f"{number} " + "\N{PILE OF POO}é" * 400)
+    msgspec.json.encode(journal.page(["Pod"], "default", name))
+
+
+@pytest.mark.parametrize("record", [many_names, many_namespaces, one_object, many_details, texts_that_are_read])
+def test_the_memory_that_is_counted_is_what_the_process_has_for_it(record: Callable[[Journal, int], None]) -> None:
+    limit = 1 << 20
+    tracemalloc.start()
+    try:
+        journal = Journal(FakeClock(), limit=limit)
+        for number in range(6000):
+            record(journal, number)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert limit * 0.9 < journal.bytes <= limit
+    assert used < limit * 1.15
+
+
+def test_details_of_any_size_take_a_limited_place() -> None:
+    journal = Journal(FakeClock())
+    journal.record("Pod", "a", "web", "scheduler", "x", details={"nodes": {"reason": ["n" * 100] * 100_000}})
+    ((_, entry),) = journal.about("Pod", "a", "web")
+    assert len(bytes(entry.details)) < MOST_DETAILS and journal.bytes < 10_000
+
+
+async def test_a_page_goes_through_no_more_entries_than_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    journal = Journal(clock)
+    for number in range(30_000):
+        if number % 2 == 0:
+            await clock.advance(1)
+        journal.record("Pod" if number % 2 else "/pods", "a", "web", "jane", str(number))
+    shown, counted = module._shown, list[int]()
+    monkeypatch.setattr(module, "_shown", lambda *args: counted.append(1) or shown(*args))
+    page = journal.page(["Pod", "/pods"], "a", "web")
+    assert [int(entry.text) for entry in page.entries] == list(range(30_000 - len(page.entries), 30_000))
+    assert len(counted) == len(page.entries) + 1 < 5000
+
+
+@pytest.mark.parametrize("character", ["x", "\x01", "\x9b", "\ud800", '"', "\N{PILE OF POO}"])
+def test_a_page_can_be_encoded_and_is_limited_whatever_its_texts_contain(character: str) -> None:
+    journal = Journal(FakeClock())
+    for _ in range(3000):
+        journal.record("Pod", "a", "web", "jane", character * 3000, details={character: character})
+    data = msgspec.json.encode(journal.page(["Pod"], "a", "web"))
+    assert PAGE_BYTES // 10 < len(data) < 2 * PAGE_BYTES
+    assert msgspec.json.decode(data)["completeSince"] >= journal.began
