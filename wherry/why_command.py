@@ -128,6 +128,7 @@ async def _answer(
     follow: bool,
 ) -> None:
     from kube.clock import SYSTEM
+    from kube.log_lines import escaped
     from wherry import cluster
     from wherry.why import denied, following, story
     from wherry.why.subject import split
@@ -142,7 +143,7 @@ async def _answer(
             async def read() -> Story:
                 return await story.compose(client, *split(words), namespace or default, SYSTEM.now(), since, source)
 
-            return await following.follow(read, _Shown(format).show, lambda text: print(text, file=sys.stderr))
+            return await following.follow(read, _Shown(format).show, lambda text: print(escaped(text), file=sys.stderr))
         else:
             found = await story.compose(client, *split(words), namespace or default, now, since, source)
     _Shown(format).show(found, ended=True)

@@ -62,7 +62,7 @@ async def about(reader: Reader, obj: Any) -> Known:
 
 
 class _Details(msgspec.Struct):
-    """What an entry has beyond its text: nodes by reason and their number, fields by plugin, a container's ID."""
+    """Data of an entry beyond its text: nodes by reason and their number, fields by plugin, the ID of a container."""
 
     nodes: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
@@ -83,7 +83,7 @@ def _moments(entry: Entry, details: _Details) -> Iterable[Moment]:
 
 
 def _details(entry: Entry) -> _Details:
-    """Return what an entry has beyond its text; nothing if it has another form, such as that of another version's agent."""
+    """Return the data of an entry; none if it has another form, such as that of another version's agent."""
     try:
         return msgspec.json.decode(entry.details, type=_Details)
     except (msgspec.MsgspecError, RecursionError):
