@@ -122,7 +122,7 @@ def chosen(one: Threshold, ranked: Sequence[Usage]) -> str:
     first, resource = ranked[0], RESOURCES[one.signal]
     used = f"it uses {_show(first.used, resource)} and requests {_show(first.requested, resource)}"
     kind = "hard" if one.hard else "soft"
-    return f"{kind} threshold {one.signal}<{one.amount}; first of {len(ranked)} pods: {used}"
+    return f"{kind} threshold {one.signal}<{one.amount}; it is ranked first: {used}"
 
 
 def _show(amount: int, resource: str) -> str:
