@@ -6,7 +6,7 @@ The rules are those of apimachinery's api/validation and of pkg/apis/core/valida
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from control.patch.json_patch import identity
@@ -16,6 +16,8 @@ from kube.json_object import Object
 from kube.quantity import Quantity, QuantityError, canonical, parse
 
 Errors = list[FieldError]
+FieldErrors = Iterator[FieldError]
+"""Errors of a check that yields them."""
 NEGATIVE = "must be greater than or equal to 0"
 MAX_INT32 = 2**31 - 1
 

@@ -14,7 +14,8 @@ _PORT = re.compile(r"(?:[^@]*@)?(?:\[[^]]*\]|[^:]*)(:[0-9]*[^0-9].*)")
 """A host whose port is not a number; group 1 is the port with its colon."""
 
 
-def validate_client(client: Object, path: str) -> Errors:
+def validate_client(client: Object | None, path: str) -> Errors:
+    client = client or {}
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         return [required(path, "exactly one of url or service is required")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from control.registry.apps.workload import (
     not_decremented,
     unsupported_strategy,
+    validate_counts,
     validate_selected_template,
     validate_selector,
 )
@@ -91,15 +92,7 @@ class DeploymentStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}
         errors = non_negative_fields(status, "status", *_STATUS_COUNTS)
-        total = status.get("replicas", 0)
-        for key in ("updatedReplicas", "readyReplicas", "availableReplicas"):
-            if status.get(key, 0) > total:
-                errors.append(
-                    invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
-                )
-        if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
-            detail = "cannot be greater than readyReplicas"
-            errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
+        errors += validate_counts(status, "updatedReplicas", "readyReplicas", "availableReplicas")
         return errors + not_decremented(status, old.get("status") or {})
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:

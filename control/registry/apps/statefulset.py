@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from control.registry.apps.workload import not_decremented, validate_selected_template, validate_selector
+from control.registry.apps.workload import (
+    not_decremented,
+    validate_counts,
+    validate_selected_template,
+    validate_selector,
+)
 from control.registry.changes import same
 from control.registry.checks import at_most_all, each, int_or_percent, non_negative, non_negative_fields, scaled_zero
 from control.registry.core.claim_spec import claim_warnings, default_claim, validate_claim_spec
@@ -138,14 +143,7 @@ class StatefulSetStrategy(Strategy):
         status, before = obj.get("status") or {}, old.get("status") or {}
         keys = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
         errors = non_negative_fields(status, "status", *keys, "observedGeneration", "collisionCount")
-        for key in keys[1:]:
-            if status.get(key, 0) > status.get("replicas", 0):
-                errors.append(
-                    invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
-                )
-        if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
-            detail = "cannot be greater than status.readyReplicas"
-            errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
+        errors += validate_counts(status, *keys[1:], ready="status.readyReplicas")
         return errors + not_decremented(status, before)
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, is_empty, label_selector, selects
+from control.registry.checks import Errors, FieldErrors, is_empty, label_selector, selects
 from control.registry.core.pod.spec import validate_template
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
@@ -44,6 +44,16 @@ def validate_selected_template(spec: Object, path: str, word: str = "") -> Error
         detail = f"activeDeadlineSeconds in {word or 'ReplicaSet'} is not Supported"
         errors.append(forbidden_field(f"{where}.spec.activeDeadlineSeconds", detail))
     return errors
+
+
+def validate_counts(status: Object, *keys: str, ready: str = "readyReplicas") -> FieldErrors:
+    """Check that no more pods are counted than there are, and no more are available than `ready`, as the message names it."""
+    for key in keys:
+        if status.get(key, 0) > status.get("replicas", 0):
+            yield invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
+    available = status.get("availableReplicas", 0)
+    if available > status.get("readyReplicas", 0):
+        yield invalid_value("status.availableReplicas", available, f"cannot be greater than {ready}")
 
 
 def unsupported_strategy(strategy: Object, path: str, supported: tuple[str, ...]) -> FieldError:

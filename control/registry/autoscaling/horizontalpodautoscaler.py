@@ -102,4 +102,4 @@ class HorizontalPodAutoscalerStrategy(Strategy):
         return validate_autoscaler(obj.get("spec") or {}, "spec", old.get("spec") or {})
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_autoscaler_status(obj.get("status") or {})
+        return validate_autoscaler_status(obj)

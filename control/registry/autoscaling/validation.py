@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from control.registry.checks import Errors, non_negative_fields, required_name
+from control.registry.checks import Errors, FieldErrors, required_name
 from control.registry.core.resources import container_resource_name
+from control.registry.rows import Rows
+from control.registry.rules import enum, maximum, minimum, not_negative, positive, require, require_name
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required, too_many
 from kube.json_object import Object
-from kube.quantity import parse
+from kube.quantity import Quantity, parse
 
 _METRICS = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _SOURCES = ("object", "external", "pods", "resource", "containerResource")
@@ -32,7 +34,7 @@ def validate_autoscaler(spec: Object, path: str, old: Object | None = None) -> E
         errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than 0"))
     if low is not None and high < low:
         errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
-    errors += _reference(target, f"{path}.scaleTargetRef")
+    errors += _REFERENCE(target, f"{path}.scaleTargetRef")
     if old is None or any(target.get(key) != (old.get("scaleTargetRef") or {}).get(key) for key in _TYPE):
         grouped = target.get("kind") != "ReplicationController"
         errors += _api_version(target, f"{path}.scaleTargetRef", grouped=grouped)
@@ -54,11 +56,7 @@ def validate_autoscaler(spec: Object, path: str, old: Object | None = None) -> E
     return errors
 
 
-def _reference(reference: Object, path: str) -> Errors:
-    errors: Errors = []
-    for key in ("kind", "name"):
-        errors += required_name(f"{path}.{key}", reference.get(key), names.path_segment)
-    return errors
+_REFERENCE = Rows(("{kind,name}", require_name(names.path_segment)))
 
 
 def _described(spec: Object) -> Iterator[tuple[int, Object]]:
@@ -78,35 +76,28 @@ def _api_version(reference: Object, path: str, *, grouped: bool = False) -> Erro
     return []
 
 
-def _rules(rules: Object, path: str) -> Errors:
-    errors: Errors = []
-    window, policies = rules.get("stabilizationWindowSeconds"), rules.get("policies") or []
-    if window is not None and window < 0:
-        detail = "must be greater than or equal to zero"
-        errors.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, detail))
-    elif window is not None and window > _LONGEST_WINDOW:
-        detail = f"must be less than or equal to {_LONGEST_WINDOW}"
-        errors.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, detail))
-    if rules.get("selectPolicy") not in (None, "Disabled", "Max", "Min"):
-        errors.append(not_supported(f"{path}.selectPolicy", rules["selectPolicy"], ("Disabled", "Max", "Min")))
-    if not policies:
-        errors.append(required(f"{path}.policies", "must specify at least one Policy"))
-    if len(policies) > _MOST_POLICIES:
-        return [*errors, too_many(f"{path}.policies", len(policies), _MOST_POLICIES)]
-    for index, policy in enumerate(policies):
-        where = f"{path}.policies[{index}]"
-        if policy.get("type") not in ("Pods", "Percent"):
-            errors.append(not_supported(f"{where}.type", policy.get("type") or "", ("Percent", "Pods")))
-        for key in ("value", "periodSeconds"):
-            if policy.get(key, 0) <= 0:
-                errors.append(invalid_value(f"{where}.{key}", policy.get(key, 0), "must be greater than zero"))
-        if policy.get("periodSeconds", 0) > _LONGEST_PERIOD:
-            detail = f"must be less than or equal to {_LONGEST_PERIOD}"
-            errors.append(invalid_value(f"{where}.periodSeconds", policy["periodSeconds"], detail))
-    tolerance = rules.get("tolerance")
-    if tolerance is not None and parse(tolerance) < 0:
-        errors.append(invalid_value(f"{path}.tolerance", str(tolerance), "must be greater than or equal to 0"))
-    return errors
+_WINDOW = Rows(
+    ("stabilizationWindowSeconds", minimum(0, "must be greater than or equal to zero")),
+    ("stabilizationWindowSeconds", maximum(_LONGEST_WINDOW, f"must be less than or equal to {_LONGEST_WINDOW}")),
+    ("selectPolicy?", enum("Disabled", "Max", "Min")),
+    ("policies", require("must specify at least one Policy")),
+)
+_POLICIES = Rows(
+    (f"policies[*{_MOST_POLICIES}].type", enum("Percent", "Pods")),
+    (f"policies[*{_MOST_POLICIES}].{{value,periodSeconds}}", positive("must be greater than zero")),
+    (
+        f"policies[*{_MOST_POLICIES}].periodSeconds",
+        maximum(_LONGEST_PERIOD, f"must be less than or equal to {_LONGEST_PERIOD}"),
+    ),
+)
+
+
+def _rules(rules: Object, path: str) -> FieldErrors:
+    yield from _WINDOW(rules, path)
+    yield from _POLICIES(rules, path)
+    tolerance, few = rules.get("tolerance"), len(rules.get("policies") or ()) <= _MOST_POLICIES
+    if few and tolerance is not None and parse(tolerance) < 0:
+        yield invalid_value(f"{path}.tolerance", str(tolerance), "must be greater than or equal to 0")
 
 
 def _metric(metric: Object, path: str) -> Errors:
@@ -131,7 +122,7 @@ def _source(kind: str, source: Object, path: str) -> Errors:
     value, average, share = (target.get(key) for key in ("value", "averageValue", "averageUtilization"))
     errors: Errors = []
     if kind == "object":
-        errors += _reference(source.get("describedObject") or {}, f"{path}.describedObject")
+        errors += _REFERENCE(source.get("describedObject") or {}, f"{path}.describedObject")
     if kind in ("resource", "containerResource"):
         if not source.get("name"):
             errors.append(required(f"{path}.name", "must specify a resource name"))
@@ -143,7 +134,7 @@ def _source(kind: str, source: Object, path: str) -> Errors:
     else:
         name = (source.get("metric") or {}).get("name")
         errors += required_name(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
-    errors += _target(target, where)
+    errors += _TARGET(target, where)
     if kind in ("resource", "containerResource"):
         if share is None and average is None:
             detail = "must set either " + _RAW_OR_SHARE.format("or")
@@ -165,19 +156,23 @@ def _source(kind: str, source: Object, path: str) -> Errors:
     return errors
 
 
-def _target(target: Object, path: str) -> Errors:
-    kind = target.get("type") or ""
-    errors = [] if kind else [required(f"{path}.type", "must specify a metric target type")]
+def _target_type(kind: str | None, path: str) -> FieldErrors:
     if kind not in ("Utilization", "Value", "AverageValue"):
-        errors.append(invalid_value(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
-    for key in ("value", "averageValue"):
-        if target.get(key) is not None and parse(target[key]) <= 0:
-            errors.append(invalid_value(f"{path}.{key}", str(target[key]), "must be positive"))
-    share = target.get("averageUtilization")
-    if share is not None and share < 1:
-        errors.append(invalid_value(f"{path}.averageUtilization", share, "must be greater than 0"))
-    return errors
+        yield invalid_value(path, kind or "", "must be either Utilization, Value, or AverageValue")
 
 
-def validate_autoscaler_status(status: Object) -> Errors:
-    return non_negative_fields(status, "status", "currentReplicas", "desiredReplicas")
+def _positive_quantity(amount: Quantity, path: str) -> FieldErrors:
+    if parse(amount) <= 0:
+        yield invalid_value(path, str(amount), "must be positive")
+
+
+_TARGET = Rows(
+    ("type", require("must specify a metric target type"), _target_type),
+    ("{value,averageValue}?", _positive_quantity),
+    ("averageUtilization", minimum(1, "must be greater than 0")),
+)
+_STATUS = Rows(("status.{currentReplicas,desiredReplicas}", not_negative))
+
+
+def validate_autoscaler_status(obj: Object) -> Errors:
+    return _STATUS.errors(obj)
