@@ -96,8 +96,7 @@ def domain_prefixed(value: str, path: str) -> Errors:
         return [invalid_value(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')]
     errors = each(path, domain, names.dns1123_subdomain(domain))
     if not _PATH.fullmatch(rest):
-        detail = f"Invalid path (regex used for validation is '{_PATH.pattern}')"
-        errors.append(invalid_value(path, rest, detail))
+        errors.append(invalid_value(path, rest, f"Invalid path (regex used for validation is '{_PATH.pattern}')"))
     return errors
 
 

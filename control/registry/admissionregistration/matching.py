@@ -6,7 +6,7 @@ Upstream: validateParamKind, validateParamRef and validateMatchResources in pkg/
 from __future__ import annotations
 
 from control.registry.admissionregistration.rules import RULE
-from control.registry.checks import Errors, FieldErrors, each, label_selector, one_of
+from control.registry.checks import FieldErrors, each, label_selector, one_of
 from control.registry.rows import Rows
 from control.registry.rules import form, require_enum, unique_item
 from kube import names
@@ -30,46 +30,41 @@ MATCH = Rows(
 """Rules of match constraints or of a binding's resources; a binding without any matches like its policy."""
 
 
-def validate_param_kind(kind: Object, path: str) -> Errors:
+def validate_param_kind(kind: Object, path: str) -> FieldErrors:
     """Check the kind of a policy's parameters."""
-    errors: Errors = []
     given, name = kind.get("apiVersion") or "", kind.get("kind") or ""
     group, _, version = given.rpartition("/")
     if not given:
-        errors.append(required(f"{path}.apiVersion"))
+        yield required(f"{path}.apiVersion")
     elif given.count("/") > 1:
-        errors.append(invalid_value(f"{path}.apiVersion", given, f"unexpected GroupVersion string: {given}"))
+        yield invalid_value(f"{path}.apiVersion", given, f"unexpected GroupVersion string: {given}")
     else:
         problems = names.dns1123_subdomain(group) if group else []
         if problems:
-            errors.append(invalid_value(f"{path}.apiVersion", group, ",".join(problems)))
+            yield invalid_value(f"{path}.apiVersion", group, ",".join(problems))
         if not version:
-            errors.append(invalid_value(f"{path}.apiVersion", given, "version must be specified"))
+            yield invalid_value(f"{path}.apiVersion", given, "version must be specified")
         elif problems := names.dns1035_label(version):
-            errors.append(invalid_value(f"{path}.apiVersion", version, ",".join(problems)))
+            yield invalid_value(f"{path}.apiVersion", version, ",".join(problems))
     if not name:
-        errors.append(required(f"{path}.kind"))
+        yield required(f"{path}.kind")
     elif problems := names.dns1035_label(name.lower()):
         why = "may have mixed case, but should otherwise match: " + ",".join(problems)
-        errors.append(invalid_value(f"{path}.kind", name, why))
-    return errors
+        yield invalid_value(f"{path}.kind", name, why)
 
 
-def validate_param_ref(reference: Object, path: str) -> Errors:
+def validate_param_ref(reference: Object, path: str) -> FieldErrors:
     """Check a binding's reference to its parameters: a name or a selector."""
-    errors: Errors = []
     name, selector = reference.get("name") or "", reference.get("selector")
     both = "name and selector are mutually exclusive"
     if name:
-        errors += each(f"{path}.name", name, names.path_segment(name))
+        yield from each(f"{path}.name", name, names.path_segment(name))
         if selector is not None:
-            errors.append(forbidden_field(f"{path}.name", both))
+            yield forbidden_field(f"{path}.name", both)
     if selector is not None:
-        errors += label_selector(selector, f"{path}.selector")
+        yield from label_selector(selector, f"{path}.selector")
         if name:
-            errors.append(forbidden_field(f"{path}.selector", both))
+            yield forbidden_field(f"{path}.selector", both)
     if not name and selector is None:
-        errors.append(required(path, "one of name or selector must be specified"))
-    return errors + one_of(
-        reference.get("parameterNotFoundAction"), ("Deny", "Allow"), f"{path}.parameterNotFoundAction"
-    )
+        yield required(path, "one of name or selector must be specified")
+    yield from one_of(reference.get("parameterNotFoundAction"), ("Deny", "Allow"), f"{path}.parameterNotFoundAction")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors
+from control.registry.checks import FieldErrors
 from control.registry.rows import Rows
 from control.registry.rules import enum, only_wildcard, require
 from kube.errors import invalid_value, required
@@ -10,39 +10,35 @@ from kube.errors import invalid_value, required
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 
 
-def _resources(resources: list[str] | None, path: str) -> Errors:
+def _resources(resources: list[str] | None, path: str) -> FieldErrors:
     """Check that nothing is named that a wildcard in the same list covers."""
     if not resources:
-        return [required(path)]
-    errors: Errors = []
+        yield required(path)
+        return
     whole: set[str] = set()
     parts: set[str] = set()
     plain = False
     for index, text in enumerate(resources):
         where = f"{path}[{index}]"
         if not text:
-            errors.append(required(where))
+            yield required(where)
             continue
         resource, slash, part = text.partition("/")
         if not slash:
             plain = text != "*"  # upstream judges by the last such resource alone
             continue
         if resource in whole:
-            detail = f"if '{resource}/*' is present, must not specify {text}"
-            errors.append(invalid_value(where, text, detail))
+            yield invalid_value(where, text, f"if '{resource}/*' is present, must not specify {text}")
         if part in parts:
-            errors.append(invalid_value(where, text, f"if '*/{part}' is present, must not specify {text}"))
+            yield invalid_value(where, text, f"if '*/{part}' is present, must not specify {text}")
         if part == "*":
             whole.add(resource)
         if resource == "*":
             parts.add(part)
     if len(resources) > 1 and "*/*" in resources:
-        detail = "if '*/*' is present, must not specify other resources"
-        errors.append(invalid_value(path, resources, detail))
+        yield invalid_value(path, resources, "if '*/*' is present, must not specify other resources")
     if plain and "*" in resources:
-        detail = "if '*' is present, must not specify other resources without subresources"
-        errors.append(invalid_value(path, resources, detail))
-    return errors
+        yield invalid_value(path, resources, "if '*' is present, must not specify other resources without subresources")
 
 
 RULE = Rows(

@@ -69,20 +69,19 @@ class Leniency:
         )
 
 
-def _versions(versions: list[str], path: str, *, lenient: bool) -> list[FieldError]:
+def _versions(versions: list[str], path: str, *, lenient: bool) -> FieldErrors:
     """Check the versions of AdmissionReview that a webhook accepts."""
     if not versions:
-        return [required(path, "must specify one of v1, v1beta1")]
-    errors: list[FieldError] = []
+        yield required(path, "must specify one of v1, v1beta1")
+        return
     again = repeated(versions)
     for index, version in enumerate(versions):
         if index in again:
-            errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
+            yield invalid_value(f"{path}[{index}]", version, "duplicate version")
         else:
-            errors += each(f"{path}[{index}]", version, names.dns1035_label(version))
+            yield from each(f"{path}[{index}]", version, names.dns1035_label(version))
     if not lenient and not _ACCEPTED & set(versions):
-        errors.append(invalid_value(path, versions, "must include at least one of v1, v1beta1"))
-    return errors
+        yield invalid_value(path, versions, "must include at least one of v1, v1beta1")
 
 
 _REQUESTS = Rows(

@@ -54,8 +54,7 @@ class APIServiceStrategy(Strategy):
             errors.append(invalid_value("metadata.name", name_of(obj), detail))
         version, group = spec.get("version") or "", spec.get("group") or ""
         if not group and version != "v1":
-            detail = "only v1 may have an empty group and it better be legacy kube"
-            errors.append(required("spec.group", detail))
+            errors.append(required("spec.group", "only v1 may have an empty group and it better be legacy kube"))
         if group:
             errors += each("spec.group", group, names.dns1123_subdomain(group))
         errors += each("spec.version", version, names.dns1035_label(version))

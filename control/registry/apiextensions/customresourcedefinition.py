@@ -50,10 +50,10 @@ class CustomResourceDefinitionStrategy(Strategy):
         add_finalizer(obj, now)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate_definition(obj) + _overlap(obj)
+        return [*validate_definition(obj), *_overlap(obj)]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_definition(obj, old) + validate_change(obj, old)
+        return [*validate_definition(obj, old), *validate_change(obj, old)]
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_status(obj)

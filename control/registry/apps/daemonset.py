@@ -101,7 +101,7 @@ class DaemonSetStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = validate_selector(spec, "spec", "daemonset") + validate_selected_template(spec, "spec", "DaemonSet")
+        errors = [*validate_selector(spec, "spec", "daemonset"), *validate_selected_template(spec, "spec", "DaemonSet")]
         errors += non_negative_fields(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
         return errors + _validate_update_strategy(spec.get("updateStrategy") or {}, "spec.updateStrategy")
 

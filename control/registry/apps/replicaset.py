@@ -67,4 +67,4 @@ class ReplicaSetStrategy(ReplicasStrategy):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = non_negative_fields(spec, "spec", "replicas", "minReadySeconds")
-        return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
+        return [*errors, *validate_selector(spec, "spec", "deployment"), *validate_selected_template(spec, "spec")]

@@ -38,4 +38,4 @@ class ReplicationControllerStrategy(ReplicasStrategy):
             errors.append(required("spec.selector"))
         # A plain map is a label selector without expressions.
         shaped = {**spec, "selector": {"matchLabels": selector}}
-        return errors + validate_selected_template(shaped, "spec", "ReplicationController")
+        return [*errors, *validate_selected_template(shaped, "spec", "ReplicationController")]

@@ -128,7 +128,7 @@ class StatefulSetStrategy(Strategy):
         templates = len(spec.get("volumeClaimTemplates") or ())
         if templates > _MOST_CLAIM_TEMPLATES:
             return [*errors, too_many("spec.volumeClaimTemplates", templates, _MOST_CLAIM_TEMPLATES)]
-        return errors + validate_selected_template(_as_controlled(spec), "spec", "StatefulSet")
+        return [*errors, *validate_selected_template(_as_controlled(spec), "spec", "StatefulSet")]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         before, after = ({k: v for k, v in (o.get("spec") or {}).items() if k not in _UPDATABLE} for o in (old, obj))

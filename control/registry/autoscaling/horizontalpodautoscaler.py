@@ -96,10 +96,10 @@ class HorizontalPodAutoscalerStrategy(Strategy):
         obj["status"] = {"desiredReplicas": 0}
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate_autoscaler(obj.get("spec") or {}, "spec")
+        return list(validate_autoscaler(obj.get("spec") or {}, "spec"))
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_autoscaler(obj.get("spec") or {}, "spec", old.get("spec") or {})
+        return list(validate_autoscaler(obj.get("spec") or {}, "spec", old.get("spec") or {}))
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_autoscaler_status(obj)

@@ -22,38 +22,37 @@ _MOST_METRICS, _MOST_POLICIES = 128, 128
 _RAW_OR_SHARE = "a target raw value {} a target utilization"
 
 
-def validate_autoscaler(spec: Object, path: str, old: Object | None = None) -> Errors:
+def validate_autoscaler(spec: Object, path: str, old: Object | None = None) -> FieldErrors:
     """Check a spec as autoscaling/v2 has it; what is wrong in the stored one, `old`, may stay."""
-    errors: Errors = []
     least = 0 if (old or {}).get("minReplicas") == 0 else 1
     target = spec.get("scaleTargetRef") or {}
     low, high = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if low is not None and low < least:
-        errors.append(invalid_value(f"{path}.minReplicas", low, f"must be greater than or equal to {least}"))
+        yield invalid_value(f"{path}.minReplicas", low, f"must be greater than or equal to {least}")
     if high < 1:
-        errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than 0"))
+        yield invalid_value(f"{path}.maxReplicas", high, "must be greater than 0")
     if low is not None and high < low:
-        errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
-    errors += _REFERENCE(target, f"{path}.scaleTargetRef")
+        yield invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`")
+    yield from _REFERENCE(target, f"{path}.scaleTargetRef")
     if old is None or any(target.get(key) != (old.get("scaleTargetRef") or {}).get(key) for key in _TYPE):
         grouped = target.get("kind") != "ReplicationController"
-        errors += _api_version(target, f"{path}.scaleTargetRef", grouped=grouped)
+        yield from _api_version(target, f"{path}.scaleTargetRef", grouped=grouped)
     metrics = spec.get("metrics") or ()
     if len(metrics) > _MOST_METRICS:
-        return [*errors, too_many(f"{path}.metrics", len(metrics), _MOST_METRICS)]
+        yield too_many(f"{path}.metrics", len(metrics), _MOST_METRICS)
+        return
     for index, metric in enumerate(metrics):
-        errors += _metric(metric, f"{path}.metrics[{index}]")
+        yield from _metric(metric, f"{path}.metrics[{index}]")
     if not any(_api_version(described, "") for _, described in _described(old or {})):
         for index, described in _described(spec):
-            errors += _api_version(described, f"{path}.metrics[{index}].object.describedObject")
+            yield from _api_version(described, f"{path}.metrics[{index}].object.describedObject")
     if low == 0 and not any(m.get("type") in ("Object", "External") for m in metrics):
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
-        errors.append(forbidden_field(f"{path}.metrics", detail))
+        yield forbidden_field(f"{path}.metrics", detail)
     behavior = spec.get("behavior") or {}
     for direction in ("scaleUp", "scaleDown"):
         if behavior.get(direction) is not None:
-            errors += _rules(behavior[direction], f"{path}.behavior.{direction}")
-    return errors
+            yield from _rules(behavior[direction], f"{path}.behavior.{direction}")
 
 
 _REFERENCE = Rows(("{kind,name}", require_name(names.path_segment)))
@@ -117,43 +116,37 @@ def _metric(metric: Object, path: str) -> Errors:
     return errors
 
 
-def _source(kind: str, source: Object, path: str) -> Errors:
+def _source(kind: str, source: Object, path: str) -> FieldErrors:
     target, where = source.get("target") or {}, f"{path}.target"
     value, average, share = (target.get(key) for key in ("value", "averageValue", "averageUtilization"))
-    errors: Errors = []
     if kind == "object":
-        errors += _REFERENCE(source.get("describedObject") or {}, f"{path}.describedObject")
+        yield from _REFERENCE(source.get("describedObject") or {}, f"{path}.describedObject")
     if kind in ("resource", "containerResource"):
         if not source.get("name"):
-            errors.append(required(f"{path}.name", "must specify a resource name"))
+            yield required(f"{path}.name", "must specify a resource name")
         elif kind == "containerResource":
-            errors += container_resource_name(source["name"], f"{path}.name")
+            yield from container_resource_name(source["name"], f"{path}.name")
         if kind == "containerResource":
             container = source.get("container")
-            errors += required_name(f"{path}.container", container, names.dns1123_label, "must specify a container")
+            yield from required_name(f"{path}.container", container, names.dns1123_label, "must specify a container")
     else:
         name = (source.get("metric") or {}).get("name")
-        errors += required_name(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
-    errors += _TARGET(target, where)
+        yield from required_name(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
+    yield from _TARGET(target, where)
     if kind in ("resource", "containerResource"):
         if share is None and average is None:
-            detail = "must set either " + _RAW_OR_SHARE.format("or")
-            errors.append(required(f"{where}.averageUtilization", detail))
+            yield required(f"{where}.averageUtilization", "must set either " + _RAW_OR_SHARE.format("or"))
         if share is not None and average is not None:
-            detail = "may not set both " + _RAW_OR_SHARE.format("and")
-            errors.append(forbidden_field(f"{where}.averageValue", detail))
+            yield forbidden_field(f"{where}.averageValue", "may not set both " + _RAW_OR_SHARE.format("and"))
     elif kind == "pods" and average is None:
-        errors.append(required(f"{where}.averageValue", "must specify a positive target averageValue"))
+        yield required(f"{where}.averageValue", "must specify a positive target averageValue")
     elif kind == "object" and value is None and average is None:
-        errors.append(required(f"{where}.averageValue", "must set either a target value or averageValue"))
+        yield required(f"{where}.averageValue", "must set either a target value or averageValue")
     elif kind == "external":
         if value is None and average is None:
-            detail = "must set either a target value for metric or a per-pod target"
-            errors.append(required(f"{where}.averageValue", detail))
+            yield required(f"{where}.averageValue", "must set either a target value for metric or a per-pod target")
         if value is not None and average is not None:
-            detail = "may not set both a target value for metric and a per-pod target"
-            errors.append(forbidden_field(f"{where}.value", detail))
-    return errors
+            yield forbidden_field(f"{where}.value", "may not set both a target value for metric and a per-pod target")
 
 
 def _target_type(kind: str | None, path: str) -> FieldErrors:

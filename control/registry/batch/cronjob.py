@@ -90,7 +90,7 @@ class CronJobStrategy(Strategy):
         """Check a CronJob; with `zoned` its schedule may name a time zone, as the stored one does."""
         spec = obj.get("spec") or {}
         template = (spec.get("jobTemplate") or {}).get("spec") or {}
-        errors = validate_job_spec(template, "spec.jobTemplate.spec", needs_selector=False)
+        errors = list(validate_job_spec(template, "spec.jobTemplate.spec", needs_selector=False))
         if template.get("selector") is not None:
             detail = "`selector` will be auto-generated"
             errors.append(invalid_value("spec.jobTemplate.spec.selector", template["selector"], detail))

@@ -163,11 +163,11 @@ class JobStrategy(Strategy):
             for index, uid in enumerate((status.get("uncountedTerminatedPods") or {}).get(kind) or ()):
                 path = f"status.uncountedTerminatedPods.{kind}[{index}]"
                 errors += unique(path, uid, seen) if uid else [invalid_value(path, uid, "must not be empty")]
-        return errors + validate_job_status(obj, old)
+        return [*errors, *validate_job_status(obj, old)]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        errors = validate_job_spec(spec, "spec", needs_selector=True)
+        errors = list(validate_job_spec(spec, "spec", needs_selector=True))
         if spec.get("completionMode") != "Indexed":
             errors += validate_immutable(obj, old, "spec.completions")
         elif spec.get("completions") not in (None, before.get("completions"), spec.get("parallelism")):

@@ -28,8 +28,7 @@ def _dangling(conditions: list[Object] | None) -> str:
 def _highest_precedence(obj: Object, path: str) -> Errors:
     if (obj.get("spec") or {}).get("matchingPrecedence") != 1 or name_of(obj) == "exempt":
         return []
-    detail = "only the schema named 'exempt' may have matchingPrecedence 1"
-    return [invalid_value("spec.matchingPrecedence", 1, detail)]
+    return [invalid_value("spec.matchingPrecedence", 1, "only the schema named 'exempt' may have matchingPrecedence 1")]
 
 
 class FlowSchemaStrategy(Strategy):
@@ -98,8 +97,7 @@ class PriorityLevelStrategy(Strategy):
         if _ROUND_TRIP in ((obj.get("metadata") or {}).get("annotations") or {}):
             errors.append(forbidden_field("metadata.annotations", f"annotation '{_ROUND_TRIP}' is forbidden"))
         if (name_of(obj) == "exempt") != (kind == "Exempt"):
-            detail = "must be 'Exempt' if and only if `name` is 'exempt'"
-            errors.append(invalid_value("spec.type", kind or "", detail))
+            errors.append(invalid_value("spec.type", kind or "", "must be 'Exempt' if and only if `name` is 'exempt'"))
         errors += one_of(kind, ("Exempt", "Limited"), "spec.type")
         if kind == "Exempt" and spec.get("limited") is not None:
             errors.append(forbidden_field("spec.limited", "must be nil if the type is not Limited"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from control.registry.checks import label_selector, one_of, port, port_or_name
+from control.registry.checks import FieldErrors, label_selector, one_of, port, port_or_name
 from control.registry.field_values import field_values, values_in
 from control.registry.ip_checks import cidr, cidr_warnings
 from control.registry.strategy import Strategy
@@ -17,22 +17,20 @@ _BLOCKS = ("spec.ingress[*].from[*].ipBlock", "spec.egress[*].to[*].ipBlock")
 _RANGES = tuple(f"{block}.{field}" for block in _BLOCKS for field in ("cidr", "except[*]"))
 
 
-def _validate_port(item: Object, path: str) -> list[FieldError]:
-    errors = one_of(item.get("protocol"), ("TCP", "UDP", "SCTP"), f"{path}.protocol", needed=False)
+def _validate_port(item: Object, path: str) -> FieldErrors:
+    yield from one_of(item.get("protocol"), ("TCP", "UDP", "SCTP"), f"{path}.protocol", needed=False)
     number, last = item.get("port"), item.get("endPort")
     if number is not None:
-        errors += port_or_name(number, f"{path}.port")
+        yield from port_or_name(number, f"{path}.port")
         if last is not None:
             if isinstance(number, str):
-                detail = "may not be specified when `port` is non-numeric"
-                errors.append(invalid_value(f"{path}.endPort", last, detail))
+                yield invalid_value(f"{path}.endPort", last, "may not be specified when `port` is non-numeric")
             elif last < number:
-                errors.append(invalid_value(f"{path}.endPort", number, "must be greater than or equal to `port`"))
+                yield invalid_value(f"{path}.endPort", number, "must be greater than or equal to `port`")
             if not isinstance(number, str):
-                errors += port(last, f"{path}.endPort")
+                yield from port(last, f"{path}.endPort")
     elif last is not None:
-        errors.append(invalid_value(f"{path}.endPort", last, "may not be specified when `port` is not specified"))
-    return errors
+        yield invalid_value(f"{path}.endPort", last, "may not be specified when `port` is not specified")
 
 
 def _validate_peer(peer: Object, path: str, known: Collection[str]) -> list[FieldError]:
@@ -113,8 +111,7 @@ class NetworkPolicyStrategy(Strategy):
                     errors += _validate_peer(peer, f"{path}.{peers}[{number}]", known)
         kinds = spec.get("policyTypes") or []
         if len(kinds) > 2:
-            detail = "may not specify more than two policyTypes"
-            return [*errors, invalid_value("spec.policyTypes", kinds, detail)]
+            return [*errors, invalid_value("spec.policyTypes", kinds, "may not specify more than two policyTypes")]
         for index, kind in enumerate(kinds):
             errors += one_of(kind, ("Ingress", "Egress"), f"spec.policyTypes[{index}]")
         return errors

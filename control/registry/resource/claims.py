@@ -82,7 +82,7 @@ class ResourceClaimStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, old_status = obj.get("status") or {}, old.get("status") or {}
         before = old_status.get("allocation")
-        errors = validate_claim_status(status, obj.get("spec") or {}, old_status)
+        errors = list(validate_claim_status(status, obj.get("spec") or {}, old_status))
         if before is not None and status.get("allocation") not in (None, before):
             errors.append(invalid_value("status.allocation", status["allocation"], "field is immutable"))
         return errors

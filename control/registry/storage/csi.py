@@ -118,8 +118,7 @@ class CSINodeStrategy(Strategy):
             kept = [{k: v for k, v in (d or {}).items() if k != "allocatable"} for d in (driver, was)]
             if was is not None and kept[0] != kept[1]:
                 keys = ("Name", "name"), ("NodeID", "nodeID"), ("TopologyKeys", "topologyKeys"), ("Allocatable", "")
-                shown = {key: kept[0].get(name) for key, name in keys}
-                errors.append(invalid_value("spec.drivers", shown, IMMUTABLE))
+                errors.append(invalid_value("spec.drivers", {key: kept[0].get(name) for key, name in keys}, IMMUTABLE))
         return errors
 
 

@@ -112,6 +112,5 @@ def _agree(annotation: str, profile: Object, path: str, word: str) -> list[Field
     if not types.get(kind or "", kind != "Localhost" or annotation.startswith("localhost/")):
         return [forbidden_field(f"{path}.type", f"{word} type in annotation and field must match")]
     if kind == "Localhost" and annotation.removeprefix("localhost/") != profile.get("localhostProfile"):
-        detail = f"{word} profile in annotation and field must match"
-        return [forbidden_field(f"{path}.localhostProfile", detail)]
+        return [forbidden_field(f"{path}.localhostProfile", f"{word} profile in annotation and field must match")]
     return []

@@ -59,8 +59,7 @@ def _recursive_read_only(mount: Object, path: str) -> Errors:
     if not mount.get("readOnly"):
         errors.append(forbidden_field(path, "may only be specified when readOnly is true"))
     if propagation not in (None, "None"):
-        detail = "may only be specified when mountPropagation is None or not specified"
-        errors.append(forbidden_field(path, detail))
+        errors.append(forbidden_field(path, "may only be specified when mountPropagation is None or not specified"))
     return errors
 
 

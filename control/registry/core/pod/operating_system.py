@@ -110,8 +110,7 @@ def validate_windows_options(options: Object | None, path: str) -> Errors:
     if name is not None:
         errors += each(f"{path}.gmsaCredentialSpecName", name, names.dns1123_subdomain(name))
     if spec == "":
-        detail = "gmsaCredentialSpec cannot be an empty string"
-        errors.append(invalid_value(f"{path}.gmsaCredentialSpec", spec, detail))
+        errors.append(invalid_value(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec cannot be an empty string"))
     elif spec is not None and len(spec) > _LONGEST_SPEC:
         errors.append(invalid_value(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec size must be under 64 KiB"))
     return errors + (each(f"{path}.runAsUserName", user, _user_problems(user)) if user is not None else [])

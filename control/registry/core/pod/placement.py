@@ -86,8 +86,7 @@ def _node_expression(expression: Object, path: str, *, strict: bool) -> Errors:
             errors.append(forbidden_field(f"{path}.values", detail))
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
-            detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            errors.append(required(f"{path}.values", detail))
+            errors.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
     else:
         errors.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
     key = expression.get("key") or ""

@@ -83,5 +83,4 @@ def _sleep(action: Object, path: str, grace: int | None) -> Errors:
     seconds, most = action.get("seconds", 0), 30 if grace is None else grace
     if 0 <= seconds <= most:
         return []
-    detail = f"must be non-negative and less than terminationGracePeriodSeconds ({most})"
-    return [invalid_value(path, seconds, detail)]
+    return [invalid_value(path, seconds, f"must be non-negative and less than terminationGracePeriodSeconds ({most})")]

@@ -93,8 +93,7 @@ def _order(kind: str, spec: Object, before: Object) -> Iterator[FieldError]:
         return
     for index, (one, other) in enumerate(zip(now, was, strict=True)):
         if one.get("name") != other.get("name"):
-            detail = f"{kind} may not be renamed or reordered on resize"
-            yield forbidden_field(f"spec.{kind}[{index}].name", detail)
+            yield forbidden_field(f"spec.{kind}[{index}].name", f"{kind} may not be renamed or reordered on resize")
 
 
 def _removed(new: Object, was: Object, path: str, what: str) -> Errors:

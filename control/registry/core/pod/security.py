@@ -44,8 +44,7 @@ def validate_pod_security(spec: Object, path: str) -> Errors:
     if spec.get("hostUsers") is False:
         for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(key):
-                where = f"{path.rpartition('.')[0]}.{shown}"
-                errors.append(forbidden_field(where, _NO_HOST_USERS))
+                errors.append(forbidden_field(f"{path.rpartition('.')[0]}.{shown}", _NO_HOST_USERS))
         errors += _devices(spec, path.rpartition(".")[0])
     return errors
 
@@ -66,8 +65,7 @@ def validate_container_security(context: Object | None, path: str, *, host_users
     if context.get("procMount") is not None:
         errors += one_of(context["procMount"], ("Default", "Unmasked"), f"{path}.procMount")
         if host_users and context["procMount"] == "Unmasked":
-            detail = "`hostUsers` must be false to use `Unmasked`"
-            errors.append(invalid_value(f"{path}.procMount", "Unmasked", detail))
+            errors.append(invalid_value(f"{path}.procMount", "Unmasked", "`hostUsers` must be false to use `Unmasked`"))
     errors += _profiles(context, path) + validate_windows_options(
         context.get("windowsOptions"), f"{path}.windowsOptions"
     )

@@ -77,8 +77,7 @@ class PodStrategy(Strategy):
         if spec.get("ephemeralContainers"):
             errors.append(forbidden_field("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("schedulingGates") and spec.get("nodeName"):
-            detail = "cannot be set until all schedulingGates have been cleared"
-            errors.append(forbidden_field("spec.nodeName", detail))
+            errors.append(forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
         return errors + validate_profiles_agree(metadata.get("annotations") or {}, spec)
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:

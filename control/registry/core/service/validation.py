@@ -73,8 +73,7 @@ def _topology(annotations: Object) -> Errors:
 def _by_type(spec: Object, kind: str | None, *, headless: bool) -> Errors:
     errors: Errors = []
     if kind in ("LoadBalancer", "NodePort") and headless:
-        detail = f"may not be set to 'None' for {kind} services"
-        errors.append(invalid_value("spec.clusterIPs[0]", "None", detail))
+        errors.append(invalid_value("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services"))
     if kind == "ExternalName":
         if spec.get("clusterIP") or spec.get("clusterIPs"):
             errors.append(forbidden_field("spec.clusterIPs", "may not be set for ExternalName services"))
@@ -129,11 +128,9 @@ def _affinity(spec: Object) -> Errors:
         if seconds is None:
             errors.append(required(where, "when session affinity type is ClientIP"))
         elif not 0 < seconds <= LONGEST_AFFINITY:
-            detail = f"must be greater than 0 and less than {LONGEST_AFFINITY}"
-            errors.append(invalid_value(where, seconds, detail))
+            errors.append(invalid_value(where, seconds, f"must be greater than 0 and less than {LONGEST_AFFINITY}"))
     elif config is not None:
-        detail = "must not be set when session affinity is None"
-        errors.append(forbidden_field(path, detail))
+        errors.append(forbidden_field(path, "must not be set when session affinity is None"))
     return errors
 
 
