@@ -46,7 +46,7 @@ def in_range(value: int | None, low: int, high: int, path: str) -> Errors:
 
 def each(path: str, value: Any, problems: Iterable[str]) -> Errors:
     """Return an Invalid value error for every message."""
-    return [invalid_value(path, value, problem) for problem in problems]
+    return [invalid_value(path, value, problem) for problem in problems] if problems else []
 
 
 def required_name(path: str, value: str | None, rule: Callable[[str], list[str]], detail: str = "") -> Errors:

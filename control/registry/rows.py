@@ -34,7 +34,7 @@ class Rows:
 
     def __init__(self, *rows: tuple[str, *tuple[Rule, ...]]) -> None:
         self.rows = [
-            row for paths, *rules in rows for path in _paths(paths) for rule in rules for row in _flat(path, rule)
+            row for paths, *rules in rows for path in paths_of(paths) for rule in rules for row in _flat(path, rule)
         ]
 
     def __call__(self, value: Object | None, path: str) -> Errors:
@@ -50,7 +50,7 @@ class Rows:
         return _Source().compiled(self.rows, "{path}")
 
 
-def _paths(path: str) -> Iterator[str]:
+def paths_of(path: str) -> Iterator[str]:
     """Yield the paths that one with names in braces stands for."""
     before, brace, rest = path.partition("{")
     if not brace:
@@ -58,7 +58,7 @@ def _paths(path: str) -> Iterator[str]:
         return
     keys, _, after = rest.partition("}")
     for key in keys.split(","):
-        yield from _paths(f"{before}{key}{after}")
+        yield from paths_of(f"{before}{key}{after}")
 
 
 def _flat(path: str, rule: Rule) -> Iterator[Row]:
@@ -75,7 +75,7 @@ class _Source:
         self._names: dict[str, Any] = {"NOTHING": {}, "duplicate": duplicate, "too_many": too_many}
 
     def compiled(self, rows: Iterable[Row], path: str) -> Callable[..., Errors]:
-        lines = _indented(self._fields(rows, "obj", path, []))
+        lines = indented(self._fields(rows, "obj", path, []))
         source = ["def rule(obj, path=''):", " errors = []", *lines, " return errors"]
         exec("\n".join(source), self._names)  # noqa: S102 - of paths in this repository
         rule: Callable[..., Errors] = self._names["rule"]
@@ -102,7 +102,7 @@ class _Source:
             elif parsed["present"]:
                 yield f"{value} = {found}"
                 yield f"if {value} is not None:"
-                yield from _indented(self._fields(below, value, where, sets))
+                yield from indented(self._fields(below, value, where, sets))
             else:
                 is_part = any(path for path, _ in below)
                 yield f"{value} = {found} or NOTHING" if is_part else f"{value} = {found}"
@@ -110,7 +110,7 @@ class _Source:
 
     def _items(self, rows: Iterable[Row], found: str, path: str, most: str) -> Iterator[str]:
         index, item, items, unique_values = *map(self._name, ("index", "item", "items")), list[str]()
-        lines = _indented(self._fields(rows, item, f"{path}[{{{index}}}]", unique_values))
+        lines = indented(self._fields(rows, item, f"{path}[{{{index}}}]", unique_values))
         yield f"{items} = {found} or ()"
         if most:
             yield f"if len({items}) > {most}:"
@@ -137,5 +137,6 @@ def _text(path: str) -> str:
     return f"f{path!r}" if "{" in path else repr(path)
 
 
-def _indented(lines: Iterator[str]) -> list[str]:
+def indented(lines: Iterator[str]) -> list[str]:
+    """Return the lines of a block of source."""
     return [f" {line}" for line in lines]

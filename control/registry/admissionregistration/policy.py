@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from control.registry.admissionregistration.expressions import expressions
 from control.registry.admissionregistration.matching import MATCH, validate_param_kind, validate_param_ref
-from control.registry.admissionregistration.webhook import default_rules
 from control.registry.checks import FieldErrors, one_of
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.rows import Rows
 from control.registry.rules import optional, present, require, require_enum, require_name, unique_item
 from control.registry.strategy import Strategy
@@ -15,12 +14,11 @@ from kube import names
 from kube.errors import FieldError, invalid_value, not_supported, required
 from kube.json_object import Object
 
-
-def _default_match(match: Object | None) -> None:
-    default_empty(match, ("matchPolicy", "Equivalent"))
-    default_absent(match, ("namespaceSelector", {}), ("objectSelector", {}))
-    for key in ("resourceRules", "excludeResourceRules"):
-        default_rules((match or {}).get(key))
+_MATCH = Defaults(
+    ("matchPolicy", "Equivalent"),
+    ("{namespaceSelector,objectSelector}", absent({})),
+    ("{resourceRules,excludeResourceRules}[*].scope", absent("*")),
+)
 
 
 def _kind(kind: Object | None) -> str:
@@ -43,11 +41,7 @@ class AdmissionPolicyStrategy(Strategy):
     allow_unconditional_update = False
     rules: tuple[str, ...] = ("validations", "auditAnnotations")
     columns = (NAME, Column("Validations", count("spec.validations"), type="integer"), _PARAM_KIND, AGE)
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_empty(spec, ("failurePolicy", "Fail"))
-        _default_match(spec.get("matchConstraints"))
+    field_defaults = Defaults(("spec", absent({})), ("spec.failurePolicy", "Fail"), ("spec.matchConstraints", _MATCH))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []
@@ -128,9 +122,7 @@ class AdmissionPolicyBindingStrategy(Strategy):
         Column("ParamRef", Field("spec.paramRef", show=_parameter)),
         AGE,
     )
-
-    def default(self, obj: Object) -> None:
-        _default_match((obj.get("spec") or {}).get("matchResources"))
+    field_defaults = Defaults(("spec.matchResources", _MATCH))
 
     def validate(self, obj: Object) -> list[FieldError]:
         kind = _VALIDATING if self.resource.kind.startswith("Validating") else _MUTATING

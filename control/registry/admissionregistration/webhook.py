@@ -12,7 +12,7 @@ from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
 from control.registry.admissionregistration.rules import RULE
 from control.registry.checks import FieldErrors, each, label_selector, repeated
-from control.registry.defaults import default_absent
+from control.registry.defaults import Defaults, absent
 from control.registry.rows import Rows
 from control.registry.rules import between, enum, require_enum, text
 from control.registry.strategy import Strategy
@@ -26,11 +26,6 @@ _ACCEPTED = {"v1", "v1beta1"}
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
 _SELECTORS = ("namespaceSelector", "objectSelector")
-
-
-def default_rules(rules: list[Object] | None) -> None:
-    for rule in rules or ():
-        default_absent(rule, ("scope", "*"))
 
 
 def qualified_webhook_name(name: str, path: str) -> list[FieldError]:
@@ -110,18 +105,23 @@ def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> FieldErr
     yield from _versions(versions, f"{path}.admissionReviewVersions", lenient=lenient.review_versions)
 
 
+_VALIDATING = Defaults(
+    ("webhooks[*].failurePolicy", absent("Fail")),
+    ("webhooks[*].matchPolicy", absent("Equivalent")),
+    ("webhooks[*].timeoutSeconds", absent(10)),
+    ("webhooks[*].{namespaceSelector,objectSelector}", absent({})),
+    ("webhooks[*].clientConfig.service.port", absent(443)),
+    ("webhooks[*].rules[*].scope", absent("*")),
+)
+_MUTATING = Defaults(*_VALIDATING.rows, ("webhooks[*].reinvocationPolicy", absent("Never")))
+
+
 class WebhookConfigurationStrategy(Strategy):
     columns = (NAME, Column("Webhooks", count("webhooks"), "How many webhooks there are.", type="integer"), AGE)
     allow_unconditional_update = False
 
     def default(self, obj: Object) -> None:
-        for webhook in obj.get("webhooks") or ():
-            default_absent(webhook, ("failurePolicy", "Fail"), ("matchPolicy", "Equivalent"), ("timeoutSeconds", 10))
-            default_absent(webhook, ("namespaceSelector", {}), ("objectSelector", {}))
-            if self.resource.kind.startswith("Mutating"):
-                default_absent(webhook, ("reinvocationPolicy", "Never"))
-            default_absent((webhook.get("clientConfig") or {}).get("service"), ("port", 443))
-            default_rules(webhook.get("rules"))
+        (_MUTATING if self.resource.kind.startswith("Mutating") else _VALIDATING)(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
         return self._validate(obj, Leniency())

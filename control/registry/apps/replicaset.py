@@ -8,7 +8,7 @@ from control.registry.apps.workload import validate_counts, validate_selected_te
 from control.registry.checks import non_negative_fields
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
-from control.registry.defaults import default_absent
+from control.registry.defaults import Defaults, absent
 from control.registry.rows import Rows
 from control.registry.rules import not_negative
 from control.registry.strategy import Strategy
@@ -58,11 +58,11 @@ class ReplicasStrategy(Strategy):
 
 class ReplicaSetStrategy(ReplicasStrategy):
     immutable = ("spec.selector",)
+    field_defaults = Defaults(("spec.replicas", absent(1)))
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_template(spec)
-        default_absent(spec, ("replicas", 1))
+        default_template(obj.setdefault("spec", {}))
+        super().default(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

@@ -13,7 +13,7 @@ from control.registry.checks import at_most_all, each, int_or_percent, non_negat
 from control.registry.core.claim_spec import claim_warnings, default_claim, validate_claim_spec
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import template_warnings
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.naming import label
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
@@ -75,22 +75,29 @@ def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
     return errors
 
 
+_ROLLING = Defaults(("rollingUpdate.partition", absent(0)))
+
+
 class StatefulSetStrategy(Strategy):
     columns = (NAME, READY, AGE, CONTAINERS, IMAGES)
+    field_defaults = Defaults(
+        ("spec.podManagementPolicy", "OrderedReady"),
+        ("spec.persistentVolumeClaimRetentionPolicy", absent({})),
+        ("spec.persistentVolumeClaimRetentionPolicy.{whenDeleted,whenScaled}", "Retain"),
+        ("spec.replicas", absent(1)),
+        ("spec.revisionHistoryLimit", absent(10)),
+    )
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
-        default_empty(spec, ("podManagementPolicy", "OrderedReady"))
         update = spec.setdefault("updateStrategy", {})
         if not update.get("type"):
             update["type"] = "RollingUpdate"
             update.setdefault("rollingUpdate", {})
         if update["type"] == "RollingUpdate":
-            default_absent(update.get("rollingUpdate"), ("partition", 0))
-        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-        default_empty(retention, ("whenDeleted", "Retain"), ("whenScaled", "Retain"))
-        default_absent(spec, ("replicas", 1), ("revisionHistoryLimit", 10))
+            _ROLLING(update)
+        super().default(obj)
         for claim in spec.get("volumeClaimTemplates") or ():
             claim.update({"apiVersion": "v1", "kind": "PersistentVolumeClaim"})
             default_claim(claim)

@@ -7,6 +7,7 @@ from itertools import chain, islice
 
 from control.registry.checks import FieldErrors, port, required_name
 from control.registry.core.pod.container_ports import PROTOCOLS
+from control.registry.defaults import Defaults
 from control.registry.field_values import field_values
 from control.registry.ip_checks import ip, ip_warnings, non_special_ip
 from control.registry.rows import Rows
@@ -84,12 +85,7 @@ class EndpointsStrategy(Strategy):
         ("subsets[*].ports", _ports),
     )
     api_warning = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-
-    def default(self, obj: Object) -> None:
-        for subset in obj.get("subsets") or ():
-            for item in subset.get("ports") or ():
-                if not item.get("protocol"):
-                    item["protocol"] = "TCP"
+    field_defaults = Defaults(("subsets[*].ports[*].protocol", "TCP"))
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         """Return what is wrong; unchanged subsets were valid once, maybe by older rules."""

@@ -6,6 +6,7 @@ from control.registry.changes import validate_immutable
 from control.registry.checks import Errors, FieldErrors, one_of, port
 from control.registry.core.endpoints import shortened
 from control.registry.core.pod.container_ports import PROTOCOLS
+from control.registry.defaults import Defaults, absent
 from control.registry.ip_checks import ip, ip_warnings, non_special_ip, strict_ip
 from control.registry.rows import Rows
 from control.registry.rules import Rule, form, max_items, optional, require, require_enum, unique_item
@@ -104,11 +105,7 @@ class EndpointSliceStrategy(Strategy):
         Column("Endpoints", Field("endpoints", show=_addresses), "Addresses of the endpoints."),
         AGE,
     )
-
-    def default(self, obj: Object) -> None:
-        for item in obj.get("ports") or ():
-            item.setdefault("name", "")
-            item.setdefault("protocol", "TCP")
+    field_defaults = Defaults(("ports[*].name", absent("")), ("ports[*].protocol", absent("TCP")))
 
     def validate(self, obj: Object) -> list[FieldError]:
         return self._validate(obj) + _validate_endpoints(obj)

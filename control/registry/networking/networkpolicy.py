@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from control.registry.checks import FieldErrors, label_selector, one_of, port, port_or_name
+from control.registry.defaults import Defaults, absent
 from control.registry.field_values import field_values, values_in
 from control.registry.ip_checks import cidr, cidr_warnings
 from control.registry.strategy import Strategy
@@ -75,22 +76,22 @@ def _block_warnings(policy: Object, path: str) -> Iterator[str]:
         yield from cidr_warnings(block, "cidr", "except[*]", at=where)
 
 
+def _policy_types(spec: Object) -> list[str]:
+    return ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+
 class NetworkPolicyStrategy(Strategy):
     columns = (
         NAME,
         Column("Pod-Selector", Field("spec.podSelector", show=selector_text), "The pods it is about."),
         AGE,
     )
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("podSelector", {})
-        if not spec.get("policyTypes"):
-            spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
-        for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
-            for item in rule.get("ports") or ():
-                if not item.get("protocol"):
-                    item["protocol"] = "TCP"
+    field_defaults = Defaults(
+        ("spec", absent({})),
+        ("spec.podSelector", absent({})),
+        ("spec.policyTypes", _policy_types),
+        ("spec.{ingress,egress}[*].ports[*].protocol", "TCP"),
+    )
 
     def validate(self, obj: Object) -> list[FieldError]:
         return self._validate(obj, known=())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from control.registry.checks import Errors, FieldErrors, each, one_of, unique
-from control.registry.core.pod.placement import validate_node_selector
+from control.registry.core.pod.placement import NODE_SELECTOR
 from control.registry.core.pod.volume_sources import driver_name
 from control.registry.resource.capacity_policies import validate_capacity
 from control.registry.resource.lists import at_most
@@ -152,7 +152,7 @@ def validate_places(found: Object, path: str, empty: str) -> tuple[Errors, list[
         errors += each(f"{path}.nodeName", name, names.dns1123_subdomain(name))
     if selector is not None:
         chosen.append("`nodeSelector`")
-        errors += validate_node_selector(selector, f"{path}.nodeSelector")
+        errors += NODE_SELECTOR(selector, f"{path}.nodeSelector")
     if all_nodes:
         chosen.append("`allNodes`")
     elif all_nodes is not None:

@@ -8,7 +8,7 @@ from control.interfaces.default_class import STORAGE_MARKS, marked
 from control.registry.changes import validate_immutable
 from control.registry.checks import Errors, FieldErrors, each
 from control.registry.core.deprecated import OLD_LABELS
-from control.registry.defaults import default_empty
+from control.registry.defaults import Defaults
 from control.registry.rows import Rows
 from control.registry.rules import enum, form, max_map_bytes, require, unique_item
 from control.registry.strategy import Strategy
@@ -75,9 +75,7 @@ class StorageClassStrategy(Strategy):
         ("volumeBindingMode", enum("Immediate", "WaitForFirstConsumer")),
     )
     has_generation = False
-
-    def default(self, obj: Object) -> None:
-        default_empty(obj, ("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate"))
+    field_defaults = Defaults(("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate"))
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         frozen = [key for key in _FROZEN if (obj.get(key) or None) != (old.get(key) or None)]

@@ -9,7 +9,7 @@ from control.registry.core.pod.claim_names import ClaimNames, validate_claims
 from control.registry.core.pod.container_ports import unique_host_ports, validate_host_network, validate_ports
 from control.registry.core.pod.env import validate_env, validate_env_from
 from control.registry.core.pod.mounts import validate_devices, validate_mounts
-from control.registry.core.pod.probes import validate_lifecycle, validate_probe
+from control.registry.core.pod.probes import PROBES, validate_probes
 from control.registry.core.pod.security import validate_container_security
 from control.registry.core.resources import validate_requirements
 from control.registry.ratcheting import newly_invalid
@@ -21,7 +21,6 @@ from kube.json_object import Object
 
 MAX_RESTART_RULES, MAX_EXIT_CODES = 20, 255
 _NO_CLAIMS = ClaimNames()
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _EPHEMERAL_FORBIDDEN = (
     "ports",
@@ -29,7 +28,7 @@ _EPHEMERAL_FORBIDDEN = (
     "resizePolicy",
     "restartPolicy",
     "restartPolicyRules",
-    *_PROBES,
+    *PROBES,
     "lifecycle",
 )
 
@@ -52,7 +51,7 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str, *, is_pod:
             container, volumes, where, spec.get("restartPolicy"), claims, host_users=host_users
         )
         errors += _unique_name(container, seen, where)
-        errors += _probes(container, where, grace)
+        errors += validate_probes(container, where, grace)
         errors += _restart_policy(container, where)
     errors += unique_host_ports(containers, f"{path}.containers")
     for index, container in enumerate(inits):
@@ -62,10 +61,10 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str, *, is_pod:
         )
         errors += _unique_name(container, seen, where)
         if container.get("restartPolicy") == "Always":
-            errors += _probes(container, where, grace)
+            errors += validate_probes(container, where, grace)
         else:
             errors += _restart_policy(container, where)
-            for key in ("lifecycle", *_PROBES):
+            for key in ("lifecycle", *PROBES):
                 if container.get(key) is not None:
                     detail = "may not be set for init containers without restartPolicy=Always"
                     errors.append(forbidden_field(f"{where}.{key}", detail))
@@ -158,13 +157,6 @@ def _unique_name(container: Object, seen: set[str], path: str) -> Errors:
         return [duplicate(f"{path}.name", name)]
     seen.add(name)
     return []
-
-
-def _probes(container: Object, path: str, grace: int | None) -> Errors:
-    errors = validate_lifecycle(container.get("lifecycle"), f"{path}.lifecycle", grace)
-    for key in _PROBES:
-        errors += validate_probe(container.get(key), key.removesuffix("Probe"), f"{path}.{key}", grace)
-    return errors
 
 
 _RESTART_RULES = Rows(

@@ -43,7 +43,8 @@ def default_pod_resources(spec: Object) -> None:
 
 
 def validate_pod_resources(spec: Object, path: str) -> Errors:
-    resources = spec.get("resources")
+    """Check the resources of a pod spec at a path."""
+    resources, path = spec.get("resources"), f"{path}.resources"
     if resources is None:
         return []
     if (spec.get("os") or {}).get("name") == "windows":

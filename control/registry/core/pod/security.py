@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, enum, in_range, no_backsteps, one_of
+from control.registry.checks import Errors, no_backsteps, one_of
 from control.registry.core.pod.annotations import containers_with_paths
 from control.registry.core.pod.operating_system import validate_windows_options
 from control.registry.ratcheting import newly_forbidden, newly_unsupported
+from control.registry.rows import Rows
+from control.registry.rules import between, enum
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 MAX_ID = 2**31 - 1
 _NO_HOST_USERS = "when `hostUsers` is false"
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
-_CHOICES = {"fsGroupChangePolicy": ("Always", "OnRootMismatch"), "supplementalGroupsPolicy": ("Merge", "Strict")}
 LONGEST_PROFILE = 4095
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+_CONTAINER_IDS = Rows(("{runAsUser,runAsGroup}", between(0, MAX_ID)))
+_POD_IDS = Rows(("{fsGroup,runAsUser,runAsGroup}", between(0, MAX_ID)), ("supplementalGroups[*]", between(0, MAX_ID)))
+_POLICIES = Rows(
+    ("fsGroupChangePolicy?", enum("Always", "OnRootMismatch")),
+    ("supplementalGroupsPolicy?", enum("Merge", "Strict")),
+)
 
 
 def validate_pod_security(spec: Object, path: str) -> Errors:
-    context = spec.get("securityContext") or {}
-    errors = _ids(context, path, ("fsGroup", "runAsUser", "runAsGroup"))
-    for index, group in enumerate(context.get("supplementalGroups") or ()):
-        errors += in_range(group, 0, MAX_ID, f"{path}.supplementalGroups[{index}]")
+    """Check the security context of a pod spec at a path, and the fields of the spec that it depends on."""
+    context, whole, path = spec.get("securityContext") or {}, path, f"{path}.securityContext"
+    errors = _POD_IDS(context, path)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
         errors.append(invalid_value(f"{path}.shareProcessNamespace", True, detail))
@@ -35,17 +41,15 @@ def validate_pod_security(spec: Object, path: str) -> Errors:
         context.get("windowsOptions"), f"{path}.windowsOptions"
     )
     errors += _sysctls(context.get("sysctls") or [], spec, f"{path}.sysctls")
-    for key, allowed in _CHOICES.items():
-        if context.get(key) is not None:
-            errors += enum(context[key], allowed, f"{path}.{key}")
+    errors += _POLICIES(context, path)
     policy = context.get("seLinuxChangePolicy")
     if policy not in (None, "Recursive"):  # MountOption needs the feature gate SELinuxMount
         errors.append(newly_unsupported(f"{path}.seLinuxChangePolicy", policy, ("Recursive",)))
     if spec.get("hostUsers") is False:
         for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(key):
-                errors.append(forbidden_field(f"{path.rpartition('.')[0]}.{shown}", _NO_HOST_USERS))
-        errors += _devices(spec, path.rpartition(".")[0])
+                errors.append(forbidden_field(f"{whole}.{shown}", _NO_HOST_USERS))
+        errors += _devices(spec, whole)
     return errors
 
 
@@ -61,7 +65,7 @@ def _devices(spec: Object, path: str) -> Errors:
 def validate_container_security(context: Object | None, path: str, *, host_users: bool = True) -> Errors:
     if not context:
         return []
-    errors = _ids(context, path, ("runAsUser", "runAsGroup"))
+    errors = _CONTAINER_IDS(context, path)
     if context.get("procMount") is not None:
         errors += one_of(context["procMount"], ("Default", "Unmasked"), f"{path}.procMount")
         if host_users and context["procMount"] == "Unmasked":
@@ -76,13 +80,6 @@ def validate_container_security(context: Object | None, path: str, *, host_users
         if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
             detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
             errors.append(invalid_value(path, context, detail))
-    return errors
-
-
-def _ids(context: Object, path: str, keys: tuple[str, ...]) -> Errors:
-    errors: Errors = []
-    for key in keys:
-        errors += in_range(context.get(key), 0, MAX_ID, f"{path}.{key}")
     return errors
 
 
