@@ -6,7 +6,7 @@ The rules are those of apimachinery's api/validation and of pkg/apis/core/valida
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from control.patch.json_patch import identity
@@ -44,7 +44,7 @@ def in_range(value: int | None, low: int, high: int, path: str) -> Errors:
     return [invalid_value(path, value, f"must be between {low} and {high}, inclusive")]
 
 
-def each(path: str, value: Any, problems: Iterable[str]) -> Errors:
+def each(path: str, value: Any, problems: Collection[str]) -> Errors:
     """Return an Invalid value error for every message."""
     return [invalid_value(path, value, problem) for problem in problems] if problems else []
 

@@ -142,8 +142,13 @@ def only_wildcard(words: str) -> Test:
     return Test(wrong, None, lambda value, path: [invalid_value(path, value, detail)])
 
 
-def optional(rule: Rule) -> Rule:
+def if_present(key: str, rule: Rule) -> Test:
+    """Apply a rule about several fields of a part only if it has this one."""
+    return Test(f"{{value}}.get({key!r}) is not None", None, rule)
+
+
+def optional(rule: Rule) -> Test:
     """Apply a rule to values that are neither absent nor empty."""
     if isinstance(rule, Test):
         return Test(f"{{value}} and ({rule.wrong})", rule.limit, rule.errors)
-    return lambda value, path: rule(value, path) if value else []
+    return Test("{value}", None, rule)

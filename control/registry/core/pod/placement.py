@@ -20,23 +20,22 @@ _DIGITS = re.compile("[+-]?[0-9]+")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _node_expression(expression: Object, path: str) -> Errors:
+def _node_expression(expression: Object, path: str) -> FieldErrors:
     operator, values = expression.get("operator") or "", expression.get("values") or []
-    errors: Errors = []
     if operator in ("In", "NotIn"):
         if not values:
-            errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
             detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(forbidden_field(f"{path}.values", detail))
+            yield forbidden_field(f"{path}.values", detail)
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
-            errors.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
-        errors.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
+        yield invalid_value(f"{path}.operator", operator, "not a valid selector operator")
     key = expression.get("key") or ""
-    return errors + each(f"{path}.key", key, names.qualified_name(key))
+    yield from each(f"{path}.key", key, names.qualified_name(key))
 
 
 def _node_field(expression: Object, path: str) -> FieldErrors:

@@ -12,7 +12,7 @@ from control.registry.core.pod.volumes import validate_volumes
 from control.registry.core.resources import validate_requirements
 from control.registry.ip_checks import ip
 from control.registry.rows import Rows
-from control.registry.rules import Test, between, form, optional, require_enum, text
+from control.registry.rules import Test, between, form, if_present, optional, require_enum, text
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required, too_long
 from kube.json_object import Object
@@ -21,23 +21,23 @@ RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 
 
-def validate_template(template: Object, path: str) -> Errors:
+def validate_template(template: Object, path: str) -> FieldErrors:
     """Check a workload's template; `path` is its own, such as spec.template."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
-    errors = labels(metadata.get("labels"), f"{path}.labels")
-    errors += annotation_keys(metadata.get("annotations"), f"{path}.annotations")
-    errors += validate_annotations(metadata.get("annotations") or {}, spec, f"{path}.annotations")
-    errors += validate_pod_spec(spec, f"{path}.spec", is_pod=False)
+    yield from labels(metadata.get("labels"), f"{path}.labels")
+    yield from annotation_keys(metadata.get("annotations"), f"{path}.annotations")
+    yield from validate_annotations(metadata.get("annotations") or {}, spec, f"{path}.annotations")
+    yield from validate_pod_spec(spec, f"{path}.spec", is_pod=False)
     if spec.get("ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
-        errors.append(forbidden_field(f"{path}.spec.ephemeralContainers", detail))
-    return errors
+        yield forbidden_field(f"{path}.spec.ephemeralContainers", detail)
 
 
 def validate_pod_spec(spec: Object, path: str = "spec", *, is_pod: bool = True) -> Errors:
     """Check a pod spec with its defaults filled in, a pod's own or that of a template."""
     errors, volumes = validate_volumes(spec.get("volumes"), f"{path}.volumes", is_pod=is_pod)
-    errors += _resource_claims(spec.get("resourceClaims") or [], f"{path}.resourceClaims")
+    if spec.get("resourceClaims"):
+        errors += _resource_claims(spec["resourceClaims"], f"{path}.resourceClaims")
     errors += containers.validate_all(spec, volumes, path, is_pod=is_pod)
     errors += _SPEC(spec, path)
     if is_pod and not spec.get("serviceAccountName"):
@@ -57,34 +57,30 @@ def _tokens_without_account(volumes: list[Object], path: str) -> Errors:
     ]
 
 
-def _resource_claims(claims: list[Object], path: str) -> Errors:
-    errors: Errors = []
+def _resource_claims(claims: list[Object], path: str) -> FieldErrors:
     seen: set[str] = set()
     for index, claim in enumerate(claims):
         where, name = f"{path}[{index}]", claim.get("name") or ""
         if not name:
-            errors.append(required(f"{where}.name"))
+            yield required(f"{where}.name")
         elif name in seen:
-            errors.append(duplicate(f"{where}.name", name))
+            yield duplicate(f"{where}.name", name)
         else:
-            errors += each(f"{where}.name", name, names.dns1123_label(name))
+            yield from each(f"{where}.name", name, names.dns1123_label(name))
         seen.add(name)
         given = [k for k in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(k) is not None]
         if len(given) > 1:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            errors.append(invalid_value(where, claim, detail))
+            yield invalid_value(where, claim, detail)
         elif not given:
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            errors.append(invalid_value(where, claim, detail))
+            yield invalid_value(where, claim, detail)
         for key in given:
-            errors += each(f"{where}.{key}", claim[key], names.dns1123_subdomain(claim[key]))
-    return errors
+            yield from each(f"{where}.{key}", claim[key], names.dns1123_subdomain(claim[key]))
 
 
 def _hostname_override(spec: Object, path: str) -> FieldErrors:
-    if (name := spec.get("hostnameOverride")) is None:
-        return
-    where = f"{path}.hostnameOverride"
+    name, where = spec["hostnameOverride"], f"{path}.hostnameOverride"
     for key in ("setHostnameAsFQDN", "hostNetwork"):
         if spec.get(key):
             yield forbidden_field(where, f"may not be specified when {key} is true")
@@ -140,8 +136,6 @@ def _overhead(overhead: Object | None, path: str) -> FieldErrors:
 
 
 def _os(spec: Object, path: str) -> Errors:
-    if spec.get("os") is None:
-        return []
     name = spec["os"].get("name")
     if not name:
         return [required(f"{path}.os.name")]
@@ -149,27 +143,27 @@ def _os(spec: Object, path: str) -> Errors:
 
 
 _SPEC = Rows(
-    ("", validate_pod_resources),
+    ("", if_present("resources", validate_pod_resources)),
     ("restartPolicy", require_enum(*RESTART_POLICIES)),
     ("dnsPolicy", require_enum(*_DNS_POLICIES)),
-    ("nodeSelector", labels),
+    ("nodeSelector", optional(labels)),
     ("", validate_pod_security, validate_host_process),
     ("affinity", placement.AFFINITY),
     ("", _dns_config),
     ("readinessGates[*].conditionType", form(names.qualified_name)),
-    ("schedulingGates", placement.validate_gates),
-    ("topologySpreadConstraints", placement.validate_spread),
+    ("schedulingGates", optional(placement.validate_gates)),
+    ("topologySpreadConstraints", optional(placement.validate_spread)),
     ("{serviceAccountName,nodeName}", optional(form(names.dns1123_subdomain))),
     ("runtimeClassName?", form(names.dns1123_subdomain)),
     ("priorityClassName", optional(form(names.dns1123_subdomain))),
     ("{hostname,subdomain}", optional(form(names.dns1123_label))),
-    ("", _hostname_override),
+    ("", if_present("hostnameOverride", _hostname_override)),
     ("activeDeadlineSeconds", between(1, MAX_INT32)),
     ("tolerations", placement.validate_tolerations),
     ("hostAliases[*].ip", text(ip)),
     ("hostAliases[*].hostnames[*]", form(names.dns1123_subdomain)),
     ("preemptionPolicy", optional(require_enum("PreemptLowerPriority", "Never"))),
-    ("overhead", _overhead),
-    ("", _os),
+    ("overhead", optional(_overhead)),
+    ("", if_present("os", _os)),
 )
 """Rules of a pod spec, but for those of its volumes and containers."""
