@@ -14,12 +14,14 @@ from typing import Any
 
 import msgspec
 
-from kube.clock import Clock
+from kube.clock import Clock, parse_time
 from kube.tracing import spans
 
 PATH = "/wherry/v1/journal"
 """Path of the API that answers entries."""
 LIMIT_BYTES = 20 << 20
+DENIED = "(denied)"
+"""Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
 """Memory of an entry without its texts, of an object with entries, and of a namespace."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
@@ -34,6 +36,11 @@ def kind_key(group: str, kind: str) -> str:
 def resource_key(group: str, plural: str) -> str:
     """Return the key of a kind of which only the resource's name is known."""
     return f"/{plural}.{group}"
+
+
+def denied_name(namespace: str, name: str) -> str:
+    """Return the name by which denied requests for an object are recorded."""
+    return f"{namespace}/{name}" if namespace else name
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -56,6 +63,18 @@ class Page(msgspec.Struct, rename="camel"):
 
     entries: list[Entry]
     complete_since: float
+
+
+def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries about the present object of a name, of those about all objects that have had it.
+
+    One without a UID, or with the name for one (events about nodes), is about it if it is younger. Times of creation are
+    whole seconds: in the first one, it is younger if it follows an entry with the UID.
+    """
+    uid, names = metadata.get("uid"), ("", metadata.get("name"))
+    created = parse_time(metadata["creationTimestamp"]).timestamp()
+    begin = min([created + 1, *(each.time for each in entries if each.uid == uid)])
+    return [each for each in entries if each.uid == uid or (each.uid in names and each.time >= begin)]
 
 
 class _Ring:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, Journal, size_of
+from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, Entry, Journal, of_present, size_of
 from tests.support.clock import FakeClock
 
 
@@ -96,3 +97,22 @@ def test_a_journal_is_empty_again_when_all_its_entries_are_dropped() -> None:
         journal.record("Pod", f"namespace-{number}", "web", "jane", "x")
     assert len(journal._rings) < 100 and journal.bytes <= 100_000
     assert journal.complete_since("namespace-0") >= journal.began
+
+
+@pytest.mark.parametrize(
+    ("entries", "kept"),
+    [
+        ([("old", 90.5), ("", 90.6), ("new", 101.0), ("", 101.1)], [101.0, 101.1]),
+        ([("old", 100.1), ("", 100.2), ("new", 100.3), ("", 100.4)], [100.3, 100.4]),
+        ([("", 100.2), ("", 101.0)], [101.0]),
+        ([("", 99.9), ("new", 99.95)], [99.95]),
+        ([("web", 99.0), ("web", 102.0)], [102.0]),
+        ([("old", 102.0), ("other", 103.0)], []),
+    ],
+)
+def test_entries_of_former_objects_of_a_name_are_not_those_of_the_present_one(
+    entries: list[tuple[str, float]], kept: list[float]
+) -> None:
+    metadata = {"uid": "new", "name": "web", "creationTimestamp": "1970-01-01T00:01:40Z"}
+    found = of_present([Entry(time, "jane", "x", uid) for uid, time in entries], metadata)
+    assert [each.time for each in found] == kept
