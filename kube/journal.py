@@ -18,13 +18,17 @@ from typing import Any
 
 import msgspec
 
-from kube.clock import SYSTEM, Clock
+from kube.clock import SYSTEM, Clock, parse_time
 from kube.serialize import encode_readable, readable
 from kube.tracing import spans
 
 PATH = "/wherry/v1/journal"
 """Path of the API that answers entries."""
 LIMIT_BYTES = 20 << 20
+DENIED = "(denied)"
+"""Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
+MIRROR_OF = "kubernetes.io/config.hash"
+"""Annotation of a static pod's object: the UID that its agent has for it."""
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
 """Memory of an entry without its texts, of an object with entries, and of a namespace."""
 TEXT_BYTES, DETAILS_BYTES = 64, 150
@@ -51,6 +55,11 @@ def resource_key(group: str, plural: str) -> str:
     return f"/{plural}.{group}"
 
 
+def denied_name(namespace: str, name: str) -> str:
+    """Return the name by which denied requests for an object are recorded."""
+    return f"{namespace}/{name}" if namespace else name
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A decision: `actor` did at `time` (seconds since 1970) what `text` says with the object.
 
@@ -75,6 +84,21 @@ class Page(msgspec.Struct, rename="camel", omit_defaults=True):
     entries: list[Entry]
     complete_since: float
     not_known: list[str] = msgspec.field(default_factory=list)
+
+
+def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries about the present object of a name, of those about all objects that have had it.
+
+    An agent has another UID for a static pod than the API: `MIRROR_OF`.
+
+    One without a UID, or with the name for one (events about nodes), is about it if it is younger. Times of creation are
+    whole seconds: in the first one, it is younger if it follows an entry with the UID.
+    """
+    uids = metadata.get("uid"), (metadata.get("annotations") or {}).get(MIRROR_OF)
+    names = "", metadata.get("name")
+    created = parse_time(metadata["creationTimestamp"]).timestamp()
+    begin = min([created + 1, *(each.time for each in entries if each.uid and each.uid in uids)])
+    return [each for each in entries if (each.uid and each.uid in uids) or (each.uid in names and each.time >= begin)]
 
 
 class _Ring:

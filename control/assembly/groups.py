@@ -136,7 +136,7 @@ class Serving:
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
             discovery = Discovery(resources.built_in, resources.custom)
             journals = NodeJournals(registry, dialer)
-            page = JournalPage(registry.journal, resources.custom, auth.authorizer, journals)
+            page = JournalPage(registry.journal, resources.custom, auth.authorizer, registry, journals)
             return build(health, discovery, auth.signer, documents, {JOURNAL_PATH: page})
 
         def debug(request: Request) -> str | None:

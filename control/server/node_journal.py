@@ -18,7 +18,7 @@ from control.http.backend_exchange import exchange
 from control.http.exchange import Request, trace_headers
 from control.registry.registry import Registry
 from kube.errors import StatusError
-from kube.journal import PATH, Page
+from kube.journal import PATH, Page, of_present
 from kube.json_object import Object
 from kube.resources import Resource, by_path
 
@@ -37,34 +37,36 @@ class NodeJournals:
     def __init__(self, registry: Registry, dialer: Dialer) -> None:
         self._registry, self._dialer = registry, dialer
 
-    async def merged(self, page: Page, request: Request, resource: Resource, namespace: str, name: str) -> Page:
+    async def merged(self, page: Page, request: Request, resource: Resource, obj: Object) -> Page:
         """Return a page about an object with the entries of its node's agent, if it is a pod that has one, or a node."""
-        if resource.target not in ("pods", "nodes"):
+        name = obj["metadata"]["name"]
+        if resource.target == "nodes":
+            node = name
+        elif resource.target == "pods":
+            node = (obj.get("spec") or {}).get("nodeName")
+        else:
             return page
-        try:
-            found = (await self._registry.get(resource, namespace, name)).obj
-        except StatusError:
-            return page  # it is gone, and what is known of it is in the own journal
-        node = name if resource.target == "nodes" else (found.get("spec") or {}).get("nodeName")
         if not node:
             return page
+        namespace = obj["metadata"].get("namespace") or ""
         try:
             async with asyncio.timeout(SECONDS):
-                part = await self._read(request, found, node, namespace, name)
+                part = await self._read(request, obj, node, namespace, name)
         except TimeoutError:
             return _without(page, node, f"does not respond within {SECONDS:g} s")
         except StatusError as error:
             return _without(page, node, f"does not respond: {error.message}")
         except (msgspec.DecodeError, OSError, RecursionError):
             return _without(page, node, "keeps no journal")
-        entries = sorted([*page.entries, *part.entries], key=lambda entry: entry.time)
+        own = of_present(part.entries, obj["metadata"])
+        entries = sorted([*page.entries, *own], key=lambda entry: entry.time)
         since = max(page.complete_since, part.complete_since)
         return Page(entries, since, page.not_known)
 
-    async def _read(self, request: Request, found: Object, node: str, namespace: str, name: str) -> Page:
+    async def _read(self, request: Request, obj: Object, node: str, namespace: str, name: str) -> Page:
         """Read the entries that a node has of an object; errors are those of the connection and of msgspec."""
         assert _NODES is not None
-        owner = found if not namespace else (await self._registry.get(_NODES, "", node)).obj
+        owner = obj if not namespace else (await self._registry.get(_NODES, "", node)).obj
         endpoint = endpoint_of(owner)
         path = f"{PATH}?{urlencode({'namespace': namespace, 'name': name})}"
         sent = http1.request_head("GET", path, endpoint.authority, trace_headers(request), upgrade=False)

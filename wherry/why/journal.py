@@ -10,15 +10,13 @@ import msgspec
 
 from kube import resources
 from kube.errors import StatusError
-from kube.journal import PATH, Entry, Page
+from kube.journal import MIRROR_OF, PATH, Entry, Page
 from kube.object_names import name_of, namespace_of
 from wherry.why.model import Moment
 from wherry.why.reading import Reader
 from wherry.why.times import parsed
 
 NO_JOURNAL = "decisions without an event or a field: this control plane keeps no journal"
-MIRROR_OF = "kubernetes.io/config.hash"
-"""Annotation of a static pod's object: the UID that its agent has for it."""
 
 
 class Known(msgspec.Struct, frozen=True):

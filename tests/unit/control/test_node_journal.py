@@ -17,18 +17,20 @@ from kube.resources import by_path
 
 PODS = by_path("", "v1", "pods")
 OWN = Entry(2.0, "jane", "created")
+POD = {
+    "metadata": {"name": "web", "namespace": "default", "uid": "1", "creationTimestamp": "1970-01-01T00:00:00Z"},
+    "spec": {"nodeName": "node-1"},
+}
 
 
 def entry(text: str, **changed: Any) -> dict[str, Any]:
-    return {"time": 1.0, "actor": "kubelet", "text": text} | changed
+    return {"time": 1.0, "actor": "kubelet", "text": text, "uid": "1"} | changed
 
 
 class Registry:
-    """A pod on a node that has an address."""
+    """A node that has an address."""
 
     async def get(self, resource: Any, namespace: str, name: str) -> Any:
-        if resource is PODS:
-            return SimpleNamespace(obj={"metadata": {"name": name}, "spec": {"nodeName": "node-1"}})
         addresses = [{"type": "InternalIP", "address": "192.0.2.1"}]
         return SimpleNamespace(obj={"metadata": {"name": name}, "status": {"addresses": addresses}})
 
@@ -71,7 +73,7 @@ class Caller:
 async def merged(node: Any) -> Page:
     journals = NodeJournals(Registry(), node)  # type: ignore[arg-type]
     assert PODS is not None
-    return await journals.merged(Page([OWN], 0.5), Caller(), PODS, "default", "web")  # type: ignore[arg-type]
+    return await journals.merged(Page([OWN], 0.5), Caller(), PODS, POD)  # type: ignore[arg-type]
 
 
 async def test_a_nodes_entries_come_in_the_order_of_time() -> None:
@@ -82,7 +84,7 @@ async def test_a_nodes_entries_come_in_the_order_of_time() -> None:
     assert node.sent.startswith(b"GET /wherry/v1/journal?namespace=default&name=web HTTP/1.1")
 
 
-@pytest.mark.parametrize("forged", [{"actor": "jane"}, {"time": 1e300}, {"time": -1.0}])
+@pytest.mark.parametrize("forged", [{"actor": "jane"}, {"time": 1e300}, {"time": -1.0}, {"uid": "2"}])
 async def test_a_node_reports_only_as_kubelet_and_at_a_time_that_can_be_shown(forged: dict[str, Any]) -> None:
     body = json.dumps({"entries": [entry("forged", **forged)], "completeSince": 1e300}).encode()
     page = await merged(Node(200, body))

@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube import journal as module
-from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, MOST_DETAILS, PAGE_BYTES, Journal
+from kube.journal import (
+    ENTRY_BYTES,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MIRROR_OF,
+    MOST_DETAILS,
+    PAGE_BYTES,
+    Entry,
+    Journal,
+    of_present,
+)
 from tests.support.clock import FakeClock
 
 
@@ -101,6 +111,36 @@ def test_a_journal_is_empty_again_when_all_its_entries_are_dropped() -> None:
         journal.record("Pod", f"namespace-{number}", "web", "jane", "x")
     assert len(journal._rings) < 100 and journal.bytes <= 100_000
     assert journal.complete_since("namespace-0") >= journal.began
+
+
+@pytest.mark.parametrize(
+    ("entries", "kept"),
+    [
+        ([("old", 90.5), ("", 90.6), ("new", 101.0), ("", 101.1)], [101.0, 101.1]),
+        ([("old", 100.1), ("", 100.2), ("new", 100.3), ("", 100.4)], [100.3, 100.4]),
+        ([("", 100.2), ("", 101.0)], [101.0]),
+        ([("", 99.9), ("new", 99.95)], [99.95]),
+        ([("web", 99.0), ("web", 102.0)], [102.0]),
+        ([("old", 102.0), ("other", 103.0)], []),
+    ],
+)
+def test_entries_of_former_objects_of_a_name_are_not_those_of_the_present_one(
+    entries: list[tuple[str, float]], kept: list[float]
+) -> None:
+    metadata = {"uid": "new", "name": "web", "creationTimestamp": "1970-01-01T00:01:40Z"}
+    found = of_present([Entry(time, "jane", "x", uid) for uid, time in entries], metadata)
+    assert [each.time for each in found] == kept
+
+
+def test_an_agents_entries_about_a_static_pod_are_those_of_its_object() -> None:
+    metadata = {
+        "uid": "a",
+        "name": "web",
+        "creationTimestamp": "1970-01-01T00:01:40Z",
+        "annotations": {MIRROR_OF: "own"},
+    }
+    found = of_present([Entry(99.0, "kubelet", "x", "own"), Entry(99.5, "kubelet", "x", "former")], metadata)
+    assert [each.uid for each in found] == ["own"]
 
 
 def many_names(journal: Journal, number: int) -> None:
