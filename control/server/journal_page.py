@@ -7,6 +7,8 @@ the time (seconds since 1970) since which there is an entry for everything. Ever
 
 from __future__ import annotations
 
+import heapq
+
 import msgspec
 
 from control.auth import denial
@@ -56,10 +58,9 @@ class JournalPage:
 
     def _page(self, journal: Journal, keys: tuple[str, str], namespace: str, name: str) -> Page:
         """Return the newest entries about an object."""
-        known = [each for key in keys for each in journal.about(key, namespace, name)]
-        known.sort(key=lambda each: each[1].time, reverse=True)
+        known = [journal.about(key, namespace, name) for key in keys]
         since, left, found = journal.complete_since(namespace), MOST_BYTES, list[Entry]()
-        for cost, entry in known:
+        for cost, entry in heapq.merge(*known, key=lambda each: each[1].time, reverse=True):
             left -= cost
             if left < 0:
                 since = max(since, entry.time)
