@@ -3,7 +3,9 @@
 `wherry why` reads it through the API. Entries are made by the code that decides, as it decides: they have what events and logs
 leave out (refused requests, the reasons of each node, changes by admission). The oldest entries of the namespaces with the most
 are dropped when all take more than the limit. Clients write some of the texts: each is cut, and counted by the memory it takes.
-What an entry has beyond its text is kept as JSON, whose size is known and which refers to nothing else in the process.
+
+An entry is kept as one block of memory, its encoded form, and decoded when it is read: as objects it would take twice the
+memory, in eight blocks that stay among those that are freed after a load, whose pages they keep in use.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 import msgspec
 
 from kube.clock import SYSTEM, Clock, parse_time
-from kube.serialize import encode_readable, readable
+from kube.serialize import readable
 from kube.tracing import spans
 
 PATH = "/wherry/v1/journal"
@@ -29,19 +31,16 @@ DENIED = "(denied)"
 """Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
 MIRROR_OF = "kubernetes.io/config.hash"
 """Annotation of a static pod's object: the UID that its agent has for it."""
-ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
-"""Memory of an entry without its texts, of an object with entries, and of a namespace."""
-TEXT_BYTES, DETAILS_BYTES = 64, 150
-"""Memory of a text without its characters, and of details without their JSON."""
-SHORT_BYTES = ENTRY_BYTES + 3 * TEXT_BYTES
-"""Memory of an entry without the characters of its actor, text and UID."""
-PAGE_BYTES = 1 << 20
-"""Memory of the entries of a page."""
+ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 60, 240, 1000
+"""Memory of an entry without its encoded form, of an object with entries, and of a namespace."""
+PAGE_BYTES, SHOWN_BYTES = 1 << 20, 240
+"""Size of a page, and of an entry in it without its encoded form: it limits the number of entries too."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
 """Characters of a text and of a name, after which they are cut: no object has a longer name."""
-MOST_DETAILS = 32 << 10
-"""Bytes of the details of an entry; larger ones are left out."""
-NO_DETAILS = msgspec.Raw(b"{}")
+MOST_LISTED = 64
+"""Entries of an object that are kept in a list."""
+MOST_BYTES = 32 << 10
+"""Size of an entry's encoded form: details that make it larger are left out."""
 
 
 @functools.lru_cache(1024)
@@ -63,7 +62,7 @@ def denied_name(namespace: str, name: str) -> str:
 class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A decision: `actor` did at `time` (seconds since 1970) what `text` says with the object.
 
-    revision: the one that the decision is about or has made. trace: ID of the OpenTelemetry trace. details: a JSON object.
+    revision: the one that the decision is about or has made. trace: ID of the OpenTelemetry trace. details: more, as JSON data.
     """
 
     time: float
@@ -72,7 +71,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     uid: str = ""
     revision: int = 0
     trace: str = ""
-    details: msgspec.Raw = NO_DETAILS
+    details: Mapping[str, Any] | None = None
 
 
 class Page(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -101,14 +100,48 @@ def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[En
     return [each for each in entries if (each.uid and each.uid in uids) or (each.uid in names and each.time >= begin)]
 
 
+_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Entry)
+
+
+def _encoded(entry: Entry) -> bytes:
+    """Return an entry's encoded form, without details that are too large or have characters that UTF-8 does not have.
+
+    It is a copy: what the encoder returns is in a block of up to twice its size.
+    """
+    data = bytearray()
+    try:
+        _encoder.encode_into(entry, data)
+    except UnicodeEncodeError:
+        data.clear()
+    if not data or len(data) > MOST_BYTES:
+        _encoder.encode_into(msgspec.structs.replace(entry, details=None), data)
+    return bytes(data)
+
+
+class _Object:
+    """An object's key and name, and its encoded entries, the oldest first."""
+
+    __slots__ = ("about", "entries")
+
+    def __init__(self, about: tuple[str, str]) -> None:
+        self.about = about
+        self.entries: list[bytes] | deque[bytes] = []
+
+    def add(self, entry: bytes) -> None:
+        """Add an entry. Most objects have few: a deque takes 700 bytes more, and of many the first is removed at once."""
+        self.entries.append(entry)
+        if len(self.entries) == MOST_LISTED:
+            self.entries = deque(self.entries)
+
+
 class _Ring:
     """The entries of one namespace, by object, and the objects in the order of all entries."""
 
     __slots__ = ("bytes", "dropped", "objects", "order")
 
     def __init__(self, size: int) -> None:
-        self.objects: dict[tuple[str, str], deque[tuple[int, Entry]]] = {}
-        self.order: deque[tuple[str, str]] = deque()
+        self.objects: dict[tuple[str, str], _Object] = {}
+        self.order: deque[_Object] = deque()
         self.bytes = size
         self.dropped = 0.0
         """Time of the newest entry that was dropped."""
@@ -140,28 +173,22 @@ class Journal:
     ) -> None:
         """Add an entry about an object; `key` is its kind's."""
         given = f"{key}{namespace}{name}{actor}{text}{uid}"
-        trace, raw = spans.trace_id(), NO_DETAILS
-        if len(given) <= LONGEST_NAME and given.isascii():  # most entries: neither long nor with anything to replace
-            cost = SHORT_BYTES + len(actor) + len(text) + len(uid) + len(trace)
-        else:
-            key, namespace, name = _cut(key, LONGEST_NAME), _cut(namespace, LONGEST_NAME), _cut(name, LONGEST_NAME)
-            actor, text, uid = _cut(actor, LONGEST_NAME), _cut(text, LONGEST_TEXT), _cut(uid, LONGEST_NAME)
-            cost = ENTRY_BYTES + _size(actor) + _size(text) + _size(uid) + len(trace)
-        if details:
-            data = _encoded(details)
-            raw = msgspec.Raw(data)
-            cost += DETAILS_BYTES + len(data)
+        if len(given) > LONGEST_NAME or not given.isascii():  # few entries are long or have something to replace
+            key, namespace, name, actor, uid = (_cut(each, LONGEST_NAME) for each in (key, namespace, name, actor, uid))
+            text = _cut(text, LONGEST_TEXT)
+        entry = _encoded(Entry(self._seconds(), actor, text, uid, revision, spans.trace_id(), details))
         ring = self._rings.get(namespace)
         if ring is None:
-            ring = self._rings[namespace] = _Ring(RING_BYTES + _size(namespace))
+            ring = self._rings[namespace] = _Ring(RING_BYTES + sys.getsizeof(namespace))
             self.bytes += ring.bytes
-        about = key, name
-        entries, added = ring.objects.get(about), cost
-        if entries is None:
-            entries = ring.objects[about] = deque()
+        added = _entry_bytes(entry)
+        known = ring.objects.get((key, name))
+        if known is None:
+            about = sys.intern(key), name
+            known = ring.objects[about] = _Object(about)
             added += _object_bytes(about)
-        entries.append((cost, Entry(self._seconds(), actor, text, uid, revision, trace, raw)))
-        ring.order.append(about)
+        known.add(entry)
+        ring.order.append(known)
         ring.bytes += added
         self.bytes += added
         if self.bytes > self._limit:
@@ -181,24 +208,26 @@ class Journal:
             self.bytes -= ring.bytes
             self.began = max(self.began, ring.dropped)
             return
-        dropped, most = 0, self.bytes - self._room
+        dropped, most, entry = 0, self.bytes - self._room, b""
         least = ring.bytes - share if len(self._rings) > 1 else most
         while ring.order and dropped < most and dropped <= least:
-            about = ring.order.popleft()
-            entries = ring.objects[about]
-            cost, entry = entries.popleft()
-            if not entries:
-                del ring.objects[about]
-                cost += _object_bytes(about)
-            dropped += cost
-            ring.dropped = entry.time
+            oldest = ring.order.popleft()
+            entry = oldest.entries[0]
+            del oldest.entries[0]
+            dropped += _entry_bytes(entry)
+            if not oldest.entries:
+                del ring.objects[oldest.about]
+                dropped += _object_bytes(oldest.about)
         ring.bytes -= dropped
         self.bytes -= dropped
+        ring.dropped = _decoder.decode(entry).time
 
-    def about(self, key: str, namespace: str, name: str) -> Sequence[tuple[int, Entry]]:
-        """Return the entries about an object with their memory, the oldest first, also those of earlier objects of its name."""
+    def about(self, key: str, namespace: str, name: str) -> Iterator[tuple[int, Entry]]:
+        """Yield the entries about an object with their memory, the newest first, also those of earlier objects of its name."""
         ring = self._rings.get(namespace)
-        return ring.objects.get((key, name), ()) if ring is not None else ()
+        known = ring.objects.get((key, name)) if ring is not None else None
+        for entry in reversed(known.entries) if known is not None else ():
+            yield _entry_bytes(entry), _decoder.decode(entry)
 
     def page(self, keys: Sequence[str], namespace: str, name: str) -> Page:
         """Return the newest entries about an object whose kind has these keys, the oldest first.
@@ -206,7 +235,8 @@ class Journal:
         The work is limited as the page is: older entries are not gone through.
         """
         since, left, found = self.complete_since(namespace), PAGE_BYTES, list[Entry]()
-        for cost, entry in self._newest(keys, namespace, name):
+        known = [self.about(key, namespace, name) for key in keys]
+        for cost, entry in heapq.merge(*known, key=lambda each: each[1].time, reverse=True):
             left -= _shown(cost, entry)
             if left < 0:
                 since = max(since, entry.time)
@@ -214,18 +244,18 @@ class Journal:
             found.append(entry)
         return Page(found[::-1], since)
 
-    def _newest(self, keys: Sequence[str], namespace: str, name: str) -> Iterator[tuple[int, Entry]]:
-        known = [reversed(self.about(key, namespace, name)) for key in keys]
-        return known[0] if len(known) == 1 else heapq.merge(*known, key=lambda each: -each[1].time)
-
     def complete_since(self, namespace: str) -> float:
         """Return the time since which the journal has every entry of a namespace."""
         ring = self._rings.get(namespace)
         return max(self.began, ring.dropped) if ring is not None else self.began
 
 
+def _entry_bytes(entry: bytes) -> int:
+    return ENTRY_BYTES + len(entry)
+
+
 def _object_bytes(about: tuple[str, str]) -> int:
-    return OBJECT_BYTES + _size(about[0]) + _size(about[1])
+    return OBJECT_BYTES + sys.getsizeof(about[0]) + sys.getsizeof(about[1])
 
 
 def _cut(text: str, most: int) -> str:
@@ -235,16 +265,6 @@ def _cut(text: str, most: int) -> str:
     return text if text.isascii() else readable(text)
 
 
-def _size(text: str) -> int:
-    """Return the memory of a text, with that of its UTF-8, which Python keeps once the text has been encoded."""
-    return TEXT_BYTES + len(text) if text.isascii() else sys.getsizeof(text) + 4 * len(text)
-
-
 def _shown(cost: int, entry: Entry) -> int:
     """Return what an entry takes of a page: JSON has six characters for one that cannot be printed."""
-    return cost if entry.text.isprintable() else cost + 5 * len(entry.text)
-
-
-def _encoded(details: Mapping[str, Any]) -> bytes:
-    data = encode_readable(details)
-    return data if len(data) <= MOST_DETAILS else b'{"omittedBytes":%d}' % len(data)
+    return cost + SHOWN_BYTES + (0 if entry.text.isprintable() else 5 * len(entry.text))

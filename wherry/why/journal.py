@@ -83,8 +83,8 @@ def _moments(entry: Entry, details: _Details) -> Iterable[Moment]:
 def _details(entry: Entry) -> _Details:
     """Return the data of an entry; none if it has another form, such as that of another version's agent."""
     try:
-        return msgspec.json.decode(entry.details, type=_Details)
-    except (msgspec.MsgspecError, RecursionError):
+        return msgspec.convert(entry.details or {}, _Details)
+    except msgspec.ValidationError:
         return _Details()
 
 

@@ -15,7 +15,7 @@ POD = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="web", namespace="default", u
 
 
 def texts(journal: Journal, name: str = "web") -> list[str]:
-    return [entry.text for _, entry in journal.about(kind_key("", "Pod"), "default", name)]
+    return [entry.text for entry in journal.page([kind_key("", "Pod")], "default", name).entries]
 
 
 def test_an_event_has_its_grounds_in_the_journal_alone() -> None:

@@ -379,7 +379,7 @@ async def test_the_journal_has_the_probes_that_change_the_state_of_a_container()
             await world.clock.advance(5.0)
             world.answers["web"] = answer
         await world.clock.advance(5.0)
-        assert [entry.text for _, entry in world.journal.about(kind_key("", "Pod"), "default", "pod")] == [
+        assert [entry.text for entry in world.journal.page([kind_key("", "Pod")], "default", "pod").entries] == [
             "container web became Ready: readiness probe succeeded",
             "container web is not Ready any longer: readiness probe failed: refused",
         ]
@@ -387,7 +387,7 @@ async def test_the_journal_has_the_probes_that_change_the_state_of_a_container()
         liveness = _probe(period_seconds=1, failure_threshold=2, termination_grace_period_seconds=7)
         world.sync(core_v1.Container(name="app", liveness_probe=liveness))
         await world.clock.advance(5.0)
-        *_, (_, last) = world.journal.about(kind_key("", "Pod"), "default", "pod")
+        *_, last = world.journal.page([kind_key("", "Pod")], "default", "pod").entries
         assert (
             last.text == "container app is to be restarted with a grace period of 7 s: liveness probe failed: timeout"
         )
