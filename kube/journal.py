@@ -88,8 +88,8 @@ def _encoded(entry: Entry) -> bytes:
     try:
         return _encoder.encode(entry)
     except UnicodeEncodeError:
-        texts = (each.encode(errors="replace").decode() for each in (entry.actor, entry.text, entry.uid))
-        return _encoder.encode(Entry(entry.time, *texts, entry.revision, entry.trace))
+        actor, text, uid = (each.encode(errors="replace").decode() for each in (entry.actor, entry.text, entry.uid))
+        return _encoder.encode(Entry(entry.time, actor, text, uid, entry.revision, entry.trace))
 
 
 class _Object:
