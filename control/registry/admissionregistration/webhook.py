@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
-from control.registry.admissionregistration.rules import RULE
+from control.registry.admissionregistration.matching import RULE
 from control.registry.checks import FieldErrors, each, label_selector, repeated
 from control.registry.defaults import Defaults, absent
 from control.registry.rows import Rows
