@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from control.registry.changes import validate_immutable
-from control.registry.checks import Errors, FieldErrors, each
+from control.registry.checks import Errors, each
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, count
 from kube import names
@@ -23,9 +23,8 @@ MAX_BYTES = 1024 * 1024
 FROZEN = "field is immutable when `immutable` is set"
 
 
-def validate_keys(data: Object | None, path: str) -> FieldErrors:
-    for key in data or {}:
-        yield from each(f"{path}[{key}]", key, names.config_map_key(key))
+def validate_keys(data: Object | None, path: str) -> Errors:
+    return [error for key in data or () for error in each(f"{path}[{key}]", key, names.config_map_key(key))]
 
 
 def validate_size(total: int, path: str) -> Errors:

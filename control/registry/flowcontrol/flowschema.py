@@ -141,6 +141,4 @@ class FlowSchemaStrategy(Strategy):
         ("spec.rules[*]", RULE),
     )
     field_defaults = Defaults(("spec", absent({})), ("spec.matchingPrecedence", 1000))
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix=prefix)
+    name_rule = staticmethod(path_segment)

@@ -94,9 +94,7 @@ class PriorityLevelStrategy(Strategy):
         ("spec.limited.limitResponse.queuing.queueLengthLimit", 50),
         ("spec.exempt.{nominalConcurrencyShares,lendablePercent}", absent(0)),
     )
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix=prefix)
+    name_rule = staticmethod(path_segment)
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
