@@ -40,17 +40,44 @@ async def test_a_pods_journal_has_its_writer_and_each_attempt_to_schedule_it() -
         assert not story.unknown
 
 
-async def test_a_refused_write_and_a_deletion_are_in_the_journal() -> None:
+async def test_a_refused_write_and_the_deletion_of_an_object_that_is_still_there_are_in_the_journal() -> None:
     async with AsyncCluster(0) as cluster:
-        await cluster.apply(pod("web"))
+        held = pod("web")
+        held["metadata"]["finalizers"] = ["example.org/wait"]
+        await cluster.apply(held)
         with pytest.raises(ClusterError):
             await cluster.patch("pod/web", {"spec": {"nodeSelector": {"a": "b"}}})
         await cluster.delete("pod/web")
         found = texts(await page(cluster, "web"))
-        assert any(
-            "pods was refused (422)" in text for text in texts(await page(cluster, "web", resource="pods")) + found
-        )
+        assert "kubernetes-admin: patch pods was refused (422 Invalid): spec (FieldValueForbidden)" in found, found
         assert found[-1].startswith("kubernetes-admin: deleted")
+
+
+async def test_the_entries_of_an_object_end_with_it_also_those_of_refused_requests() -> None:
+    async with AsyncCluster(0) as cluster:
+        for _ in range(2):  # within one second, which is as exact as times of creation are
+            await cluster.apply(pod("web"))
+            with pytest.raises(ClusterError):
+                await cluster.patch("pod/web", {"spec": {"nodeSelector": {"a": "b"}}})
+            found = texts(await page(cluster, "web"))
+            assert len([text for text in found if "refused" in text]) == 1, found
+            await cluster.delete("pod/web")
+            assert texts(await page(cluster, "web")) == []
+
+
+async def test_denied_requests_are_answered_for_the_present_object_to_those_who_may_get_it_everywhere() -> None:
+    async with AsyncCluster(0, time="virtual") as cluster:
+        named, web = {"namespace": "(denied)"}, "/api/v1/namespaces/default/pods/web"
+        async with httpx2.AsyncClient(base_url="http://cluster", transport=cluster.transport("eve", [])) as client:
+            assert (await client.get(web)).status_code == 403
+            assert texts(await page(cluster, "default/web", **named)) == []
+            await cluster.apply(pod("web"))
+            assert texts(await page(cluster, "default/web", **named)) == []
+            await cluster.advance(seconds=2)
+            assert (await client.delete(web)).status_code == 403
+        (found,) = texts(await page(cluster, "default/web", **named))
+        assert found.startswith("eve: delete pods was denied (403): ")
+        assert (await page(cluster, "default/web", "eve", **named)).status_code == 403
 
 
 async def test_the_journal_shows_an_object_to_those_alone_who_may_get_it() -> None:
@@ -155,8 +182,9 @@ async def test_an_answer_has_the_newest_entries_and_says_since_when() -> None:
         await cluster.apply(pod("web"))
         journal = cluster.engine.api.journal
         assert journal is not None
+        uid = (await cluster.get("pod/web"))["metadata"]["uid"]
         for number in range(2000):
-            journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500)
+            journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500, uid=uid)
         answer = await page(cluster, "web")
         found = texts(answer)
         newest = max(int(text.split()[1]) for text in found if text.startswith("jane: "))
