@@ -25,11 +25,7 @@ MAX_RESTART_RULES, MAX_EXIT_CODES = 20, 255
 
 
 class _Pod(msgspec.Struct, frozen=True):
-<<<<<<< HEAD
-    """Facts about a pod that the checks of its containers need."""
-=======
     """Fields of a pod that the checks of its containers depend on."""
->>>>>>> d40157dce257bf4d0554b8551e0806dfad820905
 
     volumes: dict[str, Object]
     restart_policy: str | None = None
