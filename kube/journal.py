@@ -22,7 +22,9 @@ PATH = "/wherry/v1/journal"
 LIMIT_BYTES = 20 << 20
 DENIED = "(denied)"
 """Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
-ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
+DENIED_PART = 16
+"""Divisor of the limit for all of these together: users without any permission decide how many there are."""
+ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 950, 1000
 """Memory of an entry without its texts, of an object with entries, and of a namespace."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
 """Characters of a text and of a name, after which they are cut: no object has a longer name."""
@@ -77,13 +79,23 @@ def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[En
     return [each for each in entries if each.uid == uid or (each.uid in names and each.time >= begin)]
 
 
+class _Entries(deque[tuple[int, Entry]]):
+    """The entries about an object with their memory. `about` is its key in the ring, of which there is one copy."""
+
+    __slots__ = ("about",)
+
+    def __init__(self, about: tuple[str, str]) -> None:
+        super().__init__()
+        self.about = about
+
+
 class _Ring:
     """The entries of one namespace, by object, and the objects in the order of all entries."""
 
     __slots__ = ("bytes", "dropped", "objects", "order")
 
     def __init__(self, size: int) -> None:
-        self.objects: dict[tuple[str, str], deque[tuple[int, Entry]]] = {}
+        self.objects: dict[tuple[str, str], _Entries] = {}
         self.order: deque[tuple[str, str]] = deque()
         self.bytes = size
         self.dropped = 0.0
@@ -114,22 +126,32 @@ class Journal:
         """Add an entry about an object; `key` is its kind's."""
         key, namespace, name, actor, uid = (_cut(each, LONGEST_NAME) for each in (key, namespace, name, actor, uid))
         text = _cut(text, LONGEST_TEXT)
-        entry = Entry(self._clock.now().timestamp(), actor, text, uid, revision, spans.trace_id(), details)
+        trace = spans.trace_id()
+        entry = Entry(self._clock.now().timestamp(), actor, text, uid, revision, trace, details)
         ring = self._rings.get(namespace)
         if ring is None:
             ring = self._rings[namespace] = _Ring(RING_BYTES + sys.getsizeof(namespace))
             self.bytes += ring.bytes
         about = key, name
-        cost = ENTRY_BYTES + sys.getsizeof(actor) + sys.getsizeof(text) + sys.getsizeof(uid) + size_of(details)
+        cost = (
+            ENTRY_BYTES
+            + sys.getsizeof(actor)
+            + sys.getsizeof(text)
+            + sys.getsizeof(uid)
+            + len(trace)
+            + size_of(details)
+        )
         entries = ring.objects.get(about)
         added = cost
         if entries is None:
-            entries = ring.objects[about] = deque()
+            entries = ring.objects[about] = _Entries(about)
             added += _object_bytes(about)
         entries.append((cost, entry))
-        ring.order.append(about)
+        ring.order.append(entries.about)
         ring.bytes += added
         self.bytes += added
+        while namespace == DENIED and ring.bytes > self._limit / DENIED_PART and ring.order:
+            self._drop_oldest(ring)
         while self.bytes > self._limit:
             self._drop()
 
@@ -145,7 +167,10 @@ class Journal:
             del self._rings[namespace]
             self.bytes -= ring.bytes
             self.began = max(self.began, ring.dropped)
-            return
+        else:
+            self._drop_oldest(ring)
+
+    def _drop_oldest(self, ring: _Ring) -> None:
         about = ring.order.popleft()
         entries = ring.objects[about]
         cost, entry = entries.popleft()
