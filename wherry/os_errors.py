@@ -13,7 +13,7 @@ _FIXES = {
     errno.EDQUOT: "free space in the quota",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path: a part of it is a file",
-    errno.EISDIR: "give a file, not a folder",
+    errno.EISDIR: "name a file, or remove the folder",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EEXIST: "move what is there, or choose another path",
 }
@@ -48,6 +48,8 @@ def sentence(error: OSError) -> str:
 
 def reason(error: OSError) -> str:
     """Return an error with the fix, without the file."""
+    if error.errno == errno.EFBIG and error.strerror:  # Wherry's own limits, in a sentence that has the limit
+        return error.strerror
     found = (os.strerror(error.errno) if error.errno else str(error) or type(error).__name__).lower()
     fix = _FIXES.get(error.errno or 0)
     return f"{found}: {fix}" if fix else found

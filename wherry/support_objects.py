@@ -32,7 +32,7 @@ Item = Callable[[], Awaitable[str]]
 
 
 class ServerItems:
-    """What is collected from the API server; `away` is why nothing more is requested, empty while it answers."""
+    """Items from the API server; `away` is why nothing more is requested, empty while it answers."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

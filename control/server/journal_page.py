@@ -11,6 +11,8 @@ those who may get such objects in all namespaces.
 
 from __future__ import annotations
 
+import heapq
+
 import msgspec
 
 from control.auth import denial
@@ -81,10 +83,9 @@ class JournalPage:
 
     def _page(self, journal: Journal, keys: tuple[str, str], namespace: str, name: str) -> Page:
         """Return the newest entries about an object."""
-        known = [each for key in keys for each in journal.about(key, namespace, name)]
-        known.sort(key=lambda each: each[1].time, reverse=True)
+        known = [journal.about(key, namespace, name) for key in keys]
         since, left, found = journal.complete_since(namespace), MOST_BYTES, list[Entry]()
-        for cost, entry in known:
+        for cost, entry in heapq.merge(*known, key=lambda each: each[1].time, reverse=True):
             left -= cost
             if left < 0:
                 since = max(since, entry.time)

@@ -12,7 +12,7 @@ from wherry.option_checks import complete
 from wherry.settings import Settings
 
 ADDRESS = "192.0.2.1"
-_ALONE = (
+ALONE = (
     f"ip link set lo up && ip link add v0 type veth peer v1 && ip address add {ADDRESS}/24 dev v0 && ip link set v0 up"
 )
 
@@ -28,7 +28,7 @@ def install(prefix: Path, **options: object) -> Settings:
 
 def wherry(*arguments: str | Path, setup: str = "true", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command after a line of shell; its network and its mounts are those of this command alone."""
-    script = f'{_ALONE} && {{ {setup}; }} && exec "$@"'
+    script = f'{ALONE} && {{ {setup}; }} && exec "$@"'
     argv = ["unshare", "--net", "--mount", "sh", "-c", script, "sh", sys.executable, "-m", "wherry.main"]
     return subprocess.run(
         [*argv, *map(str, arguments)],

@@ -18,13 +18,13 @@ from kube.journal import (
     Entry,
     Journal,
     of_present,
-    size_of,
 )
 from tests.support.clock import FakeClock
 
 
 def texts(journal: Journal, namespace: str, name: str, key: str = "Pod") -> list[str]:
-    return [entry.text for _, entry in journal.about(key, namespace, name)]
+    """Return the texts of an object's entries, the oldest first."""
+    return [entry.text for _, entry in journal.about(key, namespace, name)][::-1]
 
 
 def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() -> None:
@@ -34,7 +34,7 @@ def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() ->
     journal.record("Service", "a", "web", "controller", "not this kind")
     journal.record("Pod", "b", "web", "scheduler", "not this namespace")
     journal.record("Pod", "a", "web", "jane", "second")
-    (_, first), (_, second) = journal.about("Pod", "a", "web")
+    (_, second), (_, first) = journal.about("Pod", "a", "web")
     assert (first.actor, first.text, first.uid, first.revision, first.details) == (
         *("scheduler", "first", "1", 3),
         {"node": "n"},
@@ -44,7 +44,7 @@ def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() ->
 
 async def test_a_namespace_with_many_entries_loses_its_own_oldest_ones_only() -> None:
     clock = FakeClock()
-    journal = Journal(clock, limit=50 * ENTRY_BYTES + 10_000)
+    journal = Journal(clock, limit=50 * ENTRY_BYTES + 4_000)
     began = journal.complete_since("quiet")
     journal.record("Pod", "quiet", "web", "jane", "kept")
     for number in range(1000):
@@ -65,15 +65,20 @@ def test_long_texts_and_names_are_cut() -> None:
     assert len(entry.text) < LONGEST_TEXT + 10 and len(entry.actor) == len(entry.uid) < LONGEST_NAME + 10
 
 
+def test_an_entry_with_characters_that_utf_8_does_not_have_is_kept_without_them() -> None:
+    journal = Journal(FakeClock())
+    journal.record("Pod", "a", "web", "jane\udcff", "text\ud800", uid="1", revision=3, details={"node": "\ud800"})
+    ((_, entry),) = journal.about("Pod", "a", "web")
+    assert (entry.actor, entry.text, entry.uid, entry.revision, entry.details) == ("jane?", "text?", "1", 3, None)
+
+
 def memory(journal: Journal) -> int:
-    """Return the memory of what a journal holds, without that of dictionaries and queues."""
+    """Return the memory of what a journal holds, without that of dictionaries and of the namespaces' queues."""
     total = 0
     for namespace, ring in journal._rings.items():
         total += sys.getsizeof(namespace)
-        for (key, name), entries in ring.objects.items():
-            total += sys.getsizeof(key) + sys.getsizeof(name)
-            for _, entry in entries:
-                total += sum(map(sys.getsizeof, (entry.actor, entry.text, entry.uid))) + size_of(entry.details)
+        for about, known in ring.objects.items():
+            total += sum(map(sys.getsizeof, (*about, about, known, known.entries, *known.entries)))
     return total
 
 
@@ -98,7 +103,8 @@ def test_all_entries_together_stay_within_the_limit(entries: list[tuple[str, str
         journal.record("Pod", namespace, name, name, "\N{PILE OF POO}" * size, details=details)
         assert memory(journal) < journal.bytes <= limit
     for ring in journal._rings.values():
-        assert len(ring.order) == sum(map(len, ring.objects.values())) and all(ring.objects.values())
+        assert len(ring.order) == sum(len(each.entries) for each in ring.objects.values())
+        assert all(each.entries for each in ring.objects.values())
     assert journal.bytes == sum(ring.bytes for ring in journal._rings.values())
 
 
@@ -135,7 +141,7 @@ def test_an_objects_name_is_kept_once_however_many_entries_it_has() -> None:
         journal.record("Pod", "a", "".join(["w"] * LONGEST_NAME), "jane", "x")
     (ring,) = journal._rings.values()
     ((key, name),) = ring.objects
-    assert len(ring.order) == 100 and all(each[0] is key and each[1] is name for each in ring.order)
+    assert len(ring.order) == 100 and all(each.about[0] is key and each.about[1] is name for each in ring.order)
 
 
 @pytest.mark.parametrize("name", ["\N{PILE OF POO}" * LONGEST_NAME, "x" * LONGEST_NAME, "web"])
