@@ -13,6 +13,7 @@ from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, count
 from kube.errors import FieldError, invalid_value, required
 from kube.json_object import Object
+from kube.nesting import check_nesting
 
 TOKEN_TYPE, ACCOUNT_ANNOTATION = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
@@ -23,7 +24,9 @@ def _validate_json(data: Object, key: str) -> list[FieldError]:
     if key not in data:
         return [required(f"data[{key}]")]
     try:
-        msgspec.json.decode(base64.b64decode(data[key]), type=dict[str, Any])
+        text = base64.b64decode(data[key])
+        check_nesting(text)
+        msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, msgspec.DecodeError) as error:
         return [invalid_value(f"data[{key}]", "<secret contents redacted>", str(error))]
     return []
