@@ -31,6 +31,8 @@ DENIED = "(denied)"
 """Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
 MIRROR_OF = "kubernetes.io/config.hash"
 """Annotation of a static pod's object: the UID that its agent has for it."""
+DENIED_PART = 16
+"""Divisor of the limit for all of these together: users without any permission decide how many there are."""
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 60, 240, 1000
 """Memory of an entry without its encoded form, of an object with entries, and of a namespace."""
 PAGE_BYTES, SHOWN_BYTES = 1 << 20, 240
@@ -191,6 +193,8 @@ class Journal:
         ring.order.append(known)
         ring.bytes += added
         self.bytes += added
+        if namespace == DENIED and ring.bytes > self._limit / DENIED_PART:
+            self._drop_oldest(ring, ring.bytes - self._limit / DENIED_PART)
         if self.bytes > self._limit:
             while self.bytes > self._room:
                 self._drop()
@@ -207,10 +211,14 @@ class Journal:
             del self._rings[namespace]
             self.bytes -= ring.bytes
             self.began = max(self.began, ring.dropped)
-            return
-        dropped, most, entry = 0, self.bytes - self._room, b""
-        least = ring.bytes - share if len(self._rings) > 1 else most
-        while ring.order and dropped < most and dropped <= least:
+        else:
+            most = self.bytes - self._room
+            self._drop_oldest(ring, min(most, ring.bytes - share) if len(self._rings) > 1 else most)
+
+    def _drop_oldest(self, ring: _Ring, size: float) -> None:
+        """Drop a namespace's oldest entries, at least one, until they had this size."""
+        dropped, entry = 0, b""
+        while ring.order and (not dropped or dropped < size):
             oldest = ring.order.popleft()
             entry = oldest.entries[0]
             del oldest.entries[0]

@@ -145,7 +145,7 @@ async def _delete_once(deletion: _Deletion, entry: Entry, *, current: bool) -> R
     if outcome == "mark":
         return Written(codec.with_revision(value, item.revision), revision=item.revision), False, obj
     await strategy.release(obj, Release(registry, context))
-    data = codec.with_revision(item.value, item.revision)
+    data = codec.with_revision(codec.shallow(item.value), item.revision)
     shown = Written(data, revision=item.revision) if strategy.returns_deleted else None
     return shown, True, obj
 

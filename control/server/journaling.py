@@ -40,10 +40,13 @@ def written(journal: Journal | None, request: Request, resource: Resource, conte
     if journal is None or context.dry_run or info.subresource == "status" or resource.target in LEFT_OUT:
         return
     operation = "applied" if context.operation == "Apply" else _PAST.get(info.verb, info.verb)
+    namespace, name = info.namespace if resource.namespaced else "", info.name or result.name
+    if namespace and NODES in request.user.groups:  # mirror pods: a node may create them in all namespaces
+        namespace, name = DENIED, denied_name(namespace, name)
     journal.record(
         kind_key(resource.group, resource.kind),
-        info.namespace if resource.namespaced else "",
-        info.name or result.name,
+        namespace,
+        name,
         request.user.name,
         _text(operation, info.subresource, context.field_manager),
         uid=result.uid,
