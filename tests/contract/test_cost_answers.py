@@ -1,6 +1,6 @@
 """The largest input of every case of cost gets an answer of the API server: a Status of the client's fault, or a success.
 
-What the reader refuses is refused; what it takes may still be refused by another rule.
+An input that the reader refuses is refused; another rule may refuse others.
 """
 
 from __future__ import annotations
