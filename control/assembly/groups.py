@@ -63,6 +63,7 @@ class Resources:
             event_ttl=config.event_ttl,
             gates=features.turned_on(config.feature_gates),
             load_balancer_ports=config.load_balancer_ports if config.service_load_balancer else "",
+            api_port=config.port,
         )
         self.registry = Registry(store, cache, self.admission, clock, settings, journal)
         objects = StoredObjects(self.registry)

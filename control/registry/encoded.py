@@ -87,6 +87,7 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
         settings.shared_store,
         sorted(settings.gates),
         settings.load_balancer_ports,
+        settings.api_port,
     ]
 
 

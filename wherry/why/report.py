@@ -11,7 +11,7 @@ from wherry.why.model import Cause, Moment, Story
 
 FIX, INDENT = "fix: ", "    "
 BLANKS = (0x2800, 0x3164, 0x115F, 0x1160, 0xFFA0, 0x1D159)
-"""Printable characters that are blank: an empty Braille pattern, fillers of Hangul, a musical symbol without ink."""
+"""Printable characters that are blank: an empty Braille pattern, fillers of Hangul, a musical symbol without a head."""
 NOTHING_WRONG = "nothing is wrong with it as far as the cluster's objects show"
 
 
