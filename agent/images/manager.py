@@ -10,6 +10,7 @@ An image's status has all its names, which may be megabytes: few are received at
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
 from agent.images.image_access import ImageAccess
 from agent.images.list_limit import MOST_BESIDE_NAMES, beside_names
+from agent.images.loaded_images import open_loaded
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, split, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots
 from agent.images.recorded_pulls import RecordedPulls
@@ -86,7 +88,7 @@ class Images:
         """`parallel`: pulls at a time, except those that take long (pull_slots.py); 0 is no limit."""
         self._metrics, self._startup = metrics, startup
         self._keyring, self._access = keyring, access
-        self._images, self._pulls = runtime.images, RecordedPulls(runtime, access)
+        self._runtime, self._images, self._pulls = runtime, runtime.images, RecordedPulls(runtime, access)
         self._recorder, self._clock = recorder, clock
         self._slots = PullSlots(parallel, clock)
         self._statuses = Slots(STATUSES)
@@ -125,8 +127,9 @@ class Images:
 
     async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
         """Return whether the pod may use a present image without a request to the registry."""
-        if self._access.open_to_all(full, image_ref):
-            return True
+        with contextlib.suppress(CRIError):
+            if await open_loaded(self._runtime, self._access, full, image_ref):
+                return True
         found = await self._keyring.find(pod, full, secrets)
         return await asyncio.to_thread(self._access.allows, full, image_ref, found)
 
@@ -174,7 +177,8 @@ class Images:
             began = self._now()
             try:
                 credentials = await self._keyring.find(pod, full, secrets)
-                found, used = await self._pulls.get(full, credentials, sandbox)
+                namespace = pod.metadata.namespace or ""
+                found, used = await self._pulls.get(full, credentials, sandbox, namespace)
             except CRIError as error:
                 text, at = error.grpc_text(), self._now()
                 delay = duration.render(self._back_off.next(key, at))
