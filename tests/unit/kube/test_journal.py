@@ -47,6 +47,17 @@ async def test_a_namespace_with_many_entries_loses_its_own_oldest_ones_only() ->
     assert journal.complete_since("loud") > began
 
 
+def test_entries_of_many_blocks_are_found_in_order() -> None:
+    journal = Journal(FakeClock())
+    for number in range(2000):
+        journal.record("Pod", "a", f"web-{number % 7}", "jane", str(number))
+        journal.record("Pod", "a", "web", "jane", f"\0Pod\0web-{number % 7}\0")
+    assert len(journal._rings["a"].blocks) > 5
+    for pod in range(7):
+        assert texts(journal, "a", f"web-{pod}") == [str(number) for number in range(pod, 2000, 7)]
+    assert texts(journal, "a", "web-7") == texts(journal, "a", "we") == []
+
+
 def test_long_texts_and_names_are_cut() -> None:
     journal = Journal(FakeClock())
     journal.record("Pod", "n" * 1000, "web", "j" * 1000, "\N{PILE OF POO}" * 100_000, uid="u" * 1000)
@@ -63,12 +74,8 @@ def test_an_entry_with_characters_that_utf_8_does_not_have_is_kept_without_them(
 
 def memory(journal: Journal) -> int:
     """Return the memory of what a journal holds, without that of dictionaries and of the namespaces' queues."""
-    total = 0
-    for namespace, ring in journal._rings.items():
-        total += sys.getsizeof(namespace)
-        for about, known in ring.objects.items():
-            total += sum(map(sys.getsizeof, (*about, about, known, known.entries, *known.entries)))
-    return total
+    rings = journal._rings.items()
+    return sum(sys.getsizeof(namespace) + sum(map(sys.getsizeof, ring.blocks)) for namespace, ring in rings)
 
 
 @settings(deadline=None)
@@ -91,9 +98,8 @@ def test_all_entries_together_stay_within_the_limit(entries: list[tuple[str, str
         details = {"nodes": {"reason": ["node"] * (size // 100)}} if detailed else None
         journal.record("Pod", namespace, name, name, "\N{PILE OF POO}" * size, details=details)
         assert memory(journal) < journal.bytes <= limit
-    for ring in journal._rings.values():
-        assert len(ring.order) == sum(len(each.entries) for each in ring.objects.values())
-        assert all(each.entries for each in ring.objects.values())
+    kept = {namespace: sum(1 for each in ring.blocks if each) for namespace, ring in journal._rings.items()}
+    assert all(kept[namespace] == len(ring.blocks) for namespace, ring in journal._rings.items())
     assert journal.bytes == sum(ring.bytes for ring in journal._rings.values())
 
 
