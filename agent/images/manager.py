@@ -22,6 +22,7 @@ from agent.images.loaded_images import open_loaded
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, split, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots
 from agent.images.recorded_pulls import RecordedPulls
+from agent.images.registry_auth import sources
 from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
 from agent.metrics.pod_startup import PodStartupTracker
 from agent.podspec.security import AnyContainer, ImageUser
@@ -165,7 +166,8 @@ class Images:
         now = self._now()
         ready = self._back_off.ready_at_since_update(key, now)
         if ready > now:
-            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"')
+            grounds = f"next attempt in {duration.render(ready - now)}"
+            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"', grounds)
             last = self._last_error.get(key, "")
             message = f'Back-off pulling image "{name}"' + (f": ErrImagePull: {last}" if last else "")
             raise ImageError("ImagePullBackOff", message, ready)
@@ -175,12 +177,13 @@ class Images:
             began = self._now()
             try:
                 credentials = await self._keyring.find(pod, full, secrets)
-                found = await self._pulls.get(full, credentials, sandbox, pod.metadata.namespace or "")
+                namespace = pod.metadata.namespace or ""
+                found, used = await self._pulls.get(full, credentials, sandbox, namespace)
             except CRIError as error:
-                text = error.grpc_text()
-                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')
-                at = self._now()
-                self._back_off.next(key, at)
+                text, at = error.grpc_text(), self._now()
+                delay = duration.render(self._back_off.next(key, at))
+                grounds = f"{sources(credentials)}, next attempt in {delay}"
+                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}', grounds)
                 self._last_error[key] = text
                 raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
         ended = self._now()
@@ -190,7 +193,7 @@ class Images:
         self._last_error.pop(key, None)
         times = f"{duration.render(ended - began)} ({duration.render(ended - requested)} including waiting)"
         message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
-        self._event(pod, field_path, NORMAL, "Pulled", message)
+        self._event(pod, field_path, NORMAL, "Pulled", message, sources([used] if used is not None else []))
         return self._usable(pod, name, PresentImage.of(found), field_path)
 
     def forget(self, uid: str) -> None:
@@ -200,8 +203,10 @@ class Images:
             del self._last_error[key]
             self._back_off.reset(key)
 
-    def _event(self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str) -> None:
-        self._recorder.event(pod, kind, reason, message, field_path=field_path)
+    def _event(
+        self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str, grounds: str = ""
+    ) -> None:
+        self._recorder.event(pod, kind, reason, message, field_path=field_path, grounds=grounds)
 
     def _now(self) -> float:
         return self._clock.monotonic()

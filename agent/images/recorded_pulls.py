@@ -28,8 +28,8 @@ class RecordedPulls:
 
     async def get(
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, namespace: str = ""
-    ) -> Image:
-        """Pull for a pod of a namespace, and write the pull record. Raise CRIError."""
+    ) -> tuple[Image, Credential | None]:
+        """Pull for a pod of a namespace, and write the pull record; return the image and its credential. Raise CRIError."""
         as_of = self._access.removals
         present = await self._images.image_status(full)  # now: it may have been collected while the pull waited
         if present is not None:
@@ -64,7 +64,7 @@ class RecordedPulls:
             names_are_exact=names_are_exact,
             is_all=all(map(_brought_nothing, errors)) and (by_ref is not None or not image_ref),
         )
-        return found
+        return found, credential
 
     async def _begin(self, full: str, before: str, as_of: int, namespace: str) -> Pull:
         """Write the intent of a pull; if the pull is cancelled meanwhile, forget it as soon as the thread has written it."""

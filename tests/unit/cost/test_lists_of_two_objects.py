@@ -21,7 +21,7 @@ from agent.server.log_query import LogQuery
 from control.admission.runtime_class import RuntimeClass
 from control.controllers.statefulset.claim_owners import wanted_owners
 from control.registry.core import endpoints
-from control.registry.core.pod.gated_update import validate_gated_placement
+from control.registry.core.pod.update import validate_gated_placement
 from control.registry.core.service.allocations import ServiceAllocations
 from control.registry.core.service.node_ports import NodePorts
 from control.scheduler.devices import extended, results

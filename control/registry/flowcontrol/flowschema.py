@@ -1,10 +1,14 @@
-"""Checks of a FlowSchema's rules: subjects, resources and paths (pkg/apis/flowcontrol/validation)."""
+"""FlowSchemas: classification of requests under load, by subjects, resources and paths (pkg/apis/flowcontrol/validation)."""
 
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, required_name
+from control.registry.defaults import Defaults, absent
+from control.registry.naming import path_segment
 from control.registry.rows import Rows
-from control.registry.rules import Test, require
+from control.registry.rules import maximum, minimum, only_wildcard, require, require_enum, require_name
+from control.registry.strategy import OBJECT_META, Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
@@ -57,13 +61,6 @@ def _any_rule(rule: Object, path: str) -> Errors:
     return [required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")]
 
 
-def _all_alone(words: str) -> Test:
-    """Reject other values in a list that contains `*`."""
-    detail = f"if '*' is present, must not specify other {words}"
-    wrong = "{value} and '*' in {value} and len({value}) > 1"
-    return Test(wrong, None, lambda value, path: [invalid_value(path, value, detail)])
-
-
 def _known_verbs(verbs: list[str] | None, path: str) -> Errors:
     unknown = verbs and "*" not in verbs and set(verbs) - set(_VERBS)
     return [not_supported(path, verbs, _VERBS[1:])] if unknown else []
@@ -86,18 +83,18 @@ def _namespaces(rule: Object, path: str) -> Errors:
     ]
 
 
-_RULE_VERBS = Rows(("verbs", require("verbs must contain at least one value"), _all_alone("verbs"), _known_verbs))
+_RULE_VERBS = Rows(("verbs", require("verbs must contain at least one value"), only_wildcard("verbs"), _known_verbs))
 _RESOURCES = Rows(
     ("", _RULE_VERBS),
-    ("apiGroups", require("resource rules must supply at least one api group"), _all_alone("api groups")),
-    ("resources", require("resource rules must supply at least one resource"), _all_alone("resources")),
-    ("namespaces", _all_alone("namespaces")),
+    ("apiGroups", require("resource rules must supply at least one api group"), only_wildcard("api groups")),
+    ("resources", require("resource rules must supply at least one resource"), only_wildcard("resources")),
+    ("namespaces", only_wildcard("namespaces")),
     ("", _namespaces),
 )
 _NON_RESOURCES = Rows(
     ("", _RULE_VERBS),
     ("nonResourceURLs", require("nonResourceURLs must contain at least one value")),
-    ("nonResourceURLs", _all_alone("non-resource URLs"), _urls),
+    ("nonResourceURLs", only_wildcard("non-resource URLs"), _urls),
 )
 RULE = Rows(
     ("subjects", require("subjects must contain at least one value")),
@@ -106,3 +103,42 @@ RULE = Rows(
     ("resourceRules[*]", _RESOURCES),
     ("nonResourceRules[*]", _NON_RESOURCES),
 )
+
+
+def _method(method: Object | None) -> str:
+    return method.get("type", "") if method else NONE
+
+
+def _dangling(conditions: list[Object] | None) -> str:
+    return next((c.get("status", "") for c in conditions or () if c.get("type") == "Dangling"), "?")
+
+
+def _highest_precedence(obj: Object, path: str) -> Errors:
+    if (obj.get("spec") or {}).get("matchingPrecedence") != 1 or name_of(obj) == "exempt":
+        return []
+    return [invalid_value("spec.matchingPrecedence", 1, "only the schema named 'exempt' may have matchingPrecedence 1")]
+
+
+class FlowSchemaStrategy(Strategy):
+    status_keeps = OBJECT_META
+    columns = (
+        NAME,
+        Column("PriorityLevel", Field("spec.priorityLevelConfiguration.name")),
+        Column("MatchingPrecedence", Field("spec.matchingPrecedence", 0)),
+        Column("DistinguisherMethod", Field("spec.distinguisherMethod", show=_method)),
+        AGE,
+        Column("MissingPL", Field("status.conditions", show=_dangling), "Whether the priority level does not exist."),
+    )
+    field_rules = Rows(
+        ("spec.matchingPrecedence", minimum(1, "must be a positive value")),
+        ("spec.matchingPrecedence", maximum(10000, "must not be greater than 10000")),
+        ("", _highest_precedence),
+        (
+            "spec.priorityLevelConfiguration.name",
+            require_name(names.dns1123_subdomain, "must reference a priority level"),
+        ),
+        ("spec.distinguisherMethod?.type", require_enum("ByNamespace", "ByUser")),
+        ("spec.rules[*]", RULE),
+    )
+    field_defaults = Defaults(("spec", absent({})), ("spec.matchingPrecedence", 1000))
+    name_rule = staticmethod(path_segment)
