@@ -50,7 +50,7 @@ class ImageAccess:
         monotonic: Callable[[], float] = time.monotonic,
         closed: Callable[[str, str, Sequence[str]], None] = lambda name, image_ref, namespaces: None,
     ) -> None:
-        """`closed` is called in a thread with the name and ID of an image that a record closes, and the namespaces of its pulls."""
+        """`closed` is called in a thread with the name and ID of an image that a record closes, and its pulls' namespaces."""
         self._policy, self._closed = Verification(policy, allowlist), closed
         self._records = PullRecords(folder / "pulled", now, monotonic)
         self._intents = PullIntents(folder / "pulling", monotonic)
