@@ -90,12 +90,14 @@ class Page(msgspec.Struct, rename="camel", omit_defaults=True):
 def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[Entry]:
     """Return the entries about the present object of a name, of those about all objects that have had it.
 
-    An agent has another UID for a static pod than the API: `MIRROR_OF`.
+    An agent has another UID for a static pod than the API: `MIRROR_OF`. Whoever creates a pod may write any there, so that
+    one with a dash, as the API's own have, does not count: it may be a former pod's.
 
     One without a UID, or with the name for one (events about nodes), is about it if it is younger. Times of creation are
     whole seconds: in the first one, it is younger if it follows an entry with the UID.
     """
-    uids = metadata.get("uid"), (metadata.get("annotations") or {}).get(MIRROR_OF)
+    mirrored = (metadata.get("annotations") or {}).get(MIRROR_OF, "")
+    uids = metadata.get("uid"), mirrored if "-" not in mirrored else ""
     names = "", metadata.get("name")
     created = parse_time(metadata["creationTimestamp"]).timestamp()
     begin = min([created + 1, *(each.time for each in entries if each.uid and each.uid in uids)])

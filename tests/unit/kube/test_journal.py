@@ -24,6 +24,7 @@ from kube.journal import (
     Journal,
     of_present,
 )
+from kube.uid import new_uid
 from tests.support.clock import FakeClock
 
 
@@ -155,6 +156,17 @@ def test_an_agents_entries_about_a_static_pod_are_those_of_its_object() -> None:
     }
     found = of_present([Entry(99.0, "kubelet", "x", "own"), Entry(99.5, "kubelet", "x", "former")], metadata)
     assert [each.uid for each in found] == ["own"]
+
+
+def test_the_annotation_of_static_pods_does_not_make_a_former_pods_entries_those_of_the_present_one() -> None:
+    former, present = new_uid(), new_uid()
+    metadata = {
+        "uid": present,
+        "name": "web",
+        "creationTimestamp": "1970-01-01T00:01:40Z",
+        "annotations": {MIRROR_OF: former},
+    }
+    assert of_present([Entry(99.0, "jane", "x", former)], metadata) == []
 
 
 def many_names(journal: Journal, number: int) -> None:
