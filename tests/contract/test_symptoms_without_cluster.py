@@ -42,6 +42,19 @@ async def test_a_stranger_on_the_port_of_a_daemon_that_does_not_run_is_no_health
     assert ended is not None and "connection refused" in ended
 
 
+async def test_a_file_that_is_no_archive_of_images_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "a.tar"
+    archive.write_text("no archive")
+    said = "ctr: archive/tar: invalid tar header"
+    monkeypatch.setattr(containerd, "ctr", lambda settings: ["sh", "-c", f"echo '{said}' >&2; exit 1"])
+    with pytest.raises(WherryError) as refused:
+        await containerd.import_archive(Settings(prefix=str(tmp_path)), archive)
+    what = "it is no archive of images (an OCI layout or `docker save`)"
+    assert str(refused.value) == f"{archive} cannot be imported: {said}: {what}"
+
+
 async def test_a_containerd_that_has_no_socket_is_named_with_its_log(tmp_path: Path) -> None:
     with pytest.raises(WherryError, match=r"^containerd does not answer; see .*containerd"):
         await containerd.ensure_sandbox_image(Settings(prefix=str(tmp_path)), 0.2)
@@ -74,7 +87,7 @@ except folder.FileRefused as error:
 def test_an_addon_that_root_alone_may_read_is_refused_with_the_commands() -> None:
     import tempfile
 
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # noqa: S108 - others may enter no folder of pytest
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
         path = Path(name, "a.yaml")
         path.write_text("a: b\n")
         path.chmod(0o600)
