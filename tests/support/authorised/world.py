@@ -11,7 +11,9 @@ import contextlib
 import contextvars
 import functools
 import json
-from collections.abc import AsyncIterator
+import re
+import time
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,17 @@ from control.auth.authorizers import Link
 from control.auth.user import Credentials, UserInfo
 from control.http.exchange import Request, Response, Stream, Upgrade
 from control.http.pieces import whole
+from control.resource_metrics.scraper import Scraper
+from control.resource_metrics.usage import NodeUsage, Usage
+from control.server import componentstatus
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict
+from kube.journal import DENIED, denied_name, kind_key, resource_key
 from kube.json_object import Object
+from tests.support.authorised import canaries
 from tests.support.authorised.backends import dialled
-from tests.support.authorised.objects import NAMESPACES, certificate_request, objects_of
+from tests.support.authorised.objects import COMPONENTS as COMPONENT_NAMES
+from tests.support.authorised.objects import NAMESPACES, NODES, certificate_request, objects_of
 from tests.support.authorised.recording import (
     Record,
     RecordingAdmission,
@@ -35,7 +43,7 @@ from tests.support.authorised.recording import (
     RecordingStore,
     writers_identified,
 )
-from tests.support.authorised.targets import BOATS, BY_NAME, CREW, TARGETS, Target, definition
+from tests.support.authorised.targets import BOATS, BY_NAME, COMPONENTS, CREW, STORED, TARGETS, Target, definition
 from tests.support.control import ApiUnderTest, api_server
 
 ADMIN = UserInfo("admin", groups=("system:masters", "system:authenticated"))
@@ -73,18 +81,36 @@ class World:
     authorizer: RecordingAuthorizer
     seeds: dict[tuple[Target, str, str], str] = field(default_factory=dict)
     """The text of each object's own, by target, namespace and name."""
+    owners: dict[str, tuple[Target, str, str]] = field(default_factory=dict)
+    """Target, namespace and name of the object that a text is of."""
+    _seeded: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
     """Continue tokens of lists that somebody else began."""
     csr: str = ""
     users: dict[str, UserInfo] = field(default_factory=dict)
     """Users that send requests, by their tokens."""
 
+    @functools.cached_property
+    def named(self) -> dict[bytes, list[tuple[Target, str, str]]]:
+        """The objects whose names are nowhere else, by name."""
+        found: dict[bytes, list[tuple[Target, str, str]]] = {}
+        for seed in self.seeds:
+            if seed[2].startswith("zq"):
+                found.setdefault(seed[2].encode(), []).append(seed)
+        return found
+
+    @functools.cached_property
+    def names(self) -> re.Pattern[bytes]:
+        """Pattern of the names that are nowhere else."""
+        tails = sorted((re.escape(name[2:]) for name in self.named), key=len, reverse=True)
+        return re.compile(b"zq(?:" + b"|".join(tails) + b")")
+
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
         """Return the user of a request: an authenticator."""
         return self.users.get(credentials.token or "")
 
     def seeded(self, target: Target, namespace: str = "") -> list[str]:
-        return [name for t, ns, name in self.seeds if t is target and ns == namespace]
+        return self._seeded.get((target.prefix, namespace), [])
 
     def object(self, target: Target, namespace: str, name: str) -> Object | None:
         """Return an object as it is stored now."""
@@ -117,8 +143,9 @@ class World:
     async def _touch(self, request: Request) -> None:
         """Write all objects of the kind that a request watches once more, as they are, for the watch to show or not."""
         target = BY_NAME.get((request.info.group, request.info.resource))
-        for _, namespace, name in [seed for seed in self.seeds if seed[0] is target and request.info.verb == "watch"]:
-            assert target is not None
+        if target is None or request.info.verb != "watch":
+            return
+        for namespace, name in [seed[1:] for seed in self.seeds if seed[0].prefix == target.prefix]:
             now = await self.api.store.get(target.key(namespace, name))
             if now is not None:
                 with contextlib.suppress(RevisionConflict, KeyNotFound):
@@ -155,8 +182,7 @@ class World:
     # -- what there is --------------------------------------------------------------------------------------------
     async def seed(self) -> None:
         for namespace in NAMESPACES:
-            await self.admin("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, **self._canary(namespace)}})
-            self.seeds[TARGETS["namespaces"], "", namespace] = f"zq-namespaces--{namespace}-"
+            await self._put(TARGETS["namespaces"], "", {"metadata": {"name": namespace}})
         for made in (
             definition(
                 "boats",
@@ -170,8 +196,8 @@ class World:
         await self._served(f"boats.{BOATS}")
         await self._served(f"events.{CREW}")
         self.csr = certificate_request()
-        for name, target in sorted(TARGETS.items(), key=lambda item: item[0] != "serviceaccounts"):
-            if name in ("namespaces", "events.events.k8s.io"):
+        for target in sorted(STORED, key=lambda target: target.plural != "serviceaccounts"):
+            if target.plural == "namespaces":
                 continue
             for namespace in NAMESPACES if target.namespaced else ("",):
                 for obj in objects_of(target, namespace, self.csr):
@@ -180,9 +206,6 @@ class World:
         for path in ("/api/v1/namespaces/right/secrets", "/api/v1/secrets", "/api/v1/namespaces/right/configmaps"):
             self.tokens.append((await self.admin("GET", path, query="limit=1"))["metadata"]["continue"])
 
-    def _canary(self, name: str) -> Object:
-        return {"annotations": {"text": f"zq-namespaces--{name}-"}}
-
     async def _served(self, name: str) -> None:
         async with asyncio.timeout(20):
             while (await self.send("GET", TARGETS[name].path("left"), "", [], b"", ADMIN)).status != 200:
@@ -190,20 +213,35 @@ class World:
 
     async def _put(self, target: Target, namespace: str, obj: Object) -> None:
         name = obj["metadata"]["name"]
-        status = obj.pop("status", None)
-        token = f"zq-{target.plural}.{target.group}-{namespace}-{name}-"
-        obj["metadata"].setdefault("annotations", {})["text"] = token
-        made = await self.admin("POST", target.path(namespace), obj)
-        self.seeds[target, namespace, name] = token
-        if status is not None:
-            await self.admin("PUT", target.path(namespace, name, "status"), made | {"status": status})
+        own = canaries.text(len(self.seeds))
+        status = canaries.status(target, own) | (obj.pop("status", None) or {})
+        made = await self.admin("POST", target.path(namespace), canaries.marked(target, obj, own))
+        self._seed(target, namespace, name, own)
+        self.owners[own] = self.owners[canaries.label(own)] = (target, namespace, name)
+        self._journal(target, made, own)
+        if status:
+            await self.admin("PUT", target.path(namespace, name, "status"), made | {"status": made.get("status", {}) | status})
+
+    def _seed(self, target: Target, namespace: str, name: str, own: str) -> None:
+        self.seeds[target, namespace, name] = own
+        self._seeded.setdefault((target.prefix, namespace), []).append(name)
+
+    def _journal(self, target: Target, made: Object, own: str) -> None:
+        """Record a decision about an object, and a denied request for it, with the object's text."""
+        journal, meta = self.api.journal, made["metadata"]
+        assert journal is not None
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        journal.record(kind_key(target.group, target.kind), namespace, name, "test", own, uid=meta["uid"])
+        journal.record(resource_key(target.group, target.plural), DENIED, denied_name(namespace, name), "test", own)
 
     async def _finish(self) -> None:
+        for name in COMPONENT_NAMES:
+            self._seed(COMPONENTS, "", name, "")
         for namespace in NAMESPACES:
             path = TARGETS["poddisruptionbudgets.policy"].path(namespace, "a")
             budget = await self.admin("GET", path)
             allowed = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
-            budget["status"] = {"observedGeneration": budget["metadata"]["generation"], **allowed}
+            budget["status"] |= {"observedGeneration": budget["metadata"]["generation"], **allowed}
             await self.admin("PUT", path + "/status", budget)
         service = {"namespace": "right", "name": "a", "port": 80}
         spec = {"group": EXTENSION, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
@@ -218,12 +256,18 @@ class World:
 @contextlib.asynccontextmanager
 async def world(directory: Path) -> AsyncIterator[World]:
     """Start a server, put its objects into it and record from then on."""
-    check = availability.check
+    kept = availability.check, componentstatus.PARTS, Scraper.usage
 
     async def available(*_: Any) -> Any:
         return True, "Passed", "all checks passed"
 
-    availability.check = available
+    async def usage(scraper: Scraper, nodes: Iterable[str]) -> dict[str, NodeUsage]:
+        used = Usage(time.time(), 10.0, 0.1, 1e6)
+        containers = {(namespace, "a", "c"): used for namespace in NAMESPACES}
+        return {node: NodeUsage(used, containers) for node in nodes if node in NODES}
+
+    availability.check, componentstatus.PARTS = available, COMPONENT_NAMES
+    Scraper.usage = usage  # type: ignore[method-assign]
     try:
         with dialled(), writers_identified():
             plugins = ("OwnerReferencesPermissionEnforcement",)
@@ -239,4 +283,4 @@ async def world(directory: Path) -> AsyncIterator[World]:
                 await made.seed()
                 yield made
     finally:
-        availability.check = check
+        availability.check, componentstatus.PARTS, Scraper.usage = kept  # type: ignore[method-assign]

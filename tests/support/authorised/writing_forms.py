@@ -26,7 +26,7 @@ from tests.support.authorised.calls import (
 from tests.support.authorised.targets import TARGETS, Target
 from tests.support.authorised.world import World
 
-_NOT_WRITTEN = {"nodes", "endpoints", "namespaces"}
+_NOT_WRITTEN = {"nodes", "endpoints", "namespaces", "componentstatuses"}
 WRITABLE = [name for name in TARGETS if name not in _NOT_WRITTEN]
 _POPULAR = [
     "secrets",
