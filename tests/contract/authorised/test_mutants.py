@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.authorised.calls import Call
-from tests.support.authorised.corpus import FORMS, corpus
+from tests.support.authorised.content_mutants import CONTENTS
+from tests.support.authorised.corpus import EACH, FORMS, corpus
 from tests.support.authorised.fault_mutants import FAULTS
 from tests.support.authorised.judging import violations
 from tests.support.authorised.mutants import Mutant, applied
@@ -28,10 +29,10 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Worl
 
 @pytest.fixture(scope="module")
 def requests(served: World) -> dict[str, list[Call]]:
-    return {form: corpus(served, form, EXAMPLES) for form in FORMS}
+    return {form: corpus(served, form, EXAMPLES) for form in (*FORMS, EACH)}
 
 
-@pytest.mark.parametrize("mutant", FAULTS + OTHERS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", FAULTS + OTHERS + CONTENTS, ids=lambda mutant: mutant.name)
 async def test_a_mutant_is_caught(served: World, requests: dict[str, list[Call]], mutant: Mutant) -> None:
     tried = 0
     for form in mutant.forms:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.authorised.calls import Call
-from tests.support.authorised.corpus import FORMS, corpus
+from tests.support.authorised.corpus import EACH, FORMS, corpus
 from tests.support.authorised.differences import OPEN, Difference, known
 from tests.support.authorised.judging import violations
 from tests.support.authorised.world import World, world
@@ -38,7 +38,7 @@ async def wrong_of(served: World, call: Call) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", (*FORMS, EACH))
 async def test_what_was_authorised_is_what_was_done(served: World, form: str) -> None:
     wrong = []
     for call in corpus(served, form, AT_THE_GATE):

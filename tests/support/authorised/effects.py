@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kube.json_object import Object
-from tests.support.authorised import shown
+from tests.support.authorised import read_rules, shown
 from tests.support.authorised.concerning import concerns
 from tests.support.authorised.expected_questions import AGENT_PORT
 from tests.support.authorised.objects import NODES, POD_ADDRESSES
@@ -45,6 +45,7 @@ def unauthorised(
 ) -> Iterator[str]:
     """Yield what was done that no answer of yes allows; a `master` is in the group that may grant everything."""
     yield from shown.unauthorised(world, sent, request, yes)
+    yield from read_rules.unauthorised(record, yes)
     if master:
         yes = [*yes, *(Question(verb, resource=plural) for verb, plural in _GRANTS)]
     for write in record.writes:

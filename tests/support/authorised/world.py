@@ -41,8 +41,10 @@ from tests.support.authorised.recording import (
     RecordingAdmission,
     RecordingAuthorizer,
     RecordingStore,
+    note_read,
     writers_identified,
 )
+from tests.support.authorised.reads import reads_recorded
 from tests.support.authorised.targets import BOATS, BY_NAME, COMPONENTS, CREW, STORED, TARGETS, Target, definition
 from tests.support.control import ApiUnderTest, api_server
 
@@ -269,7 +271,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
     availability.check, componentstatus.PARTS = available, COMPONENT_NAMES
     Scraper.usage = usage  # type: ignore[method-assign]
     try:
-        with dialled(), writers_identified():
+        with dialled(), writers_identified(), reads_recorded(note_read):
             plugins = ("OwnerReferencesPermissionEnforcement",)
             async with api_server(directory, enabled_admission=plugins, **HEADERS) as under_test:
                 api, authorizer = under_test.api, RecordingAuthorizer()
