@@ -77,7 +77,13 @@ _SPECS: dict[str, dict[str, Any]] = {
     "volumeattributesclasses": {"parameters": {"k": "TEXT"}},
 }
 """Fields by their paths; "+" is one more element of a list."""
-WITHOUT = ("certificatesigningrequests", "namespaces", "poddisruptionbudgets", "prioritylevelconfigurations", "servicecidrs")
+WITHOUT = (
+    "certificatesigningrequests",
+    "namespaces",
+    "poddisruptionbudgets",
+    "prioritylevelconfigurations",
+    "servicecidrs",
+)
 """Resources whose spec has no text that may be chosen without an effect on requests; they have it in their metadata."""
 _CONDITIONED = (
     "daemonsets deployments horizontalpodautoscalers jobs namespaces persistentvolumeclaims poddisruptionbudgets"
@@ -123,6 +129,8 @@ def marked(target: Target, obj: Object, own: str) -> Object:
     obj["metadata"].setdefault("annotations", {})["text"] = own
     obj["metadata"].setdefault("labels", {})["canary"] = label(own)
     places = _SPECS.get(target.plural, {}) if target.built_in is not None else {"spec.text": "TEXT"}
+    if "aggregationRule" in obj:
+        places = {"aggregationRule.clusterRoleSelectors.+": {"matchLabels": {"canary": "TEXT"}}}
     for path, value in places.items():
         _set(obj, path.split("."), _filled(value, own))
     return obj

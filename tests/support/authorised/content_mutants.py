@@ -84,6 +84,7 @@ CONTENTS = (
         "subresource=subresource,\n        create_missing",
         'subresource="" if resource.plural == "daemonsets" else subresource,\n        create_missing',
         ("each",),
+        "/daemonsets/",
     ),
     Mutant(
         "volume attachments are for all",
@@ -91,5 +92,6 @@ CONTENTS = (
         _NOT_ALLOWED,
         'if decision is not Decision.ALLOW and request.info.resource != "volumeattachments":',
         ("each",),
+        "/volumeattachments",
     ),
 )

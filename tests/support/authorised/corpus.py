@@ -34,7 +34,7 @@ FORMS: dict[str, Callable[[Random, World], Call]] = {
 
 
 EACH = "each"
-"""The form of the requests that are counted, not drawn."""
+"""The form of the requests that are counted, not drawn: all of them, whatever number is wanted."""
 
 
 def corpus(world: World, form: str, examples: int) -> list[Call]:

@@ -91,6 +91,7 @@ def whole(target: Target, namespace: str, name: str, request: str) -> Object:
         case "nodes":
             obj["status"] = {"addresses": [{"type": "InternalIP", "address": NODES.get(name, "10.8.0.3")}]}
         case "clusterroles" if name == "all":
+            obj["rules"] = []
             obj["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {"part-of": "all"}}]}
         case "clusterroles" if name == "a":
             obj["rules"] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]

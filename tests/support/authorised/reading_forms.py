@@ -148,13 +148,19 @@ def recounting(rng: Random, world: World) -> Call:
     found = [f"group={target.group}", f"version={target.version}", f"resource={target.plural}", f"name={name}"]
     found += [f"namespace={namespace}"] if namespace or some(rng, 2) else []
     if some(rng, 4):
-        found.append(one(rng, ("name=b.c", "namespace=right", "namespace=", "resource=secrets", "group=", "version=v9")))
+        found.append(
+            one(rng, ("name=b.c", "namespace=right", "namespace=", "resource=secrets", "group=", "version=v9"))
+        )
     path = JOURNAL + one(rng, ("",) * 7 + ("/",))
-    return Call(one(rng, ("GET",) * 9 + ("HEAD",)), path, joined(rng.sample(found, len(found))), headers_of(rng), form="journal")
+    return Call(
+        one(rng, ("GET",) * 9 + ("HEAD",)), path, joined(rng.sample(found, len(found))), headers_of(rng), form="journal"
+    )
 
 
 def components(rng: Random, world: World) -> Call:
     """A request for the states of components, which are not stored."""
     path = COMPONENTS.path("", *one(rng, ((), (), (name_of(rng, world, COMPONENTS, ""),))))
     found = [_named(rng, world, COMPONENTS, "")] if some(rng, 2) else []
-    return Call(one(rng, ("GET", "GET", "HEAD")), spelled(rng, path), _options(rng, world, found), headers_of(rng), form="list")
+    return Call(
+        one(rng, ("GET", "GET", "HEAD")), spelled(rng, path), _options(rng, world, found), headers_of(rng), form="list"
+    )

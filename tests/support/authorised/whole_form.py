@@ -11,12 +11,11 @@ from tests.support.authorised.bodies import fresh
 from tests.support.authorised.calls import JSON, Call
 from tests.support.authorised.targets import COMPONENTS, TARGETS, Target
 from tests.support.authorised.world import World
+from tests.support.authorised.writing_forms import TAKING_ALONG
 
 _MERGE = "application/merge-patch+json"
 _AGENT = (("user-agent", "mallory"),)
 _TOUCHED: Object = {"metadata": {"labels": {"touched": "yes"}}}
-_NEVER = ("namespaces", "customresourcedefinitions")
-"""Resources whose deletion by collection takes the objects of others along."""
 
 
 def each(world: World) -> list[Call]:
@@ -39,7 +38,7 @@ def _of(world: World, target: Target) -> Iterator[Call]:
     yield from _writes(path, now)
     made = fresh(Random(1), world, target, namespace, name if "." in name else "fresh")
     yield _sent("POST", collection, made, JSON)
-    if target.plural not in _NEVER:
+    if target.plural not in TAKING_ALONG:
         yield Call("DELETE", collection, "", _AGENT, form="clear")
     yield Call("DELETE", path, "", _AGENT, form="delete")
     for part in target.subresources:

@@ -222,7 +222,9 @@ class World:
         self.owners[own] = self.owners[canaries.label(own)] = (target, namespace, name)
         self._journal(target, made, own)
         if status:
-            await self.admin("PUT", target.path(namespace, name, "status"), made | {"status": made.get("status", {}) | status})
+            await self.admin(
+                "PUT", target.path(namespace, name, "status"), made | {"status": made.get("status", {}) | status}
+            )
 
     def _seed(self, target: Target, namespace: str, name: str, own: str) -> None:
         self.seeds[target, namespace, name] = own
