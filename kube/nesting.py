@@ -25,6 +25,13 @@ _PARTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 sys.setrecursionlimit(max(FRAMES, sys.getrecursionlimit()))
 
 
+class TooDeep(ValueError):
+    """A text nests deeper than DEEPEST; the message is that of Go's decoder."""
+
+    def __init__(self) -> None:
+        super().__init__("exceeded max depth")
+
+
 def too_deep(value: Any) -> bool:
     """Return whether a JSON value nests deeper than DEEPEST."""
     level = [value]
@@ -43,7 +50,7 @@ def too_deep(value: Any) -> bool:
 
 def is_deep(body: bytes) -> bool:
     """Return whether JSON text nests deeper than DEEPEST."""
-    if len(body) <= DEEPEST:
+    if len(body) <= 2 * DEEPEST:  # each level has two brackets
         return False
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
     marks = unescaped.translate(None, _REST)
@@ -65,9 +72,9 @@ def is_deep(body: bytes) -> bool:
 
 
 def check_nesting(body: bytes) -> None:
-    """Raise ValueError for text that nests too deep for what works on it afterwards, level by level."""
+    """Raise TooDeep for text that nests too deep for what works on it afterwards, level by level."""
     if is_deep(body):
-        raise ValueError("exceeded max depth")
+        raise TooDeep
 
 
 def cut(body: bytes) -> bytes:

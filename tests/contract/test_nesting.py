@@ -46,7 +46,7 @@ def is_status(answer: Answer, *codes: int) -> bool:
 
 
 async def check_changes(server: ApiUnderTest, place: str, name: str) -> None:
-    """Write an object as it was read, and in every kind of patch; the answer is success or a Status."""
+    """Write an object as it was read, and in every kind of patch; it changes or is refused with a reason."""
     read = await server.request("GET", f"{place}/{name}")
     written = await server.request("PUT", f"{place}/{name}", read.body, headers={"Content-Type": "application/json"})
     assert written.status in (200, 409), written.body[:300]

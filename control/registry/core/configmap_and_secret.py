@@ -18,6 +18,7 @@ from control.registry.table_cells import AGE, NAME, Column, Field, count
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.json_object import Object
+from kube.nesting import check_nesting
 
 MAX_BYTES = 1024 * 1024
 FROZEN = "field is immutable when `immutable` is set"
@@ -75,7 +76,9 @@ def _validate_json(data: Object, key: str) -> list[FieldError]:
     if key not in data:
         return [required(f"data[{key}]")]
     try:
-        msgspec.json.decode(base64.b64decode(data[key]), type=dict[str, Any])
+        text = base64.b64decode(data[key])
+        check_nesting(text)
+        msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, msgspec.DecodeError) as error:
         return [invalid_value(f"data[{key}]", "<secret contents redacted>", str(error))]
     return []

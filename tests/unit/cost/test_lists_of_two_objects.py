@@ -129,7 +129,7 @@ def secrets_of_pullers(count: int) -> Callable[[], object]:
     )
     record = PulledRecord("ImagePulledRecord", "v1", "now", "id", {without_tag("r.test/app:1"): pullers})
     access = ImageAccess(Path("/nowhere"), lambda: "now", "AlwaysVerify", ())
-    access._records["id"] = record
+    access._records._records["id"] = record
     given = [
         Credential("r.test", "u", "p", source=Source(SECRET, f"other-{number}", "n", f"s{number}"))
         for number in range(count)
