@@ -15,7 +15,8 @@ from tests.support.authorised.fault_mutants import FAULTS
 from tests.support.authorised.judging import violations
 from tests.support.authorised.mutants import Mutant, applied
 from tests.support.authorised.other_mutants import OTHERS
-from tests.support.authorised.world import World, world
+from tests.support.authorised.running import world
+from tests.support.authorised.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 EXAMPLES = 200

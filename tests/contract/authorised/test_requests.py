@@ -21,7 +21,8 @@ from tests.support.authorised.calls import Call
 from tests.support.authorised.corpus import EACH, FORMS, corpus
 from tests.support.authorised.differences import OPEN, Difference, known
 from tests.support.authorised.judging import violations
-from tests.support.authorised.world import World, world
+from tests.support.authorised.running import world
+from tests.support.authorised.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 EXAMPLES = int(os.environ.get("WHERRY_FUZZ_EXAMPLES", "0"))

@@ -51,6 +51,13 @@ CONTENTS = (
         ("journal",),
     ),
     Mutant(
+        "an agent's journal is read about another pod than the one that was asked about",
+        "control.server.node_journal:NodeJournals._read",
+        "urlencode({'namespace': namespace, 'name': name})",
+        "urlencode({'namespace': namespace, 'name': 'b.c'})",
+        ("journal",),
+    ),
+    Mutant(
         "the states of components are for all",
         _AUTHORIZE,
         _NOT_ALLOWED,

@@ -8,7 +8,9 @@ identity.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import parse_qs
 
+from kube.journal import PATH as JOURNAL
 from kube.json_object import Object
 from tests.support.authorised import read_rules, shown
 from tests.support.authorised.concerning import concerns
@@ -33,8 +35,6 @@ _PARTS: dict[str, frozenset[str]] = {
 }
 """Fields that may be changed through a subresource."""
 _GRANTS = (("escalate", "roles"), ("escalate", "clusterroles"), ("bind", ""))
-SCRAPED = ("GET", "/metrics/resource")
-"""The server's own request to agents for metrics.k8s.io; upstream's metrics server does so under its own identity."""
 _METHODS = {"GET": "get", "HEAD": "get", "OPTIONS": "", "POST": "create", "PUT": "update", "PATCH": "patch"} | {
     "DELETE": "delete"
 }
@@ -151,8 +151,6 @@ def _dialled(dial: Dial, yes: list[Question]) -> Iterator[str]:
     for node, address in NODES.items():
         if dial.host != address:
             continue
-        if (method, path) == SCRAPED:
-            return
         if dial.port == AGENT_PORT:
             yield from _agent(node, verb, path, upgrades, yes)
         elif not any((q.verb, q.resource, q.subresource) == (verb, "nodes", "proxy") and _named(q, node) for q in yes):
@@ -182,9 +180,18 @@ def _agent(node: str, verb: str, path: str, upgrades: bool, yes: list[Question])
     connects = upgrades or root.lower() in ("exec", "attach", "run", "portforward", "cri")
     if verb in proxied and (not connects or "create" in proxied):
         return
+    if (verb, path.partition("?")[0]) == ("get", JOURNAL) and _journal_question(path, node) in yes:
+        return
     namespace, _, name = "/".join(rest.split("/")[:2]).partition("/")
     part = {"exec": "exec", "attach": "attach", "portForward": "portforward", "containerLogs": "log"}.get(root, "")
     needed = Question("get" if part == "log" else "create", "", "pods", part, namespace, name)
     if not part or needed not in yes:
         wanted = f"{verb} and create" if connects and verb != "create" else verb
         yield f"/{root}/{rest} of node {node}'s agent was reached without {wanted} of nodes/proxy"
+
+
+def _journal_question(path: str, node: str) -> Question:
+    """Return the question about the pod whose entries are read of an agent's journal, or about the node itself."""
+    query = parse_qs(path.partition("?")[2])
+    namespace, name = (query.get(key, [""])[0] for key in ("namespace", "name"))
+    return Question("get", "", "pods" if namespace else "nodes", "", namespace, name if namespace else node)

@@ -28,8 +28,14 @@ OTHERWISE: dict[str, tuple[tuple[str, ...], str]] = {
     "control.auth.token_request": (("nodes", "pods"), "the pod that a token is bound to, and the pod's node"),
     "control.dialing.service_backend": (("endpointslices", "pods", "services"), "where a Service's proxy leads"),
     "control.interfaces.lookup": (
-        ("ingressclasses", "namespaces", "serviceaccounts", "storageclasses", "persistentvolumes")
-        + (f"mutating{_POLICIES}", f"validating{_POLICIES}"),
+        (
+            "ingressclasses",
+            "namespaces",
+            "serviceaccounts",
+            "storageclasses",
+            f"mutating{_POLICIES}",
+            f"validating{_POLICIES}",
+        ),
         "what admission compares with: defaults, the namespace, the account of a pod, the policy that a binding names",
     ),
     "control.registry.compare_and_swap": (("poddisruptionbudgets", "pods"), "an eviction, a binding"),
@@ -38,6 +44,7 @@ OTHERWISE: dict[str, tuple[tuple[str, ...], str]] = {
     "control.server.discovery": (("customresourcedefinitions",), "custom resources that are served"),
     "control.openapi.serve": (("customresourcedefinitions",), "custom resources that are served"),
     "control.server.journal_page": (("customresourcedefinitions",), "custom resources that are served"),
+    "control.server.node_journal": (("nodes",), "the address of a pod's node, whose agent has entries about the pod"),
     "control.server.resources": (("customresourcedefinitions",), "the custom resource that a path names"),
     "control.server.subresources.backends": (("nodes", "pods", "services"), "where a proxy leads, by PROXY:NAME:PORT"),
     "control.server.subresources.budgets": (("poddisruptionbudgets",), "budgets that forbid an eviction"),

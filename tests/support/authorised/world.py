@@ -12,41 +12,23 @@ import contextvars
 import functools
 import json
 import re
-import time
-from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from control.aggregation import availability
 from control.assembly.api_server import ApiServer
-from control.auth.authorizers import Link
 from control.auth.user import Credentials, UserInfo
 from control.http.exchange import Request, Response, Stream, Upgrade
 from control.http.pieces import whole
-from control.resource_metrics.scraper import Scraper
-from control.resource_metrics.usage import NodeUsage, Usage
-from control.server import componentstatus
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict
-from kube.journal import DENIED, denied_name, kind_key, resource_key
 from kube.json_object import Object
-from tests.support.authorised import canaries
-from tests.support.authorised.backends import dialled
-from tests.support.authorised.objects import COMPONENTS as COMPONENT_NAMES
-from tests.support.authorised.objects import NAMESPACES, NODES, certificate_request, objects_of
 from tests.support.authorised.recording import (
     Record,
-    RecordingAdmission,
     RecordingAuthorizer,
-    RecordingStore,
-    note_read,
-    writers_identified,
 )
-from tests.support.authorised.reads import reads_recorded
-from tests.support.authorised.targets import BOATS, BY_NAME, COMPONENTS, CREW, STORED, TARGETS, Target, definition
-from tests.support.control import ApiUnderTest, api_server
+from tests.support.authorised.targets import BY_NAME, Target
+from tests.support.control import ApiUnderTest
 
 ADMIN = UserInfo("admin", groups=("system:masters", "system:authenticated"))
 EXTENSION = "elsewhere.example"
@@ -181,110 +163,7 @@ class World:
             return (await store.create(key, codec.encode(before))).revision
         return (await store.delete(key, now.revision)).revision if now is not None else 0
 
-    # -- what there is --------------------------------------------------------------------------------------------
-    async def seed(self) -> None:
-        for namespace in NAMESPACES:
-            await self._put(TARGETS["namespaces"], "", {"metadata": {"name": namespace}})
-        for made in (
-            definition(
-                "boats",
-                "Boat",
-                BOATS,
-                {"status": {}, "scale": {"specReplicasPath": ".spec.crew", "statusReplicasPath": ".status.crew"}},
-            ),
-            definition("events", "Event", CREW, {}),
-        ):
-            await self.admin("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
-        await self._served(f"boats.{BOATS}")
-        await self._served(f"events.{CREW}")
-        self.csr = certificate_request()
-        for target in sorted(STORED, key=lambda target: target.plural != "serviceaccounts"):
-            if target.plural == "namespaces":
-                continue
-            for namespace in NAMESPACES if target.namespaced else ("",):
-                for obj in objects_of(target, namespace, self.csr):
-                    await self._put(target, namespace, obj)
-        await self._finish()
-        for path in ("/api/v1/namespaces/right/secrets", "/api/v1/secrets", "/api/v1/namespaces/right/configmaps"):
-            self.tokens.append((await self.admin("GET", path, query="limit=1"))["metadata"]["continue"])
-
-    async def _served(self, name: str) -> None:
-        async with asyncio.timeout(20):
-            while (await self.send("GET", TARGETS[name].path("left"), "", [], b"", ADMIN)).status != 200:
-                await asyncio.sleep(0.02)
-
-    async def _put(self, target: Target, namespace: str, obj: Object) -> None:
-        name = obj["metadata"]["name"]
-        own = canaries.text(len(self.seeds))
-        status = canaries.status(target, own) | (obj.pop("status", None) or {})
-        made = await self.admin("POST", target.path(namespace), canaries.marked(target, obj, own))
-        self._seed(target, namespace, name, own)
-        self.owners[own] = self.owners[canaries.label(own)] = (target, namespace, name)
-        self._journal(target, made, own)
-        if status:
-            await self.admin(
-                "PUT", target.path(namespace, name, "status"), made | {"status": made.get("status", {}) | status}
-            )
-
-    def _seed(self, target: Target, namespace: str, name: str, own: str) -> None:
+    def add_seed(self, target: Target, namespace: str, name: str, own: str) -> None:
+        """Add an object to those that there are, with the text of its own."""
         self.seeds[target, namespace, name] = own
         self._seeded.setdefault((target.prefix, namespace), []).append(name)
-
-    def _journal(self, target: Target, made: Object, own: str) -> None:
-        """Record a decision about an object, and a denied request for it, with the object's text."""
-        journal, meta = self.api.journal, made["metadata"]
-        assert journal is not None
-        namespace, name = meta.get("namespace", ""), meta["name"]
-        journal.record(kind_key(target.group, target.kind), namespace, name, "test", own, uid=meta["uid"])
-        journal.record(resource_key(target.group, target.plural), DENIED, denied_name(namespace, name), "test", own)
-
-    async def _finish(self) -> None:
-        for name in COMPONENT_NAMES:
-            self._seed(COMPONENTS, "", name, "")
-        for namespace in NAMESPACES:
-            path = TARGETS["poddisruptionbudgets.policy"].path(namespace, "a")
-            budget = await self.admin("GET", path)
-            allowed = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
-            budget["status"] |= {"observedGeneration": budget["metadata"]["generation"], **allowed}
-            await self.admin("PUT", path + "/status", budget)
-        service = {"namespace": "right", "name": "a", "port": 80}
-        spec = {"group": EXTENSION, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
-        name = {"name": f"v1.{EXTENSION}"}
-        body = {"metadata": name, "spec": {**spec, "service": service, "insecureSkipTLSVerify": True}}
-        await self.admin("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body)
-        async with asyncio.timeout(20):
-            while not any(r.available for r in self.api.aggregator.extensions.remotes.values()):
-                await asyncio.sleep(0.02)
-
-
-@contextlib.asynccontextmanager
-async def world(directory: Path) -> AsyncIterator[World]:
-    """Start a server, put its objects into it and record from then on."""
-    kept = availability.check, componentstatus.PARTS, Scraper.usage
-
-    async def available(*_: Any) -> Any:
-        return True, "Passed", "all checks passed"
-
-    async def usage(scraper: Scraper, nodes: Iterable[str]) -> dict[str, NodeUsage]:
-        used = Usage(time.time(), 10.0, 0.1, 1e6)
-        containers = {(namespace, "a", "c"): used for namespace in NAMESPACES}
-        return {node: NodeUsage(used, containers) for node in nodes if node in NODES}
-
-    availability.check, componentstatus.PARTS = available, COMPONENT_NAMES
-    Scraper.usage = usage  # type: ignore[method-assign]
-    try:
-        with dialled(), writers_identified(), reads_recorded(note_read):
-            plugins = ("OwnerReferencesPermissionEnforcement",)
-            async with api_server(directory, enabled_admission=plugins, **HEADERS) as under_test:
-                api, authorizer = under_test.api, RecordingAuthorizer()
-                made = World(api, under_test, authorizer)
-                api.auth.authenticator.replace([made])
-                api.auth.authorizer.replace([Link("", "", authorizer)])
-                api.watches.min_timeout = WATCH_SECONDS
-                api.cache.wait_fresh = functools.partial(api.cache.wait_fresh, timeout=FRESH_SECONDS)  # type: ignore[method-assign]
-                api.registry.store = RecordingStore(api.store)  # type: ignore[assignment]
-                api.registry.admission = RecordingAdmission(api.registry.admission)
-                await made.seed()
-                yield made
-    finally:
-        availability.check, componentstatus.PARTS, Scraper.usage = kept  # type: ignore[method-assign]
