@@ -1,4 +1,4 @@
-"""Every verb on every resource and on each of its parts, in the plain form: what is drawn at random leaves some out."""
+"""Every verb on every resource and on each of its parts, in the plain form. Random requests leave some out."""
 
 from __future__ import annotations
 
