@@ -20,7 +20,8 @@ _PASSES = 16
 """Passes over the brackets in which those of nearly all objects vanish, from the innermost pairs on."""
 _REST = bytes(code for code in range(256) if code not in b'[]{}"')
 _STRING = re.compile(rb'"[^"]*"?')
-_PARTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+# A string that does not end is one up to the end of the text: else each quote in it would begin another search to there.
+_PARTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 sys.setrecursionlimit(max(FRAMES, sys.getrecursionlimit()))
 
@@ -78,7 +79,7 @@ def check_nesting(body: bytes) -> None:
 
 
 def cut(body: bytes) -> bytes:
-    """Return valid JSON text with all objects and lists at level DEEPEST empty."""
+    """Return JSON text with all objects and lists at level DEEPEST empty, in linear time also for text that is no JSON."""
     pieces: list[bytes] = []
     depth = at = 0
     for found in _PARTS.finditer(body):
@@ -87,6 +88,7 @@ def cut(body: bytes) -> bytes:
             depth += 1
             if depth == DEEPEST:
                 pieces.append(body[at : found.end()])
+                at = len(body)  # until it ends
         elif mark in (b"}", b"]"):
             if depth == DEEPEST:
                 at = found.start()
