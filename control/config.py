@@ -104,7 +104,7 @@ class ControlConfig(msgspec.Struct, frozen=True):
     tracing: TracingConfiguration | None = None
     """The same as a value; None: nothing is traced."""
     event_ttl: int = 3600
-    journal_bytes: int = 8 << 20
+    journal_bytes: int = 20 << 20
     """Memory of the journal of decisions that `wherry why` reads; 0: there is none."""
     serving: ServingLimits = msgspec.field(default_factory=ServingLimits)
     """Limits of connections, of requests' heads and of clients that are slow."""

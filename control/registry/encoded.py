@@ -87,6 +87,7 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
         settings.shared_store,
         sorted(settings.gates),
         settings.load_balancer_ports,
+        settings.api_port,
     ]
 
 
@@ -111,8 +112,7 @@ def finish(strategy: Strategy, namespace: str, data: bytes, dry_run: bool) -> Fi
     obj, context = msgspec.json.decode(data), Context(UserInfo(""))
     creation.prepare(context, strategy, namespace, obj)
     creation.validate(context, strategy, obj)
-    shown = creation.without_revision(obj) if dry_run else b""
-    return encode(obj), shown, obj["metadata"]["name"], context.warnings
+    return encode(obj), creation.without_revision(obj) if dry_run else b"", obj["metadata"]["name"], context.warnings
 
 
 # -- in this process ----------------------------------------------------------------------------------------------------
@@ -150,6 +150,7 @@ async def _create_once(
         dry_run=context.dry_run,
         warnings=context.warnings,
         annotations=context.annotations,
+        changes=context.changes,
         asked=context.asked,
     )
     attributes.hold(data)

@@ -32,9 +32,7 @@ class RoleStrategy(Strategy):
     columns = (NAME, CREATED_AT)
     allow_create_on_update = True
     has_generation = False
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix=prefix)
+    name_rule = staticmethod(path_segment)
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors: list[FieldError] = []
@@ -44,8 +42,7 @@ class RoleStrategy(Strategy):
         if aggregation is not None:
             selectors, path = aggregation.get("clusterRoleSelectors") or [], "aggregationRule.clusterRoleSelectors"
             if not selectors:
-                detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-                errors.append(required(path, detail))
+                errors.append(required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
             for index, selector in enumerate(selectors):
                 errors += label_selector(selector, f"{path}[{index}]")
         return errors

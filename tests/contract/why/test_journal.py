@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx2
@@ -40,17 +41,44 @@ async def test_a_pods_journal_has_its_writer_and_each_attempt_to_schedule_it() -
         assert not story.unknown
 
 
-async def test_a_refused_write_and_a_deletion_are_in_the_journal() -> None:
+async def test_a_refused_write_and_the_deletion_of_an_object_that_is_still_there_are_in_the_journal() -> None:
     async with AsyncCluster(0) as cluster:
-        await cluster.apply(pod("web"))
+        held = pod("web")
+        held["metadata"]["finalizers"] = ["example.org/wait"]
+        await cluster.apply(held)
         with pytest.raises(ClusterError):
             await cluster.patch("pod/web", {"spec": {"nodeSelector": {"a": "b"}}})
         await cluster.delete("pod/web")
         found = texts(await page(cluster, "web"))
-        assert any(
-            "pods was refused (422)" in text for text in texts(await page(cluster, "web", resource="pods")) + found
-        )
+        assert "kubernetes-admin: patch pods was refused (422 Invalid): spec (FieldValueForbidden)" in found, found
         assert found[-1].startswith("kubernetes-admin: deleted")
+
+
+async def test_the_entries_of_an_object_end_with_it_also_those_of_refused_requests() -> None:
+    async with AsyncCluster(0) as cluster:
+        for _ in range(2):  # within one second, which is as exact as times of creation are
+            await cluster.apply(pod("web"))
+            with pytest.raises(ClusterError):
+                await cluster.patch("pod/web", {"spec": {"nodeSelector": {"a": "b"}}})
+            found = texts(await page(cluster, "web"))
+            assert len([text for text in found if "refused" in text]) == 1, found
+            await cluster.delete("pod/web")
+            assert texts(await page(cluster, "web")) == []
+
+
+async def test_denied_requests_are_answered_for_the_present_object_to_those_who_may_get_it_everywhere() -> None:
+    async with AsyncCluster(0, time="virtual") as cluster:
+        named, web = {"namespace": "(denied)"}, "/api/v1/namespaces/default/pods/web"
+        async with httpx2.AsyncClient(base_url="http://cluster", transport=cluster.transport("eve", [])) as client:
+            assert (await client.get(web)).status_code == 403
+            assert texts(await page(cluster, "default/web", **named)) == []
+            await cluster.apply(pod("web"))
+            assert texts(await page(cluster, "default/web", **named)) == []
+            await cluster.advance(seconds=2)
+            assert (await client.delete(web)).status_code == 403
+        (found,) = texts(await page(cluster, "default/web", **named))
+        assert found.startswith("eve: delete pods was denied (403): ")
+        assert (await page(cluster, "default/web", "eve", **named)).status_code == 403
 
 
 async def test_the_journal_shows_an_object_to_those_alone_who_may_get_it() -> None:
@@ -104,6 +132,54 @@ async def test_a_controllers_refused_pods_are_in_the_journal_of_its_owner() -> N
         assert SYSTEM.now().timestamp() > (await page(cluster, "web")).json()["completeSince"]
 
 
+async def test_the_agents_entries_are_merged_and_an_agent_that_does_not_respond_is_named() -> None:
+    async with AsyncCluster(1) as cluster:
+        await cluster.apply(pod("web", envFrom=[{"configMapRef": {"name": "settings"}}]))
+        failed = 'Failed: Error: configmap "settings" not found'
+
+        async def recorded(_: object) -> bool:
+            return f"kubelet: {failed}" in texts(await page(cluster, "web"))
+
+        await cluster.wait("pod/web", recorded)
+        entries = (await page(cluster, "web")).json()["entries"]
+        assert [each["time"] for each in entries] == sorted(each["time"] for each in entries)
+        story = await story_of(cluster, "pod/web")
+        assert not story.unknown
+        assert any(moment.text == failed and moment.actor == "kubelet" for moment in story.moments)
+        cluster.node("node-1").partition()
+        (unknown,) = (await story_of(cluster, "pod/web")).unknown
+        assert unknown.startswith("decisions of node node-1: its agent does not respond: error dialing backend: ")
+
+
+async def test_a_placed_pod_has_the_best_scores_and_the_nodes_that_do_not_fit() -> None:
+    async with AsyncCluster(2) as cluster:
+        await cluster.add_node("small", capacity={"memory": "1Mi"})
+        await cluster.apply(pod("web", resources={"requests": {"memory": "64Mi"}}))
+        await cluster.wait("pod/web", "PodScheduled")
+        (entry,) = [
+            each for each in (await page(cluster, "web")).json()["entries"] if each["text"].startswith("chose ")
+        ]
+        assert re.fullmatch(
+            r"chose node-[12] of 2 nodes that fit, by score: node-[12] \d+, node-[12] \d+; 1 do not fit", entry["text"]
+        )
+        assert entry["actor"] == "default-scheduler"
+        assert entry["details"]["nodes"] == {"Insufficient memory": ["small"]}
+
+
+async def test_a_write_has_the_fields_that_admission_plugins_set() -> None:
+    async with AsyncCluster(0) as cluster:
+        defaults = {"limits": [{"type": "Container", "default": {"memory": "64Mi"}}]}
+        limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": defaults}
+        await cluster.apply([limits, pod("web")])
+        (entry,) = [each for each in (await page(cluster, "web")).json()["entries"] if "applied" in each["text"]]
+        changed = entry["details"]["changed"]
+        assert changed["LimitRanger"] == ["spec.containers[*].resources"]
+        assert changed["ServiceAccount"][0] == "spec.serviceAccountName"
+        assert changed["DefaultTolerationSeconds"] == ["spec.tolerations"]
+        texts = [moment.text for moment in (await story_of(cluster, "pod/web")).moments]
+        assert "- admission: LimitRanger set spec.containers[*].resources" in texts
+
+
 async def test_a_kind_of_another_group_does_not_show_the_entries_of_one_with_its_name() -> None:
     async with AsyncCluster(0) as cluster:
         names = {"plural": "pods", "singular": "pod", "kind": "Pod", "listKind": "PodList"}
@@ -124,7 +200,7 @@ async def test_a_kind_of_another_group_does_not_show_the_entries_of_one_with_its
         own = {"apiVersion": "sea.example.org/v1", "kind": "Pod", "metadata": {"name": "web"}}
         await cluster.apply([own])
         for group, label in (("sea.example.org", "a"), ("", "b")):
-            found = [text for text in texts(await page(cluster, "web", group=group)) if "kubernetes-admin" in text]
+            found = [text for text in texts(await page(cluster, "web", group=group)) if "applied" in text]
             assert len(found) == 1, (label, found)
 
 
@@ -155,12 +231,12 @@ async def test_an_answer_has_the_newest_entries_and_says_since_when() -> None:
         await cluster.apply(pod("web"))
         journal = cluster.engine.api.journal
         assert journal is not None
+        uid = (await cluster.get("pod/web"))["metadata"]["uid"]
         for number in range(2000):
-            journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500)
+            journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500, uid=uid)
         answer = await page(cluster, "web")
-        found = texts(answer)
-        newest = max(int(text.split()[1]) for text in found if text.startswith("jane: "))
-        assert len(answer.content) < 2 << 20 and 100 < len(found) < 1000 and newest == 1999
+        found = [text for text in texts(answer) if text.startswith("jane: ")]
+        assert len(answer.content) < 2 << 20 and 100 < len(found) < 1000 and found[-1].startswith("jane: 1999 ")
         assert answer.json()["completeSince"] > journal.began
 
 

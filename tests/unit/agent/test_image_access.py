@@ -181,7 +181,8 @@ async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path:
         async def status(self, *, verbose: bool) -> object:
             return SimpleNamespace(info={})
 
-    runtime = SimpleNamespace(images=Runtime(), runtime=Runtime())
+    containerd = Pulls(None, None)
+    runtime = SimpleNamespace(images=Runtime(), runtime=Runtime(), containerd=containerd)
     collector = ImageGC(cast(Client, runtime), FakeClock(), high=85, low=80, minimum_age=0, seen=records.prune)
     for _ in range(2):
         await collector.collect()
@@ -189,7 +190,7 @@ async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path:
         assert records.allows(IMAGE, ID, [by_secret("a")])
     gone = SimpleNamespace(list_images=_none, list_containers=_none, image_fs_info=_none, status=runtime.runtime.status)
     collector = ImageGC(
-        cast(Client, SimpleNamespace(images=gone, runtime=gone)),
+        cast(Client, SimpleNamespace(images=gone, runtime=gone, containerd=containerd)),
         FakeClock(),
         high=85,
         low=80,
@@ -215,7 +216,7 @@ async def test_an_image_that_is_made_on_the_node_is_never_pulled(
     tmp_path: Path, policy: str | None, present: bool
 ) -> None:
     """A mirror of all registries could have another one of its name, which would be the sandbox of all pods."""
-    pulls = Pulls(None, ID if present else None)
+    pulls = Pulls(None, ID if present else None, ID if present else "")
     recorder = cast(EventRecorder, SimpleNamespace(event=lambda *_, **__: None))
     runtime, unused = cast(Client, SimpleNamespace(images=pulls, containerd=pulls)), cast(Any, None)
     access = made(tmp_path)

@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.images.image_access import ImageAccess
 from agent.images.names import without_tag
-from agent.images.pull_intents import ABANDONED_SECONDS, Pull
+from agent.images.open_pulls import Pull
+from agent.images.pull_intents import ABANDONED_SECONDS
 from tests.support.image_records import NOW, by_secret
 
 IDS = [f"sha256:{digit * 64}" for digit in "abc"]
@@ -44,6 +45,8 @@ class Load:
     at: float
     suspects: set[Try] = field(default_factory=set)
     """Pulls of this name that may have brought it, as far as the agent can know."""
+    labelled: bool = False
+    """By `wherry image load`: no pull matters once the agent has seen the label."""
     seen: bool = False
     decided: bool = False
 
@@ -58,7 +61,9 @@ class Node(RuleBasedStateMachine):
         self.loads: list[Load] = []
         self.public: set[str] = set()
         self.granted: set[tuple[str, str, str | None]] = set()
-        self.taken: tuple[list[tuple[str, list[str]]], float] | None = None
+        self.labels: dict[str, str] = {}
+        self.taken: tuple[list[tuple[str, list[str]]], float, dict[str, str]] | None = None
+        self.inspected: dict[str, tuple[str, int]] = {}
         self._start_agent()
 
     def teardown(self) -> None:
@@ -67,12 +72,15 @@ class Node(RuleBasedStateMachine):
     def _start_agent(self) -> None:
         self.records = ImageAccess(self.folder, lambda: NOW, monotonic=lambda: self.now)
         self.records.load()
+        self.inspected.clear()
 
     # -- the runtime --------------------------------------------------------------------------------------------------
     def _tag(self, image_ref: str, *names: str) -> None:
         for name in names:
             for others in self.images.values():
                 others.discard(name)
+            if self.labels.pop(name, ""):
+                self.loads = [load for load in self.loads if load.name != name or load.decided]
         self.images.setdefault(image_ref, set()).update(names)
 
     def _id_of(self, name: str) -> str:
@@ -89,6 +97,14 @@ class Node(RuleBasedStateMachine):
             suspects = {one for one in self.tries if one.name == name}
             self.loads.append(Load(image_ref, name, self.now, suspects))
 
+    @rule(image_ref=st.sampled_from(IDS), name=st.sampled_from(NAMES))
+    def load_labelled(self, image_ref: str, name: str) -> None:
+        """An administrator publishes an image, whatever has pulled it."""
+        self._tag(image_ref, name)
+        self.labels[name] = image_ref
+        self.public.add(image_ref)
+        self.loads.append(Load(image_ref, name, self.now, labelled=True))
+
     @precondition(lambda self: self.tries)
     @rule(data=st.data(), image_ref=st.sampled_from(IDS))
     def bring(self, data: st.DataObject, image_ref: str) -> None:
@@ -96,13 +112,37 @@ class Node(RuleBasedStateMachine):
         one = data.draw(st.sampled_from(self.tries))
         if one.brought or (one.abandoned_at is not None and self.now - one.abandoned_at >= ABANDONED_SECONDS):
             return
+        self._bring(one, image_ref)
+
+    def _bring(self, one: Try, image_ref: str) -> None:
         one.brought = image_ref
         self._tag(image_ref, one.name, f"{without_tag(one.name)}@{image_ref}")
 
     # -- the agent ----------------------------------------------------------------------------------------------------
+    @rule(name=st.sampled_from(NAMES))
+    def inspect(self, name: str) -> None:
+        self.inspected[name] = self._id_of(name), self.records.removals
+
+    @precondition(lambda self: any(map(self._id_of, NAMES)))
+    @rule(data=st.data(), who=st.sampled_from(WHO))
+    def pull_a_collected_image_again(self, data: st.DataObject, who: str | None) -> None:
+        """An image is collected between its inspection and its pull, which generated orders of single steps rarely do."""
+        name = data.draw(st.sampled_from([name for name in NAMES if self._id_of(name)]))
+        image_ref = self._id_of(name)
+        self.inspect(name)
+        self._collect(image_ref)
+        self.begin(name, who)
+        self._bring(self.tries[-1], image_ref)
+
     @rule(name=st.sampled_from(NAMES), who=st.sampled_from(WHO))
     def begin(self, name: str, who: str | None) -> None:
-        one = Try(name, who, self.records.begin(name, self._id_of(name)))
+        present = self._id_of(name)
+        if present and self.labels.get(name) == present:
+            assert self.records.loaded(name, present, sorted(self.images[present]))
+            for load in self.loads:
+                load.decided |= load.labelled and load.name == name
+        before, as_of = self.inspected.pop(name, (present, self.records.removals))
+        one = Try(name, who, self.records.begin(name, before, as_of))
         self.tries.append(one)
         for load in self.loads:
             if load.name == name and not load.seen:
@@ -128,7 +168,9 @@ class Node(RuleBasedStateMachine):
         self.loads = [
             load
             for load in self.loads
-            if load.decided or (one not in load.suspects and (load.image_ref != one.brought or not load.suspects))
+            if load.decided
+            or load.labelled
+            or (one not in load.suspects and (load.image_ref != one.brought or not load.suspects))
         ]
 
     @rule(data=st.data())
@@ -152,16 +194,16 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def request_list(self) -> None:
-        self.taken = [(image_ref, sorted(names)) for image_ref, names in self.images.items()], self.now
+        self.taken = [(image_ref, sorted(names)) for image_ref, names in self.images.items()], self.now, {**self.labels}
         self.now += 0.5
 
     @precondition(lambda self: self.taken is not None)
     @rule()
     def receive_list(self) -> None:
         assert self.taken is not None
-        present, at = self.taken
+        present, at, loaded = self.taken
         self.taken = None
-        self.records.prune(present, at)
+        self.records.prune(present, at, loaded)
         self._listed(present, at)
 
     def _listed(self, present: list[tuple[str, list[str]]], at: float) -> None:
@@ -185,15 +227,18 @@ class Node(RuleBasedStateMachine):
         self.now += 0.5
         if listed:
             present = [(image_ref, sorted(names)) for image_ref, names in self.images.items()]
-            self.records.load_finished_pulls(present, self.now)
+            self.records.load_finished_pulls(present, self.now, self.labels)
             self._listed(present, self.now)
 
     @precondition(lambda self: self.images)
     @rule(data=st.data())
     def collect(self, data: st.DataObject) -> None:
         """An image is removed, and the next list does not have it."""
-        image_ref = data.draw(st.sampled_from(sorted(self.images)))
-        del self.images[image_ref]
+        self._collect(data.draw(st.sampled_from(sorted(self.images))))
+
+    def _collect(self, image_ref: str) -> None:
+        for name in self.images.pop(image_ref):
+            self.labels.pop(name, None)
         self.loads = [load for load in self.loads if load.image_ref != image_ref]
         self.now += 0.5
         self.request_list()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,11 @@ from wherry.why.causes.webhook_failures import webhook_failure
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 from wherry.why.owners import controller_of, template_owner
+
+LONGEST_NUMBER = 19
+"""Digits of a revision in an annotation, which anybody may write who may change a ReplicaSet: those of 64 bits."""
+RESERVED = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
+"""Labels that the cluster sets, or that isolate nodes (`node-restriction.kubernetes.io/`, `node-role.kubernetes.io/`)."""
 
 
 async def deployment(diagnosis: Diagnosis, obj: apps_v1.Deployment) -> Sequence[Cause]:
@@ -77,7 +83,8 @@ async def of_pods(diagnosis: Diagnosis, pods: Sequence[core_v1.Pod]) -> Sequence
 def _order(pod: core_v1.Pod) -> tuple[bool, int, str]:
     """Put pods that are not being deleted first, then those of a StatefulSet by their number."""
     number = name_of(pod).rpartition("-")[2]
-    return pod.metadata.deletion_timestamp is not None, int(number) if number.isdigit() else 0, name_of(pod)
+    ordinal = int(number) if number.isascii() and number.isdigit() else 0
+    return pod.metadata.deletion_timestamp is not None, ordinal, name_of(pod)
 
 
 def _is_ready(pod: core_v1.Pod) -> bool:
@@ -102,7 +109,9 @@ def _is_of(obj: Any, owner: Any) -> bool:
 
 def _revision(each: apps_v1.ReplicaSet) -> tuple[int, str]:
     text = each.metadata.annotations.get("deployment.kubernetes.io/revision", "0")
-    return int(text) if text.isdigit() else 0, each.metadata.creation_timestamp or ""
+    return int(text) if text.isascii() and text.isdigit() and len(
+        text
+    ) <= LONGEST_NUMBER else 0, each.metadata.creation_timestamp or ""
 
 
 def _not_acting(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
@@ -126,7 +135,8 @@ def _none_wanted(obj: Any) -> Sequence[Cause]:
         selector = obj.spec.template.spec.node_selector if obj.spec is not None and obj.spec.template.spec else {}
         wanted = [f"{key}={value}" for key, value in selector.items()]
         if wanted:
-            fix = shlex.join(["kubectl", "label", "nodes", "NODE", *wanted])
+            isolating = any(RESERVED.search(key) for key in selector)
+            fix = commands.edit(about) if isolating else shlex.join(["kubectl", "label", "nodes", "NODE", *wanted])
             return [
                 Cause(
                     f"no node has the labels of its nodeSelector ({', '.join(wanted)}), and takes its pods", fix, about
@@ -177,7 +187,9 @@ async def refusal(diagnosis: Diagnosis, obj: Any, message: str) -> Cause:
         account = message.partition('serviceaccount "')[2].partition('"')[0]
         return Cause(
             text,
-            shlex.join(["kubectl", "create", "serviceaccount", account, *commands.namespaced(about.namespace)]),
+            shlex.join(
+                ["kubectl", "create", "serviceaccount", commands.named(account), *commands.namespaced(about.namespace)]
+            ),
             about,
         )
     return Cause(text, commands.edit(await template_owner(diagnosis.reader, obj)), about)

@@ -17,6 +17,7 @@ from control.registry.strategy import Strategy, keep
 from control.registry.strategy_context import Context, Finish, ReleaseContext, Settings
 from kube.errors import FieldError, forbidden_field
 from kube.json_object import Object
+from kube.port_ranges import reserved_ports
 from kube.resources import Resource
 
 
@@ -26,6 +27,7 @@ class ServiceStrategy(Strategy):
     columns = table.COLUMNS
     allow_create_on_update = True
     has_generation = False
+    name_rule = staticmethod(label)
 
     def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:  # noqa: B008 - it is frozen
         super().__init__(resource, settings)
@@ -48,14 +50,11 @@ class ServiceStrategy(Strategy):
     async def release(self, obj: Object, context: ReleaseContext) -> None:
         await self.allocator.release(obj, context)
 
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return label(name, prefix=prefix)
-
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_service(obj)
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_service_update(obj, old)
+        return list(validate_service_update(obj, old))
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         points = field_value(obj, "status.loadBalancer.ingress")
@@ -65,7 +64,8 @@ class ServiceStrategy(Strategy):
         return validate_points(obj, old, with_mode=True)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        return service_warnings(obj) + refused_ports(obj, old, self.settings.load_balancer_ports)
+        allowed, reserved = self.settings.load_balancer_ports, reserved_ports(self.settings.api_port)
+        return service_warnings(obj) + refused_ports(obj, old, allowed, reserved)
 
     def status_warnings(self, obj: Object) -> list[str]:
         return point_warnings(obj)
