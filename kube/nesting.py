@@ -54,7 +54,7 @@ def too_deep(value: Any) -> bool:
 def is_deep(body: bytes) -> bool:
     """Return whether JSON text nests deeper than DEEPEST.
 
-    Objects are checked whenever they are read from the store: a megabyte takes at most some ten milliseconds, whatever its form.
+    Objects are checked whenever they are read from the store: a megabyte takes ten milliseconds at most, whatever its form.
     """
     # Each level has two brackets.
     if len(body) <= 2 * DEEPEST or len(body.translate(None, _NOT_OPENING)) <= DEEPEST:
