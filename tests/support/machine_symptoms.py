@@ -88,10 +88,10 @@ SYMPTOMS: dict[str, MachineSymptom] = {
         "wherry up --node-ip 192.0.2.1",
     ),
     "no interface of this machine has this address": MachineSymptom(
-        "echo 'node-ip: 192.0.2.11' >$P/etc/wherry/config.yaml",
+        f"{NO_PLUGINS}; echo 'node-ip: 192.0.2.11' >$P/etc/wherry/config.yaml",
         "wherry config validate; wherry up",
         "inet 192.0.2.1/24",
-        f"{NO_PLUGINS}; echo 'node-ip: 192.0.2.1' >$P/etc/wherry/config.yaml",
+        "echo 'node-ip: 192.0.2.1' >$P/etc/wherry/config.yaml",
         "wherry config validate && wherry up --node-ip 192.0.2.1",
     ),
     "write the hosts.toml of the one at …": MachineSymptom(
