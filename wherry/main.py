@@ -154,7 +154,7 @@ def reset(
 
     Removes pods, rules, links, mounts and files.
     """
-    from wherry import damaged_settings
+    from wherry import damaged_settings, other_installations
     from wherry.reset import reset as take_away
 
     root()
@@ -165,6 +165,7 @@ def reset(
     if problem:
         what = "is removed with the options that can be read, and defaults for the others"
         console.print(f"{problem}: the installation {what}", soft_wrap=True)
+    other_installations.require_none(settings)
     question = (
         "Remove this machine from the cluster?" if settings.joined else "Remove the cluster with all that it holds?"
     )

@@ -53,6 +53,13 @@ def test_a_text_of_any_depth_can_be_cut(levels: int) -> None:
     assert nesting.levels_of(json.loads(cut(text))) == DEEPEST
 
 
+@pytest.mark.parametrize("rest", [rb'"' + rb"\"" * 500_000, rb'"' + rb"\\" * 500_000, b'"a' * 500_001])
+def test_a_text_whose_last_string_does_not_end_is_cut_in_linear_time(rest: bytes) -> None:
+    """In quadratic time this would take an hour. A decoder that stops at the depth has not seen the end of the text."""
+    text = b"[" * (DEEPEST + 1) + rest
+    assert cut(text).startswith(b"[" * DEEPEST) and len(cut(text)) <= len(text)
+
+
 def test_many_levels_of_many_texts_are_found() -> None:
     beside = [nesting.nested_lists(30)] * 40
     assert not is_deep(nesting.json_text([beside, nesting.nested_lists(DEEPEST - 1)]))

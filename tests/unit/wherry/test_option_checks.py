@@ -199,6 +199,24 @@ def test_a_wrong_value_on_the_command_line_is_an_error_of_the_command_line(
     assert isinstance(found.exception, WherryError) and not isinstance(found.exception, UsageError)
 
 
+@pytest.mark.parametrize("command", ["up", "join", "config"])
+def test_an_address_that_no_interface_has_is_refused_before_anything_is_saved(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("wherry.addresses.absent", lambda wanted: [each for each in wanted if each == "192.0.2.8"])
+    text = "192.0.2.8: no interface of this machine has this address; `ip address` shows those that it has"
+    if command == "config":
+        assert validate_of(tmp_path, "node-ip: '192.0.2.8, 2001:db8::1'") == [f"3: node-ip {text}"]
+        assert validate_of(tmp_path, "node-ip: 192.0.2.9") == [f"{tmp_path / 'etc/wherry/config.yaml'} is valid"]
+        return
+    server = ["https://192.0.2.9:6443", "--token", "abcdef.0123456789abcdef"] if command == "join" else []
+    server += ["--discovery-token-ca-cert-hash", f"sha256:{'0' * 64}"] if command == "join" else []
+    found = CliRunner().invoke(app, [command, *server, "--prefix", str(tmp_path), "--node-ip", "192.0.2.8"])
+    assert str(found.exception) == f"--node-ip {text}"
+    assert saved.load(str(tmp_path)) is None
+
+
 def test_ranges_are_saved_without_blanks() -> None:
     full = complete(Settings(pod_cidr="10.1.0.0/16, FD00::0/56", service_cidr="10.2.0.0/16 ,fd01::/112"), "192.0.2.1")
     assert (full.pod_cidr, full.service_cidr) == ("10.1.0.0/16,fd00::/56", "10.2.0.0/16,fd01::/112")
