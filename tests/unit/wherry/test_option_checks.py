@@ -244,9 +244,9 @@ def test_a_disabled_addon_that_does_not_exist_is_reported(tmp_path: Path, monkey
     (tmp_path / "var/lib/wherry/addons/board.yaml").touch()
     valid = f"{tmp_path / 'etc/wherry/config.yaml'} is valid"
     assert shown == [
-        "--disable metrcs: there is no such addon; did you mean metrics?",
-        "--disable board: there is no such addon",
-        "--disable later: there is no such addon",
+        "3: disable metrcs: there is no such addon; did you mean metrics?",
+        "3: disable board: there is no such addon",
+        "3: disable later: there is no such addon",
         valid,
     ]
     assert validate(tmp_path) == [shown[0], shown[2], valid]
@@ -257,6 +257,11 @@ def test_a_disabled_addon_that_does_not_exist_is_reported(tmp_path: Path, monkey
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(up_module, "up", nothing)
     assert shown[0] in CliRunner().invoke(app, ["up", "--prefix", str(tmp_path)]).output
+    saved_options = Settings(prefix=str(tmp_path), node_name="n1", disable=["metrcs"], configured=["disable"])
+    saved_options.save()
+    (tmp_path / "etc/wherry/config.yaml").unlink()
+    found = CliRunner().invoke(app, ["up", "--prefix", str(tmp_path)])
+    assert "did you mean metrics?; `wherry up --unset disable` takes the option back" in found.output
 
 
 def test_print_shows_values_that_are_refused_and_names_them(tmp_path: Path) -> None:
