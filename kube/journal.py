@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from kube.bounded_cache import bounded_cache
 from kube.clock import SYSTEM, Clock, parse_time
 from kube.serialize import readable
 from kube.tracing import spans
@@ -51,8 +52,9 @@ def kind_key(group: str, kind: str) -> str:
     return f"{kind}.{group}"
 
 
+@bounded_cache(1024)
 def resource_key(group: str, plural: str) -> str:
-    """Return the key of a kind of which only the resource's name is known."""
+    """Return the key of a kind of which only the resource's name is known; clients may write any."""
     return f"/{plural}.{group}"
 
 
@@ -188,7 +190,7 @@ class Journal:
         added = _entry_bytes(entry)
         known = ring.objects.get((key, name))
         if known is None:
-            about = sys.intern(key), name
+            about = key, name
             known = ring.objects[about] = _Object(about)
             added += _object_bytes(about)
         known.add(entry)
