@@ -32,7 +32,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 SURVIVING = frozenset({"former-leaders-write"})
-"""Mutants that the rules do not find: a write of a former leader fails if its object has changed since, and bindings are unique."""
+"""Mutants that the rules do not find: a former leader's write fails if its object has changed since, and a pod is bound once."""
 MUTANTS = (
     Mutant(
         "informers-miss-deletions",
