@@ -32,7 +32,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 SURVIVING = frozenset({"former-leaders-write"})
-"""Mutants that the rules do not find: a former leader's write fails if its object has changed since, and a pod is bound once."""
+"""Mutants that are not found: a former leader's write fails if its object has changed since, and a pod is bound once."""
 MUTANTS = (
     Mutant(
         "informers-miss-deletions",
