@@ -49,7 +49,7 @@ def track_update(
             try:
                 entries = encode(_updated(managers, changed, removed, key, now))
             except (AttributeError, LookupError, TypeError, ValueError):
-                # Earlier versions stored malformed entries. To check all of them on each write would cost more than to track it.
+                # Earlier versions stored malformed entries. Checking all entries on each write would cost more than this retry.
                 managers = decode(well_formed(entries)) or {}
                 entries = encode(_updated(managers, changed, removed, key, now))
     check_number(new, entries, before)
