@@ -70,7 +70,7 @@ class LimitRanger(Plugin):
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
 class Room:
-    """What the defaults of all LimitRanges may still add to a pod."""
+    """Bytes that the defaults of all LimitRanges may still add to a pod."""
 
     def __init__(self) -> None:
         self._bytes = LARGEST_OBJECT
