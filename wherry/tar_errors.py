@@ -7,7 +7,7 @@ import tarfile
 import zlib
 
 TAR_ERRORS = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError, MemoryError)
-"""ValueError for sparse maps and names, OverflowError and MemoryError for sizes, RecursionError for a chain of extended headers."""
+"""ValueError for sparse maps and names, OverflowError and MemoryError for sizes, RecursionError for chains of headers."""
 DECOMPRESSION_ERRORS = (zlib.error, lzma.LZMAError)
 """Errors of compressed data that tarfile and zipfile pass on; bzip2 has OSError."""
 
