@@ -1,4 +1,4 @@
-"""Collects resource usage: statistics of the runtime (sandbox_statistics.py), /proc for the machine, a walk over volumes and logs.
+"""Collects resource usage: statistics of the runtime (sandbox_statistics.py), /proc, a walk over volumes and logs.
 
 Rates need two samples: each snapshot keeps its CPU times for the next one. A snapshot serves all requests within a second;
 volumes and logs are walked at most once a minute, as upstream's volumeStatsAggPeriod.
