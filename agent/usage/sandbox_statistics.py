@@ -37,7 +37,7 @@ class SandboxStatistics:
         """Sandboxes that were not answered in time, and until when they are left out."""
 
     async def read(self, sandbox_ids: Sequence[str]) -> list[PodSandboxStats]:
-        """Return the statistics of at least these sandboxes; those that cannot be had are empty, and logged."""
+        """Return the statistics of at least these sandboxes; those that the runtime does not give are empty, and logged."""
         now = self._clock.monotonic()
         if now >= self._list_at:
             try:
