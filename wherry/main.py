@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wherry import membership, options, os_errors
+from wherry import admin_kubeconfig, membership, options, os_errors
 from wherry import settings as saved
 from wherry.addon_commands import addons_app
 from wherry.bundle_commands import bundle_app
@@ -130,15 +130,10 @@ def check(
 def kubeconfig(prefix: options.Prefix = "/") -> None:
     """Print the administrator's kubeconfig."""
     path = control_plane(prefix).layout.admin_kubeconfig
-    fix = "`wherry up` or `wherry certs renew` writes it again"
     try:
-        sys.stdout.write(path.read_text())
-    except PermissionError as error:
-        raise WherryError(f"{path} is only for root: run it with sudo") from error
+        sys.stdout.write(admin_kubeconfig.read(path).decode(errors="replace"))
     except FileNotFoundError as error:
-        raise WherryError(f"{path} is missing: {fix}") from error
-    except IsADirectoryError as error:
-        raise WherryError(f"{path} is a folder: remove it, then {fix}") from error
+        raise WherryError(f"{path} is missing: {admin_kubeconfig.FIX}") from error
 
 
 @app.command()
