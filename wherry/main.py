@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wherry import admin_kubeconfig, membership, options, os_errors
+from wherry import admin_kubeconfig, encoding, membership, options, os_errors
 from wherry import settings as saved
 from wherry.addon_commands import addons_app
 from wherry.bundle_commands import bundle_app
@@ -194,6 +194,7 @@ def main() -> None:
     from kube.errors import StatusError
     from kube.process import CommandError
 
+    encoding.adapt()
     if len(sys.argv) > 1 and sys.argv[1] in ("server", "agent", "proxy", "dns"):
         if sys.argv[1] == "server":
             from wherry import allocator
