@@ -106,9 +106,14 @@ def _kubeconfigs(prefix: str) -> list[Path]:
     if given:
         return given
     own, admin = Path("~/.kube/config").expanduser(), Layout(Path(prefix)).admin_kubeconfig
-    if own.exists() and not (prefix != "/" and admin.exists()):
+    present, readable = os.path.exists(admin), os.access(admin, os.R_OK)
+    if own.exists() and not (prefix != "/" and present):
+        if present and not readable:
+            terminal.errors.print(f"{own} is used: {admin} is only for root", soft_wrap=True)
         return [own]
-    if not os.access(admin, os.R_OK):
+    if present and not readable:
+        raise WherryError(f"{admin} is only for root: run it with sudo, or name a kubeconfig with --kubeconfig")
+    if not readable:
         raise WherryError(
             f"{admin} cannot be read, and there is no kubeconfig {own}: name one with --kubeconfig, or in KUBECONFIG"
         )

@@ -32,9 +32,7 @@ main.main()
 )
 def test_marks_are_ascii_where_the_encoding_lacks_them(encoding: str, name: str, marks: str) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, timeout=60, check=False)
     good, bad, more = marks.split()
     out, err = (data.decode(encoding) for data in (done.stdout, done.stderr))
     assert out == f"{good} wait for node {name} (0.0 s)\n{bad} stop\n"

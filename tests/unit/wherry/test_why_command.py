@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from kube.api import apps_v1, core_v1, meta_v1
 from kube.errors import StatusError
 from wherry import why_command
 from wherry.errors import WherryError
+from wherry.layout import Layout
 from wherry.why import report, times
 from wherry.why.causes import workloads
 from wherry.why.diagnosis import Diagnosis
@@ -49,6 +51,24 @@ def test_a_wrong_duration_is_refused(text: str) -> None:
 def test_a_duration_is_read() -> None:
     assert why_command._duration("90s") == timedelta(seconds=90)
     assert why_command._duration("") is None
+
+
+def test_the_kubeconfig_that_is_used_in_place_of_an_unreadable_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, admin = tmp_path / "home/.kube/config", tmp_path / "prefix/etc/wherry/admin.kubeconfig"
+    for path in (own, admin):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr(Layout, "admin_kubeconfig", admin)
+    assert why_command._kubeconfigs("/") == [own] and capsys.readouterr().err == ""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for another account than root
+    assert why_command._kubeconfigs("/") == [own]
+    assert capsys.readouterr().err == f"{own} is used: {admin} is only for root\n"
+    with pytest.raises(WherryError, match=f"^{admin} is only for root: run it with sudo, or name a kubeconfig"):
+        why_command._kubeconfigs(str(tmp_path / "prefix"))
 
 
 def test_the_kubeconfig_is_the_callers_else_the_administrators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
