@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from kube import bootstrap_tokens
-from wherry import addons, option_checks, settings, snapshot_names, tokens, wanted
+from wherry import addons, caller_kubeconfig, option_checks, settings, snapshot_names, tokens, wanted
 from wherry.command_options import options_of
 from wherry.config_file import ConfigFile
 from wherry.errors import WherryError
@@ -71,10 +71,11 @@ def _called(callback: Callable[..., Any], params: dict[str, Any], given: dict[st
         return
     with contextlib.ExitStack() as stack:
         for module in [module for name, module in sys.modules.items() if name.startswith("wherry.")]:
-            for name in ("root", "installed", "control_plane", "_kubeconfigs"):
+            for name in ("root", "installed", "control_plane"):
                 if callable(getattr(module, name, None)):
                     stack.enter_context(mock.patch.object(module, name, _reach))
         stack.enter_context(mock.patch.object(settings, "load", _reach))
+        stack.enter_context(mock.patch.object(caller_kubeconfig, "paths", _reach))
         try:
             callback(**{name: given.get(name, "" if name == "to" else value) for name, value in params.items()})
         except _Reached:
