@@ -7,6 +7,7 @@ import pty
 import select
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -108,23 +109,25 @@ def test_objects_are_those_that_kubectl_offers_with_the_kubeconfigs_of_the_calle
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another account")
-def test_another_account_than_root_is_offered_nothing_without_an_error(prefix: Path, programs: Path) -> None:
-    for folder in (prefix, *prefix.parents):
-        if folder != Path("/tmp") and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o055)
-    for words in ("snapshot restore", "token delete"):
-        line = f"wherry {words} --prefix {prefix} "
-        argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(WHERRY)]
-        variables = {"_WHERRY_COMPLETE": "complete_fish", "_TYPER_COMPLETE_ARGS": line}
-        done = subprocess.run(
-            argv,
-            env={**environment(programs), **variables, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert (done.stdout.strip(), done.stderr) == ("", "")
+def test_another_account_than_root_is_offered_nothing_without_an_error(programs: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # whose folders another account may enter
+        Path(place).chmod(0o755)
+        prefix = Path(install(Path(place, "machine")).prefix)
+        for words in ("snapshot restore", "token delete"):
+            variables = {
+                "_WHERRY_COMPLETE": "complete_fish",
+                "_TYPER_COMPLETE_ARGS": f"wherry {words} --prefix {prefix} ",
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            }
+            done = subprocess.run(
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(WHERRY)],
+                env={**environment(programs), **variables},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
 def test_a_runtime_that_does_not_answer_is_waited_for_some_seconds(prefix: Path, programs: Path) -> None:
