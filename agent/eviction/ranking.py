@@ -1,7 +1,8 @@
 """Ranks pods for eviction, and forms the message of the eviction (kubelet/eviction/helpers.go). Pure.
 
 First come pods that use more of the resource than they requested, then by priority, then by how much more. Inodes and process
-IDs cannot be requested, so every user of them counts as using more. Critical pods are never in the list.
+IDs cannot be requested, so every user of them counts as using more. Critical pods are never in the list. When the
+memory runs out before that, the kernel chooses a container (`agent/cgroups/qos.py: oom_score_adj`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def usage_of(view: PodView, use: PodUse | None, resource: str, parts: frozenset[
             volume.name for volume in pod.spec.volumes if volume.empty_dir and volume.empty_dir.medium == "Memory"
         }
         used = sum(system.used for name, system in use.volumes if name in memory)
+        if use.memory is not None:  # the pod's cgroup, if the runtime has not answered for its containers
+            used = max(used, use.memory.working_set)
     return Usage(view, used, _requested(pod, resource), containers)
 
 
