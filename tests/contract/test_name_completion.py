@@ -166,8 +166,8 @@ def typing(programs: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     def typed(line: str) -> str:
         os.write(terminal, f"{line}\t#end".encode())
         shown = until("#end").replace("\r", "").partition("#end")[0]
-        os.write(terminal, b"\x03")
-        until("ready> ")
+        os.write(terminal, b"\x15echo done$((1+1))\n")  # Ctrl-U deletes the line; a signal could be lost
+        until("done2\r\nready> ")
         return shown
 
     try:
