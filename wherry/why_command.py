@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from typing import Annotated
 import typer
 
 from wherry import options, output
-from wherry.errors import UsageError, WherryError
+from wherry.errors import UsageError
 
 DENIED = "denied"
 FORMATS = ("text", "json", "yaml")
@@ -49,6 +48,7 @@ def why(
 
     Shows what happened to it, why it is not as it should be, and the next command. Works with every Kubernetes cluster.
     """
+    from wherry import chosen_kubeconfig
     from wherry.why.subject import split
 
     output.check(format, FORMATS)
@@ -57,7 +57,7 @@ def why(
         split(words)
         if group:
             raise UsageError("--group belongs to `wherry why denied`")
-    path = kubeconfig or _kubeconfig(prefix)
+    path = kubeconfig or chosen_kubeconfig.path(prefix)
     asyncio.run(_answer(path, context, words, namespace, group or [], length, format))
 
 
@@ -73,20 +73,6 @@ def _duration(text: str) -> timedelta | None:
         return timedelta(seconds=seconds)
     except ValueError as error:
         raise UsageError(f"--since {text}: write a duration such as 90s, 10m or 2h") from error
-
-
-def _kubeconfig(prefix: str) -> Path:
-    from wherry.layout import Layout
-
-    given = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    if given:
-        return Path(given)
-    own, admin = Path("~/.kube/config").expanduser(), Layout(Path(prefix)).admin_kubeconfig
-    if own.exists() and not (prefix != "/" and admin.exists()):
-        return own
-    if not os.access(admin, os.R_OK):
-        raise WherryError("there is no kubeconfig: name one with --kubeconfig, or in KUBECONFIG")
-    return admin
 
 
 async def _answer(

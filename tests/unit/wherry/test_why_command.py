@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wherry import why_command
+from wherry import chosen_kubeconfig, why_command
 from wherry.errors import WherryError
 from wherry.why import report, times
 from wherry.why.model import Cause, Moment, Reference, Story
@@ -48,16 +48,16 @@ def test_the_kubeconfig_is_the_callers_else_the_administrators(tmp_path: Path, m
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with pytest.raises(WherryError, match="there is no kubeconfig"):
-        why_command._kubeconfig(str(tmp_path / "prefix"))
+        chosen_kubeconfig.path(str(tmp_path / "prefix"))
     admin.parent.mkdir(parents=True)
     admin.write_text("")
     own = home / ".kube/config"
     own.parent.mkdir(parents=True)
     own.write_text("")
-    assert why_command._kubeconfig(str(tmp_path / "prefix")) == admin  # the prefix names an installation
-    assert why_command._kubeconfig("/") == own
+    assert chosen_kubeconfig.path(str(tmp_path / "prefix")) == admin  # the prefix names an installation
+    assert chosen_kubeconfig.path("/") == own
     monkeypatch.setenv("KUBECONFIG", "/one:/two")
-    assert why_command._kubeconfig("/") == Path("/one")
+    assert chosen_kubeconfig.path("/") == Path("/one")
 
 
 def test_the_last_lines_are_the_cause_and_its_fix_and_texts_of_others_are_escaped() -> None:

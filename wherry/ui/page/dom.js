@@ -1,0 +1,85 @@
+// Elements without markup from strings: what comes from the cluster is only ever the text of a node or the value of an attribute.
+
+// Control characters, and those that change the direction of text or are invisible, could make a name or a command look like another.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+/** Return a text with its invisible characters as \u{...}. */
+export function plain(text) {
+  return String(text ?? "").replace(HIDDEN, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
+}
+
+/** Return an element with attributes (null and false are left out, functions listen) and children (elements or texts). */
+export function el(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") made.addEventListener(name, value);
+    else made.setAttribute(name, value === true ? "" : plain(value));
+  }
+  made.append(...children.flat().filter((each) => each !== null && each !== undefined).map(node));
+  return made;
+}
+
+function node(child) {
+  return child instanceof Node ? child : document.createTextNode(plain(child));
+}
+
+/** Set the text of an element if it is another one. */
+export function text(element, value) {
+  const shown = plain(value);
+  if (element.textContent !== shown) element.textContent = shown;
+}
+
+/** Set an attribute if its value is another one; null removes it. */
+export function attribute(element, name, value) {
+  if (value === null || value === false) {
+    if (element.hasAttribute(name)) element.removeAttribute(name);
+  } else if (element.getAttribute(name) !== plain(value)) {
+    element.setAttribute(name, plain(value));
+  }
+}
+
+/** Make the children of an element those of a list: elements stay for their key, so that focus and state stay too. */
+export function keyed(parent, items, key, create, update) {
+  const known = (parent.keyedChildren ??= new Map());
+  const left = new Set(known.keys());
+  let place = parent.firstChild;
+  for (const item of items) {
+    const id = key(item);
+    left.delete(id);
+    let child = known.get(id);
+    if (!child) known.set(id, (child = create(item)));
+    update(child, item);
+    if (child === place) place = place.nextSibling;
+    else parent.insertBefore(child, place);
+  }
+  for (const id of left) {
+    known.get(id).remove();
+    known.delete(id);
+  }
+}
+
+/** Return a button that copies a text. */
+export function copyButton(value, label = "Copy") {
+  const button = el("button", { type: "button", class: "copy" }, label);
+  button.addEventListener("click", async () => {
+    let done = "Copied";
+    try {
+      await navigator.clipboard.writeText(plain(value));
+    } catch {
+      done = "Select it and copy";
+    }
+    button.textContent = done;
+    setTimeout(() => (button.textContent = label), 2000);
+  });
+  return button;
+}
+
+/** Return a time span in words, such as 5m or 3d. */
+export function age(milliseconds) {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86400)}d`;
+}

@@ -1,0 +1,165 @@
+// The details of one object, in tabs: story, events, logs, containers, YAML.
+
+import { getJson } from "./api.js";
+import { age, copyButton, el, keyed, text } from "./dom.js";
+import { Collection, Live } from "./live.js";
+import { logs } from "./logs.js";
+import { story } from "./story.js";
+import { yaml } from "./yaml.js";
+
+const PLURALS = {
+  Pod: "/api/v1|pods", Node: "/api/v1|nodes", Deployment: "/apis/apps/v1|deployments", StatefulSet: "/apis/apps/v1|statefulsets",
+  DaemonSet: "/apis/apps/v1|daemonsets", Job: "/apis/batch/v1|jobs",
+};
+const TABS = { Pod: ["Story", "Events", "Logs", "Containers", "YAML"] };
+const OTHER_TABS = ["Story", "Events", "YAML"];
+
+/** Return whether the page shows objects of a kind. */
+export function shows(kind) {
+  return Object.hasOwn(PLURALS, kind);
+}
+
+function pathOf({ kind, namespace, name }) {
+  const [root, plural] = PLURALS[kind].split("|");
+  return `${root}${namespace ? `/namespaces/${namespace}` : ""}/${plural}/${name}`;
+}
+
+export class Drawer {
+  constructor(element, { closed }) {
+    this.element = element;
+    this.closed = closed;
+    this.shown = null;
+    this.key = "";
+    element.addEventListener("keydown", (event) => this.arrows(event));
+  }
+
+  /** Show an object: what the page stores of it, or only its kind, namespace and name. */
+  open(key, object) {
+    if (key === this.key) return;
+    if (!this.key) this.opener = document.activeElement;
+    this.leave();
+    this.key = key;
+    this.shown = object;
+    this.state = el("p", { class: "state" });
+    const close = el("button", { type: "button", class: "close", "aria-label": "Close", click: () => this.closed() }, "×");
+    this.title = el("h2", { id: "drawer-title", tabindex: "-1" }, `${object.kind} ${object.name}`);
+    this.panel = el("div", { role: "tabpanel", id: "panel", tabindex: "0" });
+    this.tabs = (TABS[object.kind] || OTHER_TABS).map((name) =>
+      el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", click: () => this.select(name) }, name),
+    );
+    const tablist = el("div", { role: "tablist", "aria-label": "Details" }, this.tabs);
+    const where = object.namespace ? el("p", { class: "hint" }, `namespace ${object.namespace}`) : null;
+    this.element.replaceChildren(...[close, this.title, where, this.state, tablist, this.panel].filter(Boolean));
+    this.element.hidden = false;
+    this.select("Story");
+    this.title.focus();
+  }
+
+  close() {
+    if (!this.key) return;
+    this.leave();
+    this.key = "";
+    this.shown = null;
+    this.element.hidden = true;
+    this.element.replaceChildren();
+    if (this.opener?.isConnected) this.opener.focus();
+  }
+
+  leave() {
+    this.content?.close?.();
+    this.content = null;
+  }
+
+  select(name) {
+    this.leave();
+    this.tab = name;
+    for (const each of this.tabs) {
+      const selected = each.id === `tab-${name}`;
+      each.setAttribute("aria-selected", String(selected));
+      each.tabIndex = selected ? 0 : -1;
+    }
+    this.panel.setAttribute("aria-labelledby", `tab-${name}`);
+    const make = { Story: story, Events: events, Logs: logsOf, Containers: containers, YAML: yamlOf }[name];
+    this.content = make(this.shown);
+    this.panel.replaceChildren(this.content);
+  }
+
+  /** Show the newest state of the object, undefined if it is not there (any more). */
+  update(object, now) {
+    if (!this.key) return;
+    if (!object) return text(this.state, "it is not among the objects that the filters select, or does not exist");
+    text(this.state, [object.state.word, object.state.detail, object.created ? `created ${age(now - object.created)} ago` : ""].filter(Boolean).join(" · "));
+    if (object === this.shown) return;
+    const first = !this.shown.state;
+    this.shown = object;
+    if (this.tab === "Containers" || (first && this.tab === "Logs")) this.select(this.tab);
+  }
+
+  arrows(event) {
+    if (event.target.getAttribute("role") !== "tab") return;
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const next = this.tabs[(this.tabs.indexOf(event.target) + step + this.tabs.length) % this.tabs.length];
+    next.click();
+    next.focus();
+  }
+}
+
+function events({ kind, namespace, name }) {
+  const list = el("ol", { class: "moments" });
+  const state = el("p", { role: "status", class: "hint" }, "reading…");
+  const fieldSelector = `involvedObject.kind=${kind},involvedObject.name=${name}`;
+  const path = `/api/v1/namespaces/${namespace || "default"}/events`;
+  const collection = new Collection("events", path, (event) => event, { fieldSelector });
+  const timeOf = (event) => event.series?.lastObservedTime || event.lastTimestamp || event.eventTime || event.metadata.creationTimestamp;
+  const show = () => {
+    const found = [...collection.items.values()].sort((a, b) => Date.parse(timeOf(a)) - Date.parse(timeOf(b)));
+    keyed(list, found, (event) => event.metadata.uid, () => el("li"), (item, event) => {
+      const often = (event.series?.count || event.count || 1) > 1 ? ` (x${event.series?.count || event.count})` : "";
+      text(item, `${new Date(timeOf(event)).toLocaleTimeString()} ${event.reason || ""}: ${event.message || ""}${often}`);
+      item.className = event.type === "Warning" ? "warning" : "";
+    });
+    text(state, collection.refused || (collection.listed && !found.length ? "there are no events" : ""));
+  };
+  let planned = false;
+  const changed = () => {
+    if (planned) return;
+    planned = true;
+    requestAnimationFrame(() => {
+      planned = false;
+      show();
+    });
+  };
+  const live = new Live([collection], { changed, state: (name, why) => name === "lost" && text(state, `${why}: trying again`) });
+  live.run();
+  const place = el("div", {}, list, state);
+  place.close = () => live.stop();
+  return place;
+}
+
+function logsOf(object) {
+  return object.containers ? logs(object) : el("p", {}, "reading…");
+}
+
+function containers(object) {
+  const items = (object.containers || []).map((each) => {
+    const kind = each.sidecar ? "sidecar" : each.init ? "init container" : "container";
+    const exit = each.exit === undefined ? "" : `exit code ${each.exit}`;
+    const state = [each.state, each.reason, exit, each.ready ? "ready" : "not ready", `${each.restarts} restarts`].filter(Boolean).join(" · ");
+    return el("li", {}, el("h3", {}, each.name), el("p", { class: "hint" }, `${kind}, image ${each.image}`), el("p", {}, state), each.message ? el("p", {}, each.message) : null);
+  });
+  return items.length ? el("ul", { class: "containers" }, items) : el("p", {}, "reading…");
+}
+
+function yamlOf(object) {
+  const place = el("div", { "aria-busy": "true" }, "reading…");
+  getJson(pathOf(object)).then(
+    (found) => {
+      const shown = yaml(found);
+      place.replaceChildren(copyButton(shown, "Copy the YAML"), el("pre", { tabindex: "0", "aria-label": "YAML" }, shown));
+    },
+    (error) => place.replaceChildren(el("p", { class: "failure" }, error.message)),
+  ).finally(() => place.removeAttribute("aria-busy"));
+  return place;
+}

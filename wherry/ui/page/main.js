@@ -1,0 +1,213 @@
+// The page: filters, live collections, and one rendering for each frame in which something changed.
+
+import { exchange, getJson } from "./api.js";
+import { el, keyed, plain, text } from "./dom.js";
+import { Drawer, shows } from "./drawer.js";
+import * as filters from "./filters.js";
+import { moveBetweenProblems, showProblems, showWorkloads } from "./lists_view.js";
+import { Collection, Live } from "./live.js";
+import { legend, moveFocus, showNodes } from "./nodes_view.js";
+import * as objects from "./objects.js";
+import { summary } from "./pods.js";
+import { problems } from "./problems.js";
+
+const byId = (id) => document.getElementById(id);
+const WORKLOADS = ["deployments", "statefulsets", "daemonsets", "jobs"];
+const NAMESPACE = /^[a-z0-9-]{0,63}$/;
+const TICK = 5000;
+const state = { filters: filters.read(), collections: {}, live: null, about: { namespace: "default" }, note: "", failure: "" };
+const drawer = new Drawer(byId("drawer"), { closed: () => open("") });
+let planned = false;
+
+function invalidate() {
+  if (planned) return;
+  planned = true;
+  requestAnimationFrame(() => {
+    planned = false;
+    render();
+  });
+}
+
+// -- data -----------------------------------------------------------------------------------------------------------------
+function collections({ namespace, labels }) {
+  const inside = namespace ? `/namespaces/${namespace}` : "";
+  const query = labels ? { labelSelector: labels } : {};
+  return [
+    new Collection("nodes", "/api/v1/nodes", objects.node),
+    new Collection("namespaces", "/api/v1/namespaces", objects.namespace),
+    new Collection("pods", `/api/v1${inside}/pods`, summary, query),
+    new Collection("deployments", `/apis/apps/v1${inside}/deployments`, objects.deployment, query),
+    new Collection("statefulsets", `/apis/apps/v1${inside}/statefulsets`, objects.statefulSet, query),
+    new Collection("daemonsets", `/apis/apps/v1${inside}/daemonsets`, objects.daemonSet, query),
+    new Collection("jobs", `/apis/batch/v1${inside}/jobs`, objects.job, query),
+  ];
+}
+
+function connect() {
+  state.live?.stop();
+  state.failure = NAMESPACE.test(state.filters.namespace) ? "" : "a namespace has lower case letters, digits and hyphens";
+  if (state.failure) return invalidate();
+  const list = collections(state.filters);
+  const live = new Live(list, { changed: (each) => live === state.live && changed(each), state: (name, why) => live === state.live && connection(name, why) });
+  state.live = live;
+  state.collections = Object.fromEntries(list.map((each) => [each.name, each]));
+  connection("connecting", "");
+  live.run();
+  invalidate();
+}
+
+function changed(collection) {
+  if (collection.name === "pods" && collection.refused && !state.filters.namespace) {
+    state.note = `You may not list the pods of all namespaces: the page shows namespace ${state.about.namespace}.`;
+    setFilters({ namespace: state.about.namespace });
+    return;
+  }
+  invalidate();
+}
+
+function connection(name, why) {
+  const words = { connecting: "connecting", live: "live", lost: `not live, trying again: ${why}`, refused: why, ended: why }[name];
+  const place = byId("connection");
+  text(place, words);
+  place.className = name;
+}
+
+// -- filters --------------------------------------------------------------------------------------------------------------
+function setFilters(change, push = false) {
+  const former = state.filters;
+  state.filters = { ...former, ...change };
+  filters.write(state.filters, push);
+  showFilters();
+  if (former.namespace !== state.filters.namespace || former.labels !== state.filters.labels) connect();
+  invalidate();
+}
+
+function showFilters() {
+  for (const name of ["namespace", "labels", "text"]) {
+    const input = byId(name);
+    if (document.activeElement !== input || !input.value) input.value = state.filters[name];
+  }
+}
+
+function open(key) {
+  setFilters({ show: key }, true);
+}
+
+// -- rendering ------------------------------------------------------------------------------------------------------------
+function itemsOf(name) {
+  return [...(state.collections[name]?.items.values() || [])];
+}
+
+function more(section, number, what) {
+  const place = section.querySelector(".more");
+  place.hidden = !number;
+  text(place, number ? `${number} more ${what} are not shown: use the filters.` : "");
+}
+
+function render() {
+  const now = Date.now();
+  const words = filters.wordsOf(state.filters.text);
+  const selected = (list) => list.filter((each) => filters.matches(each, words));
+  const pods = selected(itemsOf("pods"));
+  const workloads = selected(WORKLOADS.flatMap(itemsOf));
+  const allNodes = itemsOf("nodes");
+  const withPods = new Set(pods.map((each) => each.node));
+  const nodes = allNodes.filter((each) => filters.matches(each, words) || withPods.has(each.name));
+  const found = problems(selected(allNodes), workloads, pods, now);
+  const section = { problems: byId("problems"), nodes: byId("nodes"), workloads: byId("workloads") };
+  more(section.problems, showProblems(section.problems.querySelector("ul"), found), "problems");
+  more(section.nodes, showNodes(section.nodes.querySelector(".tiles"), nodes, pods, now), "nodes");
+  more(section.workloads, showWorkloads(section.workloads.querySelector("tbody"), workloads, now), "workloads");
+  const listed = Object.values(state.collections).every((each) => each.listed || each.refused);
+  text(byId("problems-title"), found.length ? `What is wrong (${found.length})` : listed ? "Nothing is wrong" : "What is wrong");
+  document.title = found.length ? `(${found.length}) Wherry` : "Wherry";
+  showNotes();
+  showNamespaces();
+  showDrawer(now);
+}
+
+function showNotes() {
+  const partly = state.filters.text || state.filters.labels || state.filters.namespace;
+  const notes = [
+    state.failure,
+    state.note,
+    ...Object.values(state.collections).filter((each) => each.refused).map((each) => `${each.name}: ${each.refused}`),
+    partly ? "Bars count the pods that the filters select." : "",
+  ].filter(Boolean);
+  keyed(byId("notes"), notes, (each) => each, () => el("p", { class: "note" }), text);
+}
+
+function showNamespaces() {
+  const names = itemsOf("namespaces").map((each) => each.name);
+  keyed(byId("namespaces"), names, (each) => each, (name) => el("option", { value: name }), () => {});
+}
+
+function showDrawer(now) {
+  const [kind, namespace, name] = state.filters.show.split("/");
+  if (!name || !shows(kind)) return drawer.close();
+  const plural = kind === "Pod" ? "pods" : kind === "Node" ? "nodes" : `${kind.toLowerCase()}s`;
+  const object = state.collections[plural]?.items.get(`${namespace}/${name}`);
+  drawer.open(state.filters.show, object || { kind, namespace, name });
+  drawer.update(object, now);
+}
+
+// -- input ----------------------------------------------------------------------------------------------------------------
+function keys(event) {
+  const typing = event.target.matches("input, select, textarea");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    byId("text").focus();
+  } else if (event.key === "Escape") {
+    if (event.target.id === "text" && event.target.value) {
+      event.target.value = "";
+      setFilters({ text: "" });
+    } else if (state.filters.show) open("");
+    else document.activeElement?.blur();
+  }
+}
+
+function listen() {
+  document.addEventListener("keydown", keys);
+  document.addEventListener("click", (event) => {
+    const key = event.target.closest?.("[data-open]")?.dataset.open;
+    if (key) open(key);
+  });
+  byId("nodes").addEventListener("keydown", (event) => moveFocus(byId("nodes"), event));
+  byId("problems").addEventListener("keydown", (event) => moveBetweenProblems(byId("problems"), event));
+  byId("text").addEventListener("input", (event) => setFilters({ text: event.target.value }));
+  for (const name of ["namespace", "labels"]) {
+    byId(name).addEventListener("change", (event) => {
+      state.note = "";
+      setFilters({ [name]: event.target.value.trim() });
+    });
+  }
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  window.addEventListener("popstate", () => setFilters(filters.read()));
+  setInterval(invalidate, TICK);
+}
+
+async function start() {
+  const link = location.hash.slice(1);
+  if (link) {
+    history.replaceState(null, "", location.pathname + location.search);
+    try {
+      await exchange(link);
+    } catch (error) {
+      state.failure = error.message;
+    }
+  }
+  try {
+    state.about = await getJson("/about");
+  } catch (error) {
+    connection("ended", state.failure || error.message);
+    text(byId("problems-title"), "No session");
+    return;
+  }
+  document.querySelector("h1").title = plain(state.about.server);
+  legend(byId("legend"));
+  listen();
+  showFilters();
+  connect();
+}
+
+start();

@@ -1,0 +1,103 @@
+// Pods as the page stores them: what is shown of each, and its state.
+
+import { number } from "./quantity.js";
+
+const STARTING = new Set(["ContainerCreating", "PodInitializing"]);
+const LATE_START = 60000;
+const LATE_READY = 10000;
+
+/** Return what is stored of a pod. */
+export function summary(pod) {
+  const { metadata, spec = {}, status = {} } = pod;
+  const owner = (metadata.ownerReferences || []).find((each) => each.controller);
+  const containers = [
+    ...(spec.initContainers || []).map((each) => container(each, status.initContainerStatuses, true)),
+    ...(spec.containers || []).map((each) => container(each, status.containerStatuses, false)),
+  ];
+  const found = {
+    kind: "Pod",
+    namespace: metadata.namespace,
+    name: metadata.name,
+    uid: metadata.uid,
+    node: spec.nodeName || "",
+    address: status.podIP || "",
+    owner: owner ? { kind: owner.kind, name: owner.name, uid: owner.uid } : null,
+    created: Date.parse(metadata.creationTimestamp) || 0,
+    containers,
+    finished: status.phase === "Succeeded" || status.phase === "Failed",
+    cpu: requests(spec, "cpu"),
+    memory: requests(spec, "memory"),
+  };
+  found.state = stateOf(metadata, status, containers, found.created);
+  found.text = [metadata.namespace, metadata.name, found.node, found.address, found.state.word, ...containers.map((each) => each.image)]
+    .join(" ")
+    .toLowerCase();
+  return found;
+}
+
+function container(spec, statuses, init) {
+  const status = (statuses || []).find((each) => each.name === spec.name) || {};
+  const [state, detail] = Object.entries(status.state || {})[0] || ["waiting", {}];
+  const sidecar = init && spec.restartPolicy === "Always";
+  return {
+    name: spec.name,
+    image: spec.image || "",
+    init,
+    sidecar,
+    ready: Boolean(status.ready),
+    restarts: status.restartCount || 0,
+    state,
+    reason: detail?.reason || "",
+    message: detail?.message || "",
+    exit: detail?.exitCode,
+    ran: Boolean(status.lastState?.terminated) || state !== "waiting",
+  };
+}
+
+// The larger of what the containers request together and what each init container does beside the sidecars before it.
+function requests(spec, name) {
+  const of = (each) => number(each.resources?.requests?.[name]);
+  const overhead = number(spec.overhead?.[name]);
+  const whole = spec.resources?.requests?.[name];
+  if (whole !== undefined) return number(whole) + overhead;
+  let sidecars = 0;
+  let peak = 0;
+  for (const each of spec.initContainers || []) {
+    if (each.restartPolicy === "Always") sidecars += of(each);
+    peak = Math.max(peak, each.restartPolicy === "Always" ? sidecars : sidecars + of(each));
+  }
+  const running = (spec.containers || []).reduce((sum, each) => sum + of(each), sidecars);
+  return Math.max(running, peak) + overhead;
+}
+
+// `level` is ok, wait, bad, done or end; one that waits is bad from the time `late` on.
+function stateOf(metadata, status, containers, created) {
+  const condition = (type) => (status.conditions || []).find((each) => each.type === type);
+  if (metadata.deletionTimestamp) {
+    const late = Date.parse(metadata.deletionTimestamp) + LATE_START;
+    return { level: "end", word: "Terminating", detail: "", late };
+  }
+  if (status.phase === "Succeeded") return { level: "done", word: "Succeeded", detail: "" };
+  if (status.phase === "Failed") return { level: "bad", word: status.reason || "Failed", detail: status.message || "" };
+  const scheduled = condition("PodScheduled");
+  if (scheduled?.status === "False") {
+    const bad = scheduled.reason === "Unschedulable";
+    return { level: bad ? "bad" : "wait", word: scheduled.reason || "Pending", detail: scheduled.message || "", late: created + LATE_START };
+  }
+  const failing = containers.find((each) => each.state === "waiting" && each.reason && !STARTING.has(each.reason));
+  if (failing) return { level: "bad", word: failing.reason, detail: failing.message };
+  const exited = containers.find((each) => each.state === "terminated" && each.exit && (!each.init || each.sidecar));
+  if (exited) return { level: "bad", word: exited.reason || "Error", detail: `${exited.name}: exit code ${exited.exit}` };
+  const ready = condition("Ready");
+  if (ready?.status === "True") return { level: "ok", word: "Running", detail: "" };
+  if (status.phase === "Running") {
+    const late = (Date.parse(ready?.lastTransitionTime) || created) + LATE_READY;
+    return { level: "wait", word: "NotReady", detail: ready?.message || "", late };
+  }
+  return { level: "wait", word: status.phase || "Pending", detail: status.message || "", late: created + LATE_START };
+}
+
+/** Return the level of a state at a time. */
+export function level(state, now) {
+  return state.late && now > state.late ? "bad" : state.level;
+}

@@ -1,0 +1,47 @@
+"""Forwards reads of objects and logs to the API server, whose credentials the browser never gets."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from kube.client import JSON, Client
+from wherry.ui import paths
+from wherry.ui.places import Places
+from wherry.ui.streaming import Streamed
+
+READS, LOGS = 32, 12
+"""Reads and logs at a time, of all tabs; the client sends at most 16 of the reads to the server."""
+MOST_BYTES = 64 << 20
+"""Bytes of an answer; the page lists collections in parts."""
+SECONDS = 30.0
+
+
+class Reading:
+    """Reads with one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reads, self._logs = Places(READS, "requests"), Places(LOGS, "logs")
+
+    async def answer(self, request: Request) -> ASGIApp:
+        """Return the server's own answer. Raise StatusError."""
+        target = paths.parse(request.url.path)
+        query = paths.query(target, request.query_params.multi_items())
+        if target.log:
+            return Streamed(self._log(target.path, query), "text/plain; charset=utf-8")
+        with self._reads.one():
+            answer = await self._client.transport.request(
+                "GET", target.path, query=query, headers={"Accept": JSON}, timeout=SECONDS, most_bytes=MOST_BYTES
+            )
+        return Response(answer.body, answer.status, media_type=JSON)
+
+    @contextlib.asynccontextmanager
+    async def _log(self, path: str, query: dict[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        with self._logs.one():
+            async with self._client.transport.stream(path, query=query) as chunks:
+                yield chunks

@@ -1,0 +1,77 @@
+"""Listens on a port of 127.0.0.1, with limits for other users of the machine, who can connect too."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AbstractContextManager, nullcontext
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from kube.serving.bound import bound
+from kube.serving.limits import ServingLimits
+from kube.serving.protocol import BoundedProtocol
+from kube.serving.server import BoundedServer
+
+ADDRESS = "127.0.0.1"
+CONNECTIONS = 64
+LIMITS = ServingLimits(
+    head_bytes=64 << 10,
+    headers=100,
+    pipelined=1,
+    head_timeout=10.0,
+    unauthenticated=CONNECTIONS,
+    unauthenticated_per_peer=CONNECTIONS,
+    connections=CONNECTIONS,
+)
+STOP_SECONDS = 2.0
+
+
+class _Server(BoundedServer):
+    """Signals are the command's business, and nothing ticks."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config, LIMITS)
+        self.stop = asyncio.Event()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Leave the process's signal handlers alone."""
+        return nullcontext()
+
+    async def main_loop(self) -> None:
+        """Wait to be stopped."""
+        await self.stop.wait()
+
+
+def listen(port: int) -> socket.socket:
+    """Return a bound socket; port 0 is a free one. Raise OSError."""
+    return bound(ADDRESS, port)
+
+
+async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set."""
+    config = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([listening]), name="page")
+    stopped = asyncio.create_task(stop.wait(), name="signal")
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        server.stop.set()
+        await asyncio.wait({task}, timeout=STOP_SECONDS)
+        listening.close()
+    if task.done():
+        task.result()

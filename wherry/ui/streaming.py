@@ -1,0 +1,56 @@
+"""An answer that is sent as its parts come, and ends with its client: what it reads from is closed at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+
+from starlette.types import Receive, Scope, Send
+
+from kube.errors import StatusError
+from wherry.ui import failures
+
+Chunks = AbstractAsyncContextManager[AsyncIterator[bytes]]
+
+
+class Streamed:
+    """An ASGI application for one request; a StatusError on entry of `chunks` is the answer."""
+
+    def __init__(self, chunks: Chunks, media_type: str) -> None:
+        self._chunks, self._media_type = chunks, media_type
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = asyncio.create_task(self._send(scope, receive, send), name="streamed answer")
+        gone = asyncio.create_task(_until_disconnected(receive), name="client of a streamed answer")
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not work.done():
+                work.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+        if not work.cancelled():
+            work.result()
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+        try:
+            async with self._chunks as chunks:
+                headers = [(b"content-type", self._media_type.encode())]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                begun = True
+                # The browser resolves a request with the first bytes of the body or its end.
+                await send({"type": "http.response.body", "body": b"", "more_body": True})
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except StatusError as error:
+            if not begun:
+                await failures.answer(error)(scope, receive, send)
+                return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,68 @@
+"""The command `wherry ui`: the page that shows the cluster, on a port of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wherry import options
+from wherry.errors import WherryError
+from wherry.terminal import console
+
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def ui(
+    prefix: options.Prefix = "/",
+    *,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig. Default: $KUBECONFIG, ~/.kube/config, the administrator's.", show_default=False),
+    ] = None,
+    context: Annotated[
+        str, typer.Option(help="Context of the kubeconfig. Default: the current one.", show_default=False)
+    ] = "",
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: a free one.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+) -> None:
+    """Show the cluster in a browser.
+
+    Serves a page on 127.0.0.1 until Ctrl-C, and prints a link that works once. The page reads with the kubeconfig's rights.
+    """
+    from wherry import chosen_kubeconfig
+
+    path = kubeconfig or chosen_kubeconfig.path(prefix)
+    asyncio.run(_run(path, context, port, browser=browser))
+
+
+async def _run(path: Path, context: str, port: int, *, browser: bool) -> None:
+    from wherry import cluster
+    from wherry.ui import app, server
+    from wherry.ui.browser import link_file, show
+    from wherry.ui.session import Session
+
+    stop = asyncio.Event()
+    for number in _STOPS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with cluster.as_user(path, context) as (client, namespace):
+        try:
+            listening = server.listen(port)
+        except OSError as error:
+            why = "another process has it; choose another one" if error.errno == errno.EADDRINUSE else None
+            raise WherryError(f"--port {port}: {why or os.strerror(error.errno or 0)}") from error
+        session, port = Session(), listening.getsockname()[1]
+        shown = app.Cluster(client, getattr(client.transport, "server", ""), namespace)
+        url = f"http://{server.ADDRESS}:{port}/#{session.link}"
+        with link_file(url) if browser else contextlib.nullcontext() as file:
+            if file is None or not await asyncio.to_thread(show, file):
+                console.print("open this link, which works once:")
+            console.print(url, soft_wrap=True)
+            console.print("Ctrl-C ends it")
+            await server.serve(app.build(shown, session, port), listening, stop)
