@@ -64,13 +64,13 @@ class Tab:
             raise AssertionError(found.get("exception", {}).get("description") or found["text"])
         return answer["result"].get("value")
 
-    def wait(self, expression: str, seconds: float = SECONDS) -> Any:
-        """Wait until an expression is true, and return it."""
+    def wait(self, expression: str, seconds: float = SECONDS) -> None:
+        """Wait until an expression is true."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with contextlib.suppress(AssertionError):
-                if found := self.evaluate(expression):
-                    return found
+                if self.evaluate(f"!!({expression})"):
+                    return
             time.sleep(0.05)
         raise AssertionError(f"not true after {seconds:g} s: {expression}\nthe page: {self.text()[:3000]}")
 
@@ -82,7 +82,8 @@ class Tab:
 
     def click(self, selector: str, containing: str = "") -> None:
         """Click the first element of a selector that contains a text, with the mouse."""
-        found = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.textContent.includes({json.dumps(containing)}))"
+        every = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        found = f"{every}.find(e => e.textContent.includes({json.dumps(containing)}))"
         self.wait(f"!!{found}")
         box = self.evaluate(
             f"(() => {{ const e = {found}; e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect();"
@@ -125,7 +126,12 @@ class Chromium:
 
     def send(self, method: str, options: dict[str, Any], session: str = "") -> dict[str, Any]:
         self._number += 1
-        message = {"id": self._number, "method": method, "params": options, **({"sessionId": session} if session else {})}
+        message = {
+            "id": self._number,
+            "method": method,
+            "params": options,
+            **({"sessionId": session} if session else {}),
+        }
         self._connection.send(json.dumps(message))
         while True:
             answer = json.loads(self._connection.recv(timeout=SECONDS))
