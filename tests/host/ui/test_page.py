@@ -168,12 +168,14 @@ def test_cells_are_reached_with_the_keyboard(page: Tab) -> None:
 def test_texts_of_the_cluster_are_never_markup(cluster: Cluster, page: Tab) -> None:
     cluster.apply({**pod("evil"), "metadata": {"name": "evil", "annotations": {"note": MARKUP + REVERSED}}})
     cluster.wait("pod/evil", "Ready")
+    cluster.pods.kill("evil", code=3, reason=MARKUP)
+    cluster.wait("pod/evil", lambda found: found["status"]["containerStatuses"][0]["restartCount"] == 1)
+    cluster.wait("pod/evil", "Ready")
     cluster.pods.log("evil", f"\x1b[31m{MARKUP}\x1b]0;title\x07")
     involved = {"kind": "Pod", "name": "evil", "namespace": "default"}
     about = {"involvedObject": involved, "reason": "Evil", "message": MARKUP + REVERSED, "type": "Warning"}
     cluster.create({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "evil.1"}, **about})
-    cluster.pods.kill("evil", code=3, reason=MARKUP)
-    page.click('.cell[aria-label^="default/evil"]')
+    page.open(page.evaluate("location.origin") + "/?show=Pod/default/evil")
     for name in ("Story", "Events", "Logs", "Containers", "YAML"):
         page.click("[role=tab]", name)
         page.wait("!document.querySelector('#panel [aria-busy]')")
