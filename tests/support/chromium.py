@@ -42,6 +42,22 @@ new PerformanceObserver((list) => { for (const e of list.getEntries()) longest =
     .observe({entryTypes: ['longtask']});
 """
 
+AT_REST = """
+(async () => {
+  for (let former = ''; ;) {
+    const e = ELEMENT;
+    e?.scrollIntoView({block: 'center'});
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    if (!e?.isConnected) continue;
+    const r = e.getBoundingClientRect(), place = [r.left + r.width / 2, r.top + r.height / 2];
+    if (String(place) === former && e.contains(document.elementFromPoint(...place))) return place;
+    former = String(place);
+  }
+})()
+"""
+"""The middle of an element that can be clicked and no longer moves."""
+
 
 class Tab:
     """A tab in a browser context of its own, without cookies and storage of the others."""
@@ -85,10 +101,7 @@ class Tab:
         every = f"[...document.querySelectorAll({json.dumps(selector)})]"
         found = f"{every}.find(e => e.textContent.includes({json.dumps(containing)}))"
         self.wait(f"!!{found}")
-        box = self.evaluate(
-            f"(() => {{ const e = {found}; e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect();"
-            " return [r.left + r.width / 2, r.top + r.height / 2]; })()"
-        )
+        box = self.evaluate(AT_REST.replace("ELEMENT", found))
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 

@@ -92,7 +92,7 @@ class _Authenticated:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if not self._session.valid(request.cookies.get(self._cookie, ""), request.headers.get(HEADER, "")):
-            raise StatusError(401, "Unauthorized", f"this browser has no session: {AGAIN}")
+            raise failures.NoSession(f"this browser has no session: {AGAIN}")
         answer = await self._handler(request)
         await answer(scope, receive, send)
 

@@ -8,9 +8,26 @@ from starlette.responses import JSONResponse
 from kube.errors import StatusError
 
 
+class NoSession(StatusError):
+    """The browser has no session; the only 401 that it gets."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(401, "Unauthorized", message)
+
+
+def of_server(error: StatusError) -> StatusError:
+    """Return an error of the API server as the browser gets it: its 401 is about the kubeconfig, not about the session."""
+    if error.code != 401 or isinstance(error, NoSession):
+        return error
+    return StatusError(
+        502, "BadGateway", f"the API server does not accept the kubeconfig's credentials: {error.message}"
+    )
+
+
 def answer(error: StatusError) -> JSONResponse:
     """Return the answer for an error."""
-    return JSONResponse({"message": error.message, "reason": error.reason}, error.code)
+    shown = of_server(error)
+    return JSONResponse({"message": shown.message, "reason": shown.reason}, shown.code)
 
 
 async def handle(request: Request, error: Exception) -> JSONResponse:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from kube.client import JSON, Client
+from kube.client import JSON, Client, error_of
 from wherry.ui import paths
 from wherry.ui.places import Places
 from wherry.ui.streaming import Streamed
@@ -38,6 +38,8 @@ class Reading:
             answer = await self._client.transport.request(
                 "GET", target.path, query=query, headers={"Accept": JSON}, timeout=SECONDS, most_bytes=MOST_BYTES
             )
+        if answer.status == 401:
+            raise error_of(answer.status, answer.body)
         return Response(answer.body, answer.status, media_type=JSON)
 
     @contextlib.asynccontextmanager

@@ -45,8 +45,10 @@ class _Server(BoundedServer):
 
 
 def listen(port: int) -> socket.socket:
-    """Return a bound socket; port 0 is a free one. Raise OSError."""
-    return bound(ADDRESS, port)
+    """Return a socket that listens, for the link that is printed before it is served; port 0 is a free one. Raise OSError."""
+    listening = bound(ADDRESS, port)
+    listening.listen()
+    return listening
 
 
 async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> None:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from kube.client import Client, lines
 from kube.errors import StatusError
 from wherry.ui import paths
+from wherry.ui.failures import of_server
 from wherry.ui.places import Places
 from wherry.ui.streaming import Streamed
 
@@ -70,7 +71,8 @@ class Watching:
                 async for line in lines(chunks):
                     await queue.put(prefix + b'"event":' + line + b"}\n")
         except StatusError as error:
-            data = {"code": error.code, "reason": error.reason, "message": error.message}
+            shown = of_server(error)
+            data = {"code": shown.code, "reason": shown.reason, "message": shown.message}
             last = prefix + b'"error":' + msgspec.json.encode(data) + b"}\n"
         await queue.put(last)
         await queue.put(None)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from kube import kubeconfig
 from wherry import cluster as clusters
 from wherry.testing.async_cluster import AsyncCluster
 from wherry.ui import app, server
@@ -53,9 +57,9 @@ class Site:
         self.page = {"X-Wherry-Page": body["token"]}
 
 
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async with AsyncCluster(1) as cluster, clusters.as_user(cluster.kubeconfig) as (client, namespace):
+@contextlib.asynccontextmanager
+async def served(cluster: AsyncCluster, config: Path) -> AsyncIterator[Site]:
+    async with clusters.as_user(config) as (client, namespace):
         listening, session, stop = server.listen(0), Session(), asyncio.Event()
         port = listening.getsockname()[1]
         assert listening.getsockname()[0] == "127.0.0.1"
@@ -65,6 +69,12 @@ async def site() -> AsyncIterator[Site]:
             yield Site(cluster, browser, session, port)
         stop.set()
         await asyncio.wait_for(task, 10)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with AsyncCluster(1) as cluster, served(cluster, cluster.kubeconfig) as found:
+        yield found
 
 
 async def test_a_link_is_exchanged_once_and_nothing_is_read_without_its_session(site: Site) -> None:
@@ -229,3 +239,17 @@ async def test_a_log_is_followed(site: Site) -> None:
         site.cluster.pods.log("web", "second")
         assert await answer.content.readline() == b"second\n"
     assert (await site.get(path + "?container=none"))[0] == 400
+
+
+async def test_credentials_that_the_server_does_not_accept_do_not_end_the_session(tmp_path: Path) -> None:
+    async with AsyncCluster(0) as cluster:
+        access = dataclasses.replace(kubeconfig.load(cluster.kubeconfig), certificate=None, key=None, token="wrong")
+        config = tmp_path / "config"
+        config.write_text(kubeconfig.render(access))
+        async with served(cluster, config) as site:
+            await site.begin()
+            for path in ("/api/v1/nodes", "/api/v1/namespaces/default/pods/web/log"):
+                status, body = await site.get(path)
+                assert status == 502 and "does not accept the kubeconfig's credentials" in body["message"]
+            async with site.client.get(site.own + "/watch?w=/api/v1/nodes", headers=site.page) as answer:
+                assert [json.loads(line)["error"]["code"] async for line in answer.content] == [502]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_the_link_is_not_left_in_the_url_and_works_once(cluster: Cluster, browse
 
 
 def test_what_is_wrong_comes_first_and_has_its_story_and_fix(page: Tab) -> None:
-    page.wait_text("What is wrong (1)", "#problems-title")
+    page.wait_text("What is wrong (1)", "#problems-count")
     page.click(".toggle", "Pod default/big")
     page.wait_text("it requests 640Gi of memory, and no node has more than 32Gi", ".problems .causes")
     fix = page.evaluate("document.querySelector('.fix code').innerText")
@@ -243,7 +244,12 @@ def test_the_page_fits_a_phone(page: Tab) -> None:
 
 
 def test_the_screenshot_of_the_documentation_can_be_made(page: Tab, tmp_path: Path) -> None:
+    """WHERRY_SCREENSHOTS=docs writes it there."""
+    folder = Path(os.environ.get("WHERRY_SCREENSHOTS") or tmp_path)
     page.click(".toggle", "Pod default/big")
     page.wait("document.querySelector('.problems .causes')")
-    page.screenshot(tmp_path / "ui.png")
-    assert 5_000 < (tmp_path / "ui.png").stat().st_size < 150_000
+    page.scheme("light")
+    page.size(1000, 640)
+    page.screenshot(folder / "ui.png")
+    page.size(1200, 800)
+    assert 5_000 < (folder / "ui.png").stat().st_size < 150_000

@@ -75,6 +75,12 @@ export function copyButton(value, label = "Copy") {
   return button;
 }
 
+/** Return the time of day of a moment. */
+export function clock(time) {
+  const date = new Date(time);
+  return Number.isNaN(date.getTime()) ? "" : date.toLocaleTimeString([], { hourCycle: "h23" });
+}
+
 /** Return a time span in words, such as 5m or 3d. */
 export function age(milliseconds) {
   const seconds = Math.max(0, Math.round(milliseconds / 1000));

@@ -1,7 +1,7 @@
 // The details of one object, in tabs: story, events, logs, containers, YAML.
 
 import { getJson } from "./api.js";
-import { age, copyButton, el, keyed, text } from "./dom.js";
+import { age, clock, copyButton, el, keyed, text } from "./dom.js";
 import { Collection, Live } from "./live.js";
 import { logs } from "./logs.js";
 import { story } from "./story.js";
@@ -21,7 +21,8 @@ export function shows(kind) {
 
 function pathOf({ kind, namespace, name }) {
   const [root, plural] = PLURALS[kind].split("|");
-  return `${root}${namespace ? `/namespaces/${namespace}` : ""}/${plural}/${name}`;
+  const inside = namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
+  return `${root}${inside}/${plural}/${encodeURIComponent(name)}`;
 }
 
 export class Drawer {
@@ -110,14 +111,14 @@ function events({ kind, namespace, name }) {
   const list = el("ol", { class: "moments" });
   const state = el("p", { role: "status", class: "hint" }, "reading…");
   const fieldSelector = `involvedObject.kind=${kind},involvedObject.name=${name}`;
-  const path = `/api/v1/namespaces/${namespace || "default"}/events`;
+  const path = `/api/v1/namespaces/${encodeURIComponent(namespace || "default")}/events`;
   const collection = new Collection("events", path, (event) => event, { fieldSelector });
   const timeOf = (event) => event.series?.lastObservedTime || event.lastTimestamp || event.eventTime || event.metadata.creationTimestamp;
   const show = () => {
     const found = [...collection.items.values()].sort((a, b) => Date.parse(timeOf(a)) - Date.parse(timeOf(b)));
     keyed(list, found, (event) => event.metadata.uid, () => el("li"), (item, event) => {
       const often = (event.series?.count || event.count || 1) > 1 ? ` (x${event.series?.count || event.count})` : "";
-      text(item, `${new Date(timeOf(event)).toLocaleTimeString()} ${event.reason || ""}: ${event.message || ""}${often}`);
+      text(item, `${clock(timeOf(event))} ${event.reason || ""}: ${event.message || ""}${often}`);
       item.className = event.type === "Warning" ? "warning" : "";
     });
     text(state, collection.refused || (collection.listed && !found.length ? "there are no events" : ""));

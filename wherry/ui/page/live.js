@@ -56,7 +56,8 @@ export class Live {
       const begun = performance.now();
       let why = "the connection ended";
       try {
-        for (const each of this.collections) if (!each.revision && !each.refused) await this.list(each);
+        const unlisted = this.collections.filter((each) => !each.revision && !each.refused);
+        await Promise.all(unlisted.map((each) => this.list(each)));
         if (!this.collections.some((each) => !each.refused)) return this.state("refused", this.collections[0].refused);
         await this.watch();
       } catch (error) {

@@ -39,7 +39,7 @@ async function read(pod, query, output, state, signal) {
   const lines = new Lines(output);
   state.textContent = "reading…";
   try {
-    const answer = await get(`/api/v1/namespaces/${pod.namespace}/pods/${pod.name}/log`, query, signal);
+    const answer = await get(`/api/v1/namespaces/${encodeURIComponent(pod.namespace)}/pods/${encodeURIComponent(pod.name)}/log`, query, signal);
     state.textContent = query.follow ? "following" : "";
     for await (const text of texts(answer)) lines.add(text);
     state.textContent = query.follow ? "the log ended" : "the log until now";

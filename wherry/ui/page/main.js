@@ -119,7 +119,7 @@ function render() {
   more(section.nodes, showNodes(section.nodes.querySelector(".tiles"), nodes, pods, now), "nodes");
   more(section.workloads, showWorkloads(section.workloads.querySelector("tbody"), workloads, now), "workloads");
   const listed = Object.values(state.collections).every((each) => each.listed || each.refused);
-  text(byId("problems-title"), found.length ? `What is wrong (${found.length})` : listed ? "Nothing is wrong" : "What is wrong");
+  text(byId("problems-count"), found.length ? `What is wrong (${found.length})` : listed ? "Nothing is wrong" : "What is wrong");
   document.title = found.length ? `(${found.length}) Wherry` : "Wherry";
   showNotes();
   showNamespaces();
@@ -200,7 +200,7 @@ async function start() {
     state.about = await getJson("/about");
   } catch (error) {
     connection("ended", state.failure || error.message);
-    text(byId("problems-title"), "No session");
+    text(byId("problems-count"), "No session");
     return;
   }
   document.querySelector("h1").title = plain(state.about.server);

@@ -5,6 +5,8 @@ import { number } from "./quantity.js";
 const STARTING = new Set(["ContainerCreating", "PodInitializing"]);
 const LATE_START = 60000;
 const LATE_READY = 10000;
+const MANY_RESTARTS = 3;
+const LOOP = 300000;
 
 /** Return what is stored of a pod. */
 export function summary(pod) {
@@ -50,7 +52,7 @@ function container(spec, statuses, init) {
     reason: detail?.reason || "",
     message: detail?.message || "",
     exit: detail?.exitCode,
-    ran: Boolean(status.lastState?.terminated) || state !== "waiting",
+    failed: status.lastState?.terminated?.exitCode ? Date.parse(status.lastState.terminated.finishedAt) || 0 : 0,
   };
 }
 
@@ -70,7 +72,7 @@ function requests(spec, name) {
   return Math.max(running, peak) + overhead;
 }
 
-// `level` is ok, wait, bad, done or end; one that waits is bad from the time `late` on.
+// `level` is ok, wait, bad, done or end; a state is bad from the time `late` on, and until the time `until`.
 function stateOf(metadata, status, containers, created) {
   const condition = (type) => (status.conditions || []).find((each) => each.type === type);
   if (metadata.deletionTimestamp) {
@@ -89,7 +91,12 @@ function stateOf(metadata, status, containers, created) {
   const exited = containers.find((each) => each.state === "terminated" && each.exit && (!each.init || each.sidecar));
   if (exited) return { level: "bad", word: exited.reason || "Error", detail: `${exited.name}: exit code ${exited.exit}` };
   const ready = condition("Ready");
-  if (ready?.status === "True") return { level: "ok", word: "Running", detail: "" };
+  const loop = containers.find((each) => each.failed && each.restarts >= MANY_RESTARTS);
+  if (ready?.status === "True" && !loop) return { level: "ok", word: "Running", detail: "" };
+  // Between two failures of a crash loop the pod runs: it is listed until the longest back-off would be over.
+  if (ready?.status === "True") {
+    return { level: "ok", word: "Restarted", detail: `${loop.name}: ${loop.restarts} restarts`, until: loop.failed + LOOP };
+  }
   if (status.phase === "Running") {
     const late = (Date.parse(ready?.lastTransitionTime) || created) + LATE_READY;
     return { level: "wait", word: "NotReady", detail: ready?.message || "", late };
@@ -99,5 +106,5 @@ function stateOf(metadata, status, containers, created) {
 
 /** Return the level of a state at a time. */
 export function level(state, now) {
-  return state.late && now > state.late ? "bad" : state.level;
+  return (state.late && now > state.late) || (state.until && now < state.until) ? "bad" : state.level;
 }

@@ -1,7 +1,7 @@
 // The story of an object: causes, each with its fix and a button that copies it, and what happened.
 
 import { getJson } from "./api.js";
-import { copyButton, el } from "./dom.js";
+import { clock, copyButton, el } from "./dom.js";
 
 /** Return an element that loads the story of an object. */
 export function story(object) {
@@ -42,7 +42,6 @@ function cause({ text, fix, waits }) {
 }
 
 function moment({ time, actor, text, count }) {
-  const when = new Date(time);
   const often = count > 1 ? ` (x${count})` : "";
-  return el("li", {}, el("time", { datetime: time }, when.toLocaleTimeString()), ` ${actor ? `${actor}: ` : ""}${text}${often}`);
+  return el("li", {}, el("time", { datetime: time }, clock(time)), ` ${actor ? `${actor}: ` : ""}${text}${often}`);
 }
