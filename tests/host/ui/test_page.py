@@ -249,7 +249,7 @@ def test_the_screenshot_of_the_documentation_can_be_made(page: Tab, tmp_path: Pa
     page.click(".toggle", "Pod default/big")
     page.wait("document.querySelector('.problems .causes')")
     page.scheme("light")
-    page.size(1000, 640)
+    page.size(1000, 660)
     page.screenshot(folder / "ui.png")
     page.size(1200, 800)
     assert 5_000 < (folder / "ui.png").stat().st_size < 150_000

@@ -14,7 +14,7 @@ from wherry.testing import Cluster
 
 NODES, PODS, CHANGED = 20, 2000, 50
 LONGEST_MS = 400
-"""Longest that the page may not react to input while pods change; 40 on a machine that does nothing else."""
+"""Longest that the page may not react to input while pods change; 0 to 110 were measured beside other work of two cores."""
 VIEW = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",
@@ -107,7 +107,6 @@ def test_thousands_of_pods_are_shown_and_change_without_a_stutter(browser: Chrom
                 cluster.patch(f"pod/web-{index}", unready, subresource="status")
             shown.wait(f"document.querySelectorAll('.tile .cell.ok').length === {PODS + 1 - CHANGED}")
             assert shown.evaluate("window.longest") < LONGEST_MS
-            print("longest", shown.evaluate("window.longest"))
             shown.key("/", "/")
             shown.type("web-1999")
             shown.wait("document.querySelectorAll('.tile .cell').length === 1")

@@ -32,7 +32,7 @@ function problem({ object }) {
   let shown = null;
   toggle.addEventListener("click", () => {
     if (shown) shown.remove();
-    shown = shown ? null : story(item.object);
+    shown = shown ? null : story(item.object, false);
     toggle.setAttribute("aria-expanded", String(Boolean(shown)));
     if (shown) item.append(shown);
   });

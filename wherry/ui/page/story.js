@@ -3,34 +3,35 @@
 import { getJson } from "./api.js";
 import { clock, copyButton, el } from "./dom.js";
 
-/** Return an element that loads the story of an object. */
-export function story(object) {
+/** Return an element that loads the story of an object; what happened is shown at once if it is `open`. */
+export function story(object, open = true) {
   const place = el("div", { class: "story", "aria-live": "polite", "aria-busy": "true" }, "reading…");
-  load(place, object);
+  load(place, object, open);
   return place;
 }
 
-async function load(place, { kind, namespace, name }) {
+async function load(place, object, open) {
+  const { kind, namespace, name } = object;
   place.setAttribute("aria-busy", "true");
   let shown;
   try {
-    shown = parts(await getJson("/why", { kind, namespace, name }));
+    shown = parts(await getJson("/why", { kind, namespace, name }), open);
   } catch (error) {
     shown = [el("p", { class: "failure" }, error.message)];
   }
   const again = el("button", { type: "button" }, "Read again");
-  again.addEventListener("click", () => load(place, { kind, namespace, name }));
+  again.addEventListener("click", () => load(place, object, open));
   place.replaceChildren(...shown, again);
   place.removeAttribute("aria-busy");
 }
 
-function parts(story) {
+function parts(story, open) {
   const causes = story.causes.map(cause);
   return [
     el("p", { class: "state" }, story.state),
     causes.length ? el("ol", { class: "causes" }, causes) : el("p", {}, story.nothing),
     story.unknown.length ? el("ul", { class: "unknown" }, story.unknown.map((each) => el("li", {}, `not known: ${each}`))) : null,
-    story.moments.length ? el("ol", { class: "moments" }, story.moments.map(moment)) : null,
+    story.moments.length ? el("details", { open }, el("summary", {}, "What happened"), el("ol", { class: "moments" }, story.moments.map(moment))) : null,
   ].filter(Boolean);
 }
 
