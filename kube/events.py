@@ -21,7 +21,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
 from kube.errors import StatusError
 from kube.event_queue import EventQueue, Queued
-from kube.journal import Journal
+from kube.journal import Journal, kind_key
 from kube.object_names import metadata_of
 from kube.serialize import readable
 
@@ -108,7 +108,7 @@ class EventRecorder:
         about = reference(obj, field_path)
         if self._journal is not None:
             self._journal.record(
-                about.kind or "",
+                kind_key((about.api_version or "").rpartition("/")[0], about.kind or ""),
                 about.namespace or "",
                 about.name or "",
                 self._component,

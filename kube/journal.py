@@ -1,14 +1,15 @@
 """Bounded record of the decisions of one process about objects: changes, refusals, attempts.
 
 `wherry why` reads it through the API. Entries are made by the code that decides, as it decides: they have what events and logs
-leave out (denied requests, the reasons of each node, changes by admission). The oldest entries of the namespaces with the most
-are dropped when all take more than the limit.
+leave out (refused requests, the reasons of each node, changes by admission). The oldest entries of the namespaces with the most
+are dropped when all take more than the limit. Clients write some of the texts: each is cut, and counted by the memory it takes.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,12 +18,20 @@ from kube.clock import Clock
 from kube.tracing import spans
 
 LIMIT_BYTES = 20 << 20
-ENTRY_BYTES = 400
-"""Memory of an entry without its texts."""
-RING_BYTES = 1000
-"""Memory of a namespace without entries."""
-MOST_TEXT = 2048
-"""Characters of a text, after which it is cut."""
+ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
+"""Memory of an entry without its texts, of an object with entries, and of a namespace."""
+LONGEST_TEXT, LONGEST_NAME = 2048, 253
+"""Characters of a text and of a name, after which they are cut: no object has a longer name."""
+
+
+def kind_key(group: str, kind: str) -> str:
+    """Return the key of a kind of objects."""
+    return f"{kind}.{group}"
+
+
+def resource_key(group: str, plural: str) -> str:
+    """Return the key of a kind of which only the resource's name is known."""
+    return f"/{plural}.{group}"
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -32,9 +41,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     time: float
-    kind: str
-    namespace: str
-    name: str
     actor: str
     text: str
     uid: str = ""
@@ -44,13 +50,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class _Ring:
-    """The entries of one namespace."""
+    """The entries of one namespace, by object, and the objects in the order of all entries."""
 
-    __slots__ = ("bytes", "dropped", "entries")
+    __slots__ = ("bytes", "dropped", "objects", "order")
 
-    def __init__(self) -> None:
-        self.entries: deque[tuple[int, Entry]] = deque()
-        self.bytes = 0
+    def __init__(self, size: int) -> None:
+        self.objects: dict[tuple[str, str], deque[tuple[int, Entry]]] = {}
+        self.order: deque[tuple[str, str]] = deque()
+        self.bytes = size
         self.dropped = 0.0
         """Time of the newest entry that was dropped."""
 
@@ -66,7 +73,7 @@ class Journal:
 
     def record(
         self,
-        kind: str,
+        key: str,
         namespace: str,
         name: str,
         actor: str,
@@ -75,22 +82,26 @@ class Journal:
         uid: str = "",
         revision: int = 0,
         details: Mapping[str, Any] | None = None,
-        size: int = 0,
     ) -> None:
-        """Add an entry. `size` is the memory of `details` in bytes, at least roughly."""
-        if len(text) > MOST_TEXT:
-            text = text[:MOST_TEXT] + "..."
-        trace = spans.trace_id()
-        entry = Entry(self._clock.now().timestamp(), kind, namespace, name, actor, text, uid, revision, trace, details)
+        """Add an entry about an object; `key` is its kind's."""
+        key, namespace, name, actor, uid = (_cut(each, LONGEST_NAME) for each in (key, namespace, name, actor, uid))
+        text = _cut(text, LONGEST_TEXT)
+        entry = Entry(self._clock.now().timestamp(), actor, text, uid, revision, spans.trace_id(), details)
         ring = self._rings.get(namespace)
         if ring is None:
-            ring = self._rings[namespace] = _Ring()
-            ring.bytes = RING_BYTES
-            self.bytes += RING_BYTES
-        cost = ENTRY_BYTES + len(text) + size
-        ring.entries.append((cost, entry))
-        ring.bytes += cost
-        self.bytes += cost
+            ring = self._rings[namespace] = _Ring(RING_BYTES + sys.getsizeof(namespace))
+            self.bytes += ring.bytes
+        about = key, name
+        cost = ENTRY_BYTES + sys.getsizeof(actor) + sys.getsizeof(text) + sys.getsizeof(uid) + size_of(details)
+        entries = ring.objects.get(about)
+        added = cost
+        if entries is None:
+            entries = ring.objects[about] = deque()
+            added += _object_bytes(about)
+        entries.append((cost, entry))
+        ring.order.append(about)
+        ring.bytes += added
+        self.bytes += added
         while self.bytes > self._limit:
             self._drop()
 
@@ -99,27 +110,50 @@ class Journal:
         share = self._limit / len(self._rings)
         while True:
             namespace, ring = next(iter(self._rings.items()))
-            if ring.bytes > share or not ring.entries or len(self._rings) == 1:
+            if ring.bytes > share or not ring.order or len(self._rings) == 1:
                 break
             self._rings.move_to_end(namespace)
-        if not ring.entries:  # a namespace that is gone for long
+        if not ring.order:  # a namespace whose entries are all dropped
             del self._rings[namespace]
             self.bytes -= ring.bytes
             self.began = max(self.began, ring.dropped)
             return
-        cost, entry = ring.entries.popleft()
+        about = ring.order.popleft()
+        entries = ring.objects[about]
+        cost, entry = entries.popleft()
+        if not entries:
+            del ring.objects[about]
+            cost += _object_bytes(about)
         ring.bytes -= cost
-        ring.dropped = entry.time
         self.bytes -= cost
+        ring.dropped = entry.time
 
-    def about(self, kind: str, namespace: str, name: str) -> Iterator[Entry]:
-        """Yield the entries about an object, the oldest first, also those of earlier objects of its name."""
+    def about(self, key: str, namespace: str, name: str) -> Sequence[tuple[int, Entry]]:
+        """Return the entries about an object with their memory, the oldest first, also those of earlier objects of its name."""
         ring = self._rings.get(namespace)
-        for _, entry in ring.entries if ring is not None else ():
-            if entry.name == name and entry.kind == kind:
-                yield entry
+        return ring.objects.get((key, name), ()) if ring is not None else ()
 
     def complete_since(self, namespace: str) -> float:
         """Return the time since which the journal has every entry of a namespace."""
         ring = self._rings.get(namespace)
         return max(self.began, ring.dropped) if ring is not None else self.began
+
+
+def _object_bytes(about: tuple[str, str]) -> int:
+    return OBJECT_BYTES + sys.getsizeof(about[0]) + sys.getsizeof(about[1])
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def size_of(value: Any) -> int:
+    """Return the memory of JSON data in bytes."""
+    if value is None:
+        return 0
+    size = sys.getsizeof(value)
+    if isinstance(value, Mapping):
+        return size + sum(size_of(key) + size_of(each) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return size + sum(map(size_of, value))
+    return size

@@ -88,13 +88,26 @@ def yaml_problem(error: yaml.YAMLError) -> str:
     return f"invalid YAML in line {mark.line + 1}" if mark is not None else "invalid YAML"
 
 
+class NoFile(KubeconfigError):
+    """The file does not exist."""
+
+
 def load(path: str | Path, context: str = "") -> Access:
     """Read a kubeconfig and return the access of a context (its current one by default)."""
     path = Path(path)
+    document = read(path)
     try:
-        document = yaml.safe_load(path.read_text()) or {}
+        return access_of(document, path, context)
+    except (AttributeError, KeyError, TypeError):  # a part of another type
+        raise KubeconfigError(f"{path}: not a kubeconfig") from None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read the YAML of a kubeconfig. Raises KubeconfigError."""
+    try:
+        document: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
     except FileNotFoundError as error:
-        raise KubeconfigError(f"{path}: no such file") from error
+        raise NoFile(f"{path}: no such file") from error
     except yaml.YAMLError as error:
         raise KubeconfigError(f"{path}: cannot be read: {yaml_problem(error)}") from None
     except OSError as error:
@@ -103,13 +116,11 @@ def load(path: str | Path, context: str = "") -> Access:
         raise KubeconfigError(f"{path}: cannot be read: {error}") from error
     except (ValueError, RecursionError):  # a scalar that is no date or number, deep nesting
         raise KubeconfigError(f"{path}: cannot be read: invalid YAML") from None
-    try:
-        return _access(document, path, context)
-    except (AttributeError, KeyError, TypeError):  # a part of another type
-        raise KubeconfigError(f"{path}: not a kubeconfig") from None
+    return document
 
 
-def _access(document: dict[str, Any], path: Path, context: str) -> Access:
+def access_of(document: dict[str, Any], path: Path, context: str = "") -> Access:
+    """Return the access of a context of a kubeconfig that was read from `path`. Raises KubeconfigError and errors of types."""
     chosen = _named(document, "contexts", "context", context or document.get("current-context", ""), path)
     cluster = _named(document, "clusters", "cluster", chosen.get("cluster", ""), path)
     user = _named(document, "users", "user", chosen["user"], path) if chosen.get("user") else {}

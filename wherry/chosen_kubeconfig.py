@@ -1,4 +1,4 @@
-"""The kubeconfig of commands that act as the user: KUBECONFIG, the user's own, or the administrator's."""
+"""The kubeconfigs of commands that act as the user: those of KUBECONFIG, the user's own, or the administrator's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from wherry.errors import WherryError
 from wherry.layout import Layout
 
 
-def path(prefix: str) -> Path:
-    """Return the path; an installation that `prefix` names comes before the user's own. Raise WherryError if there is none."""
-    given = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+def paths(prefix: str) -> list[Path]:
+    """Return the files; an installation that `prefix` names comes before the user's own. Raise WherryError if there is none."""
+    given = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     if given:
-        return Path(given)
+        return given
     own, admin = Path("~/.kube/config").expanduser(), Layout(Path(prefix)).admin_kubeconfig
     if own.exists() and not (prefix != "/" and admin.exists()):
-        return own
+        return [own]
     if not os.access(admin, os.R_OK):
         raise WherryError("there is no kubeconfig: name one with --kubeconfig, or in KUBECONFIG")
-    return admin
+    return [admin]

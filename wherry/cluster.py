@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from kube import kubeconfig, servers
+from kube import exec_credentials, kubeconfig, kubeconfig_files, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -47,12 +49,27 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def as_user(path: Path, context: str = "") -> AsyncIterator[tuple[Client, str]]:
-    """Lend a client with the rights of a kubeconfig's context, and the context's namespace (default: "default")."""
+async def as_user(paths: Sequence[Path], context: str = "") -> AsyncIterator[tuple[Client, str]]:
+    """Lend a client with the rights of a context of kubeconfigs, and the context's namespace (default: "default").
+
+    The files are merged as kubectl does; a credential plugin is run.
+    """
     try:
-        access = kubeconfig.load(path, context)
+        chosen = kubeconfig_files.merged(paths, context)
+        access = chosen.access
+        if chosen.plugin is not None:
+            found = await exec_credentials.credentials(chosen.plugin)
+            access = dataclasses.replace(
+                access,
+                token=found.token,
+                certificate=found.client_certificate_data.encode() or None,
+                key=found.client_key_data.encode() or None,
+            )
+        access.ssl_context()
     except kubeconfig.KubeconfigError as error:
         raise WherryError(str(error)) from error
+    except (ssl.SSLError, ValueError) as error:
+        raise WherryError(f"{paths[0]}: its certificates or its key cannot be used: {error}") from error
     async with _with(access, None) as client:
         yield client, access.namespace or "default"
 

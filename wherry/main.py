@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -57,6 +58,9 @@ def wherry(
 ) -> None:
     """A Kubernetes that a person can read."""
 
+
+PLUGIN_FILE, PLUGIN_NAME = "kubectl-wherry", "kubectl wherry"
+"""File and usage of the plugin of kubectl, which is this command under another name."""
 
 app.command()(up)
 
@@ -204,7 +208,7 @@ def main() -> None:
         enable_completion()
     try:
         try:
-            app()
+            app(prog_name=PLUGIN_NAME if Path(sys.argv[0]).name == PLUGIN_FILE else None)
         finally:
             sys.stdout.flush()  # an error at the end of the process would have no sentence
     except (WherryError, CommandError, StatusError) as error:

@@ -34,7 +34,7 @@ EXIT_STATUS = {
 }
 ENVIRONMENT = {
     "KUBECONFIG": "Kubeconfig of wherry kubectl. Default: the administrator's, /etc/wherry/admin.kubeconfig.",
-    "SUDO_USER": "User whose ~/.kube/config wherry up creates if there is none; sudo sets it.",
+    "SUDO_USER": "User to whose ~/.kube/config wherry up adds the cluster as a context; sudo sets it.",
     "PATH": "Folders of containerd, runc, kubectl and other programs.",
     "DOCKER_HOST": "Docker engine of wherry image load. Default: unix:///var/run/docker.sock.",
     "LD_PRELOAD, PYTHONMALLOC, MALLOC_CONF": "Memory allocator of the control plane. Default: jemalloc, if it is installed.",

@@ -38,11 +38,11 @@ def ui(
     """
     from wherry import chosen_kubeconfig
 
-    path = kubeconfig or chosen_kubeconfig.path(prefix)
-    asyncio.run(_run(path, context, port, browser=browser))
+    paths = [kubeconfig] if kubeconfig else chosen_kubeconfig.paths(prefix)
+    asyncio.run(_run(paths, context, port, browser=browser))
 
 
-async def _run(path: Path, context: str, port: int, *, browser: bool) -> None:
+async def _run(paths: list[Path], context: str, port: int, *, browser: bool) -> None:
     from wherry import cluster
     from wherry.ui import app, server
     from wherry.ui.browser import link_file, show
@@ -51,7 +51,7 @@ async def _run(path: Path, context: str, port: int, *, browser: bool) -> None:
     stop = asyncio.Event()
     for number in _STOPS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with cluster.as_user(path, context) as (client, namespace):
+    async with cluster.as_user(paths, context) as (client, namespace):
         try:
             listening = server.listen(port)
         except OSError as error:

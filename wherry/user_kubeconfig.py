@@ -60,6 +60,7 @@ def offer(settings: Settings, former: bytes = b"") -> None:
         *first,
         "kubectl get nodes -o wide",
         "kubectl create deployment web --image=nginx --replicas=3",
+        "kubectl rollout status deployment/web",
         "kubectl expose deployment web --port=80",
         """curl "http://$(kubectl get service web -o jsonpath='{.spec.clusterIP}')\"""",
     ]

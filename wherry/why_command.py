@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wherry import options, output
 from wherry.errors import UsageError
 
+if TYPE_CHECKING:
+    from wherry.why.model import Story
+
 DENIED = "denied"
+INTERRUPTED = 130
+"""Exit status, as a shell gives it to a program that SIGINT has ended."""
 FORMATS = ("text", "json", "yaml")
 
 
@@ -42,6 +48,18 @@ def why(
         list[str] | None,
         typer.Option(help="With denied: a group of the user. Can be repeated.", show_default=False),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show changes until nothing is wrong with it.", show_default=False)
+    ] = False,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="POD",
+            help="With a Service: the pod that connects, [NAMESPACE:]pod/NAME.",
+            show_default=False,
+        ),
+    ] = "",
     since: Annotated[str, typer.Option(help="Show what happened in this time, such as 10m.", show_default=False)] = "",
 ) -> None:
     """Explain the state of an object, or a denied request.
@@ -57,8 +75,14 @@ def why(
         split(words)
         if group:
             raise UsageError("--group belongs to `wherry why denied`")
-    path = kubeconfig or chosen_kubeconfig.path(prefix)
-    asyncio.run(_answer(path, context, words, namespace, group or [], length, format))
+    elif follow or source:
+        option = "--follow" if follow else "--from"
+        raise UsageError(f"{option} belongs to an object, not to `wherry why denied`")
+    paths = [kubeconfig] if kubeconfig else chosen_kubeconfig.paths(prefix)
+    try:
+        asyncio.run(_answer(paths, context, words, namespace, group or [], length, format, source, follow=follow))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _duration(text: str) -> timedelta | None:
@@ -76,27 +100,52 @@ def _duration(text: str) -> timedelta | None:
 
 
 async def _answer(
-    path: Path,
+    paths: list[Path],
     context: str,
     words: list[str],
     namespace: str,
     groups: list[str],
     since: timedelta | None,
     format: str,
+    source: str,
+    *,
+    follow: bool,
 ) -> None:
     from kube.clock import SYSTEM
     from wherry import cluster
-    from wherry.why import denied, report, story
+    from wherry.why import denied, following, story
     from wherry.why.subject import split
 
     now = SYSTEM.now()
-    async with cluster.as_user(path, context) as (client, default):
+    async with cluster.as_user(paths, context) as (client, default):
         if words[0] == DENIED:
             wanted = await denied.request(client, words[1:], namespace or default, groups)
             found = await denied.explained(client, wanted, now)
+        elif follow:
+
+            async def read() -> Story:
+                return await story.tell(client, *split(words), namespace or default, SYSTEM.now(), since, source)
+
+            return await following.follow(read, _Shown(format).show, lambda text: print(text, file=sys.stderr))
         else:
-            found = await story.tell(client, *split(words), namespace or default, now, since)
-    if format == "text":
-        print("\n".join(report.lines(found)))
-    else:
-        print(output.dumped(report.data(found), format), end="")
+            found = await story.tell(client, *split(words), namespace or default, now, since, source)
+    _Shown(format).show(found, ended=True)
+
+
+class _Shown:
+    """Prints stories: the first one whole, of the next ones what is new."""
+
+    def __init__(self, format: str) -> None:
+        self._format, self._first = format, True
+
+    def show(self, found: Story, ended: bool) -> None:  # noqa: FBT001 - as following.py calls it
+        from wherry.why import report
+
+        first, self._first = self._first, False
+        if self._format != "text":
+            print("" if first or self._format == "json" else "---\n", end="")
+            print(output.dumped(report.data(found), self._format), end="", flush=True)
+        elif first:
+            print("\n".join(report.lines(found)), flush=True)
+        else:
+            print("\n".join(report.later_lines(found, ended=ended)), flush=True)

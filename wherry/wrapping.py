@@ -6,6 +6,9 @@ import re
 import textwrap
 
 WIDTH = 80
+LONGEST = 16 << 10
+"""Characters of a text that is broken: a longer one is no sentence for people."""
+_PIECE = re.compile(r"(?:`[^`]*`|\S)+")
 _KEPT = "\u00a0"
 """Stands for a space that no line ends at, while text is wrapped."""
 
@@ -28,7 +31,9 @@ def wrapped(text: str, indent: int = 0) -> list[str]:
 def breaks(text: str, width: int) -> list[int]:
     """Return where the second and further lines of a line begin, if none but those of one piece is longer than the width."""
     indent, start, found = len(text) - len(text.lstrip()), 0, list[int]()
-    for piece in re.finditer(r"(?:`[^`]*`|\S)+", text):
+    if len(text) > LONGEST:
+        return []
+    for piece in _PIECE.finditer(text):
         is_first = piece.start() == (start or indent)
         if not is_first and piece.end() - start + (indent if found else 0) > width:
             start = piece.start()

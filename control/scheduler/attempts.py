@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.scheduler.framework import Diagnosis
 from control.scheduler.queued_pod import QueuedPod
-from kube.journal import Journal
+from kube.journal import Journal, kind_key
 
 MOST_NODES = 10
 """Nodes that are named for one reason; all are counted."""
@@ -22,7 +22,6 @@ def unschedulable(journal: Journal, scheduler: str, queued: QueuedPod, diagnosis
             if len(named) < MOST_NODES:
                 named.append(node)
     details = {"attempt": queued.attempts, "nodes": reasons, "counts": counts}
-    size = sum(len(reason) + sum(map(len, nodes)) for reason, nodes in reasons.items())
     text = f"found no node in attempt {queued.attempts}: {message}"
     namespace, name = pod.namespace or "", pod.name or ""
-    journal.record("Pod", namespace, name, scheduler, text, uid=pod.uid or "", details=details, size=size)
+    journal.record(kind_key("", "Pod"), namespace, name, scheduler, text, uid=pod.uid or "", details=details)

@@ -1,8 +1,8 @@
 """GET /wherry/v1/journal: entries of the journal about one object, for those who may get the object.
 
-Query: group, version, resource (plural name), namespace, name. Answers JSON: `entries`, and `completeSince`, the time (seconds
-since 1970) since which there is an entry for everything. Everybody who is authenticated may use the path (ClusterRole
-wherry:journal); then the object is authorized as a GET of it would be.
+Query: group, version, resource (plural name), namespace, name. Answers JSON: `entries`, the oldest first, and `completeSince`,
+the time (seconds since 1970) since which there is an entry for everything. Everybody who is authenticated may use the path
+(ClusterRole wherry:journal); then the object is authorized as a GET of it would be.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from control.auth.user import Authorizer, AuthzAttributes, Decision
 from control.custom.definitions import Definitions
 from control.http.exchange import Request, Response
 from kube import errors
-from kube.journal import Entry, Journal
+from kube.journal import Entry, Journal, kind_key, resource_key
 from kube.owners import owner_of
 from kube.resources import by_path
 
 PATH = "/wherry/v1/journal"
+MOST_BYTES = 1 << 20
+"""Memory of the entries of an answer: the newest ones."""
 
 
 class Page(msgspec.Struct, rename="camel"):
@@ -57,7 +59,18 @@ class JournalPage:
         decision, reason = await decide(self._authorizer, wanted, owner_of(request.user.name), request.until_left)
         if decision is not Decision.ALLOW:
             raise denial.denied(wanted, reason)
-        kinds = (resource.kind, resource.target)  # refused requests for custom resources have the latter
-        found = [entry for kind in kinds for entry in self._journal.about(kind, namespace, name)]
-        page = Page(found, self._journal.complete_since(namespace))
-        return Response(200, msgspec.json.encode(page))
+        keys = (kind_key(group, resource.kind), resource_key(group, plural))
+        return Response(200, msgspec.json.encode(self._page(self._journal, keys, namespace, name)))
+
+    def _page(self, journal: Journal, keys: tuple[str, str], namespace: str, name: str) -> Page:
+        """Return the newest entries about an object."""
+        known = [each for key in keys for each in journal.about(key, namespace, name)]
+        known.sort(key=lambda each: each[1].time, reverse=True)
+        since, left, found = journal.complete_since(namespace), MOST_BYTES, list[Entry]()
+        for cost, entry in known:
+            left -= cost
+            if left < 0:
+                since = max(since, entry.time)
+                break
+            found.append(entry)
+        return Page(found[::-1], since)

@@ -1,6 +1,7 @@
 """Entries of the journal about requests: writes with their users, and refused requests.
 
-Objects that change all the time by design (leases, events, endpoints) and statuses are left out: their own fields show them.
+Objects that change all the time by design (leases, events, endpoints) and statuses are left out: their own fields show them. A
+refused request without the name of an object is left out too, since entries are read by it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from control.auth.user import AuthzAttributes
 from control.http.exchange import Request
 from control.registry.context import Context, Written
 from kube.errors import StatusError
-from kube.journal import Journal
+from kube.journal import LONGEST_NAME, Journal, kind_key, resource_key
 from kube.resources import Resource, by_path
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -21,8 +22,13 @@ LEFT_OUT = frozenset(
 MOST_BYTES = 64 << 10
 """Size of an object whose name and revision are read from it: a larger one has those of the request."""
 DENIED = "(denied)"
-"""Namespace of denied requests: they cannot displace what happened in a namespace that their users have no part in."""
+"""Namespace of denied requests, and of those of nodes that admission refuses: their users have no part in the namespace that
+they name, and must not displace what happened there."""
+AUTHORIZED = "authorized"
+"""Extension of a request that was authorized."""
+NODES = "system:nodes"
 _PAST = {"create": "created", "update": "updated", "patch": "patched", "delete": "deleted"}
+_WEBHOOK = "mutation.webhook.admission.k8s.io/"
 
 
 class _Metadata(msgspec.Struct):
@@ -48,33 +54,44 @@ def written(
     manager = f" with {context.field_manager}" if context.field_manager else ""
     applied = "applied" if context.operation == "Apply" else _PAST.get(info.verb, info.verb)
     journal.record(
-        resource.kind,
+        kind_key(resource.group, resource.kind),
         info.namespace if resource.namespaced else "",
         info.name or head.name,
         request.user.name,
         f"{applied}{part}{manager}",
         uid=head.uid,
         revision=int(head.resourceVersion) if head.resourceVersion.isdigit() else 0,
-        details=_admission(context),
-        size=sum(map(len, context.annotations.values())),
+        details=_webhooks(context),
     )
 
 
-def _admission(context: Context) -> dict[str, str] | None:
-    """Return what admission notes about a write for the audit log: webhooks and policies that changed it or warned."""
-    return dict(context.annotations) if context.annotations else None
+def _webhooks(context: Context) -> dict[str, str] | None:
+    """Return the webhooks that were shown an object, and whether they changed it. Other notes are for the audit log only."""
+    found = {key: value for key, value in context.annotations.items() if key.startswith(_WEBHOOK)}
+    return found or None
+
+
+def denied(journal: Journal | None, attributes: AuthzAttributes, error: StatusError) -> None:
+    """Record a request that was not authorized."""
+    if journal is not None and attributes.is_resource:
+        _record(journal, DENIED, attributes, f"was denied ({error.code}): {error.message}")
 
 
 def refused(journal: Journal | None, request: Request, error: StatusError) -> None:
-    """Record a write that was refused, and every request that was denied."""
-    attributes: AuthzAttributes | None = getattr(request, "attributes", None)
-    if journal is None or attributes is None or not attributes.is_resource or error.conflict or error.not_found:
+    """Record a write that was refused although it was authorized."""
+    if journal is None or AUTHORIZED not in request.extensions or error.conflict or error.not_found:
         return
-    denied = error.code == 403 and f'User "{attributes.user.name}" cannot' in error.message
-    if not denied and (attributes.verb not in WRITES or error.already_exists):
+    attributes = request.attributes
+    if attributes.is_resource and attributes.verb in WRITES and not error.already_exists:
+        namespace = DENIED if NODES in attributes.user.groups else attributes.namespace
+        _record(journal, namespace, attributes, f"was refused ({error.code}): {error.message}")
+
+
+def _record(journal: Journal, namespace: str, attributes: AuthzAttributes, what: str) -> None:
+    group, plural, name = attributes.group, attributes.resource, attributes.name
+    if not name or len(name) > LONGEST_NAME:
         return
-    target = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
-    text = f"{attributes.verb} {target} was {'denied' if denied else 'refused'} ({error.code}): {error.message}"
-    namespace = DENIED if denied else attributes.namespace
-    known = by_path(attributes.group, attributes.version, attributes.resource)
-    journal.record(known.kind if known is not None else target, namespace, attributes.name, attributes.user.name, text)
+    known = by_path(group, attributes.version, plural)
+    key = kind_key(group, known.kind) if known is not None else resource_key(group, plural)
+    target = f"{plural}.{group}" if group else plural
+    journal.record(key, namespace, name, attributes.user.name, f"{attributes.verb} {target} {what}")

@@ -234,7 +234,11 @@ class Pipeline:
         if note is not None:
             note.decided(allowed=decision is Decision.ALLOW, reason=reason)
         if decision is not Decision.ALLOW:
-            raise denial.denied(attributes, reason)
+            error = denial.denied(attributes, reason)
+            journaling.denied(self._journal, attributes, error)
+            raise error
+        if self._journal is not None:
+            request.extensions[journaling.AUTHORIZED] = True
 
     async def _in_flight(self, request: Request, info: RequestInfo, handler: Handler) -> Answer:
         reading, metrics = info.verb in _READS, self.metrics

@@ -20,6 +20,8 @@ from kube.tracing.spans import Attribute, Span, active
 from kube.tracing.tracer import Tracer
 
 MONITORING = "system:monitoring"
+LONGEST_NAME = 200
+"""Characters of the name of a span: paths may be longer."""
 _HANDLERS = {
     "create": "Create",
     "update": "Update",
@@ -91,7 +93,7 @@ def _name(method: str, info: RequestInfo) -> str:
         parts.append("/{:name}")
     if info.subresource:
         parts += ["/", info.subresource]
-    return "".join(parts)
+    return "".join(parts)[:LONGEST_NAME]
 
 
 def _attributes(request: Request) -> dict[str, Attribute]:

@@ -37,6 +37,8 @@ OWN = {
 """Modules whose clusters are their own."""
 LAST = {"test_addons", "test_autoscaling", "test_churn", "test_helm", "test_python_clients", "test_tasks"}
 """Modules of the shared cluster that the worker runs that has finished first, on a shared cluster of its own."""
+PAGES = {"test_troubleshooting", "test_typed_pages"}
+"""Modules of the cluster on which the documents' commands are typed; the last one resets it."""
 _numbers = itertools.count(1)
 
 
@@ -48,7 +50,7 @@ class Clusters(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = Path(nodeid.partition("::")[0]).stem
-        for scope, modules in (("three", THREE), ("own", OWN), ("last", LAST)):
+        for scope, modules in (("three", THREE), ("own", OWN), ("last", LAST), ("pages", PAGES)):
             if module in modules:
                 return scope
         return "shared"
@@ -68,6 +70,13 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Cluster]:
     with cluster(f"wherry-t{os.getpid()}") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def pages() -> Iterator[Cluster]:
+    """The cluster of a reader of the documents."""
+    with cluster(f"wherry-p{os.getpid()}") as made:
         yield made
 
 
@@ -106,7 +115,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show what the daemons said last beside a failure."""
     report = yield
     found = getattr(item, "funcargs", {})
-    several = [found[name] for name in ("shared",) if name in found] + list(found.get("three", ()))
+    several = [found[name] for name in ("shared", "pages") if name in found] + list(found.get("three", ()))
     for made in several if report.failed else []:
         for daemon in ("control", "agent", "netproxy"):
             tail = "\n".join(made.log(daemon).splitlines()[-15:])

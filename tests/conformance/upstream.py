@@ -1,7 +1,7 @@
 """Upstream's tests and daemons of one version: paths of its programs and sources.
 
 The folder that WHERRY_KUBERNETES names (`scripts/test --conformance --kubernetes DIR`) holds them as upstream's own build
-leaves them: programs in DIR/bin, sources in DIR/tree; `tests/conformance/build` makes it from sources.
+leaves them: programs in DIR/bin, sources in DIR/tree.
 Without it Debian's v1.20 is built (debian_sources.py).
 """
 

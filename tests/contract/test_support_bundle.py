@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from wherry import support_bundle
+from wherry import support_bundle, support_lists
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 async def test_sysctls_that_only_root_may_read_are_left_out() -> None:
-    found = await support_bundle._printed(support_bundle.COMMANDS["sysctls"])
+    found = await support_bundle._printed(support_lists.COMMANDS["sysctls"])
     assert "net.ipv4.tcp_rmem = " in found and "\nnet.ipv4.tcp_fastopen_key = " not in found

@@ -73,6 +73,7 @@ def test_files_are_in_the_folders_of_packages(deb: Path) -> None:
     expected = {f"/usr/lib/systemd/system/{unit}" for unit in UNITS.values()} | {
         "/opt/wherry/bin/wherry",
         "/opt/wherry/kubectl/bin/kubectl",
+        "/usr/bin/kubectl-wherry",
         "/usr/bin/wherry",
         "/usr/lib/sysusers.d/wherry.conf",
         "/usr/share/bash-completion/completions/wherry",

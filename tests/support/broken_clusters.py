@@ -6,8 +6,10 @@ import asyncio
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from wherry.testing import AsyncCluster
@@ -76,10 +78,10 @@ def workload(
     }
 
 
-async def told(cluster: AsyncCluster, ask: str, namespace: str = "default") -> Story:
+async def told(cluster: AsyncCluster, ask: str, namespace: str = "default", source: str = "") -> Story:
     """Return the story of an object (KIND/NAME) of a cluster."""
     kind, _, name = ask.partition("/")
-    return await story.tell(cluster.client, kind, name, namespace, cluster.now)
+    return await story.tell(cluster.client, kind, name, namespace, cluster.now, source=source)
 
 
 async def mended(case: Broken, nodes: int = 1) -> None:
@@ -142,8 +144,16 @@ async def run(cluster: AsyncCluster, command: str, case: Broken) -> str:
     if case.edited is not None:
         old, new = case.edited
         variables["KUBE_EDITOR"] = shlex.join(["sed", "-i", "-e", f"s\x01{old}\x01{new}\x01"])
+        script = Path(cluster.kubeconfig).parent / "edit.sed"
+        script.write_text(f"s\x01{old}\x01{new}\x01\n")
+        variables["EDITOR"] = f"sed -i -f {script}"  # a shell splits it at spaces alone
+    folder = tempfile.TemporaryDirectory()
     process = await asyncio.create_subprocess_exec(
-        *("bash", "-c", command), env=variables, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *("bash", "-c", command),
+        env=variables,
+        cwd=folder.name,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), LIMIT_SECONDS)
@@ -151,6 +161,7 @@ async def run(cluster: AsyncCluster, command: str, case: Broken) -> str:
         if process.returncode is None:
             process.kill()
             await process.wait()
+        folder.cleanup()
     text = output.decode()
     assert process.returncode == 0, f"{command}: {text}"
     return text

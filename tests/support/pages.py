@@ -1,11 +1,12 @@
 """Pages of docs/tasks/ as tests: runs each command of a page and compares its output.
 
-A page has two kinds of blocks. ```yaml NAME.yaml is a file that is written beside. ```console holds commands after
-`$ ` (one that ends in a backslash goes on in the next line) and what they print: spaces count as one, `...` stands for
-any text, and a line of `...` alone for any lines; a command without output may print what it likes. All of a page goes
-through one shell, so that its variables last. What only looks (kubectl get, logs, top ...) is looked at until it shows what the
-page shows. curl too, because answers change a moment after the objects, but it must get one each time: a page that has to wait
-for it says so (--retry). Everything else is done once and must succeed, but for what the page shows as an error.
+A page has three kinds of blocks. ```yaml NAME.yaml is a file that is written beside. Each line of an indented block is a
+command. ```console holds commands after `$ ` and what they print: spaces count as one, `...` stands for any text, and a line of
+`...` alone for any lines; a command without output may print what it likes. A command that ends in a backslash goes on in the
+next line. All of a page goes through one shell, so that its variables last. What only looks (kubectl get, logs, top ...) is
+looked at until it shows what the page shows. curl too, because answers change a moment after the objects, but it must get one
+each time: a page that has to wait for it says so (--retry). Everything else is done once and must succeed, but for what the
+page shows as an error.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from pathlib import Path
 from tests.support.cluster import eventually
 from tests.support.host import Host
 
-_BLOCK = re.compile(r"^```(yaml|console)(?: +(\S+))?\n(.*?)^```$", re.M | re.S)
-_LOOKS = re.compile(r"^(kubectl (get|logs|top|describe|auth|rollout history)\b|curl )")
+_BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$|(?<=^\n)((?:^    [^\n]*\n)+)", re.M | re.S)
+LOOKS = re.compile(r"^(kubectl (?:-n \S+ )?(get|logs|top|describe|auth|rollout history)\b|curl )")
 _REQUESTS = re.compile(r"^curl ")
-_REFUSED = ("Error from server", "error:")
+_REFUSED = ("Error from server", "error:", "The ")
 _END = "--end of the command--"
 
 
@@ -63,11 +64,12 @@ def _pattern(line: str) -> str:
 
 def parse(text: str) -> Iterator[Step | tuple[str, str]]:
     """Yield a page's steps, and its files as (name, content), in their order."""
-    for kind, name, body in _BLOCK.findall(text):
-        if kind == "yaml":
-            if name:
-                yield name, body
+    for kind, name, body, indented in _BLOCK.findall(text):
+        if kind == "yaml" and name:
+            yield name, body
+        if kind != "console" and not indented:
             continue
+        body = body or re.sub(r"^    (?=\S)", "$ ", re.sub(r"^ *#.*\n", "", indented, flags=re.M), flags=re.M)
         step: Step | None = None
         for line in body.splitlines():
             if step is not None and step.command.endswith("\\"):
@@ -130,22 +132,27 @@ def walk(page: Path, shell: Shell, folder: Path) -> int:
             (folder / step[0]).write_text(step[1])
             continue
         done += 1
-        _take(step, shell)
+        take(step, shell)
     return done
 
 
-def _take(step: Step, shell: Shell) -> None:
+def take(step: Step, shell: Shell, *, slowly: bool = False) -> None:
+    """Run a command of a page, again while it only looks, until it prints what the page shows.
+
+    `slowly`: the reader types by hand, so that a request may fail for the moments until a Service is known on the node.
+    """
+
     def shown() -> bool:
         status, printed = shell.run(step.command)
         shows = "\n".join(step.shows)
         ended = f"$ {step.command}\nended with {status}:\n{printed}"
-        if status and _REQUESTS.match(step.command):
+        if status and _REQUESTS.match(step.command) and not slowly:
             raise Failed(ended)
         assert (status != 0) == step.refused, ended
         assert step.agrees(printed), f"$ {step.command}\nprinted:\n{printed}\nand the page shows:\n{shows}"
         return True
 
-    if _LOOKS.match(step.command):
+    if LOOKS.match(step.command):
         eventually(shown, step.command, 60, 0.3)
     else:
         shown()

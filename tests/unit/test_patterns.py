@@ -42,6 +42,7 @@ BOUNDED = {
     "kube.duration _WHOLE": BY_HELPER,
     "netproxy.gateway.request_target _PATH": "the longest target of a request, 16 KiB",
     "wherry.value_forms _ETCD_PREFIX": "LONGEST_PREFIX, 253 characters",
+    "wherry.wrapping _PIECE": "LONGEST, 16 KiB",
 }
 """Patterns that repeat a group and keep something for each repetition, and what is checked first."""
 FAILS_AT_THE_END = {

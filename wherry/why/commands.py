@@ -14,7 +14,7 @@ Spec = Mapping[str, Any]
 
 def kubectl(verb: str, about: Reference, *more: str) -> str:
     """Return a command of kubectl about an object; `more` are further arguments, unquoted."""
-    return shlex.join(["kubectl", *verb.split(), str(about), *namespaced(about.namespace), *more])
+    return shlex.join(["kubectl", *verb.split(), about.target, *namespaced(about.namespace), *more])
 
 
 def namespaced(namespace: str) -> list[str]:
@@ -28,8 +28,33 @@ def listing(plural: str, namespace: str = "") -> str:
 
 
 def edit(about: Reference) -> str:
-    """Return the command that opens an object in an editor."""
-    return kubectl("edit", about)
+    """Return the command that opens an object in an editor, or what comes the nearest to it where its fields cannot change."""
+    if about.kind == "Job":  # to create it again needs its manifest: the selector in the object is the server's
+        return kubectl("delete", about)
+    return recreate(about) if about.kind == "Pod" else kubectl("edit", about)
+
+
+def recreate(about: Reference) -> str:
+    """Return the command that opens an object in an editor and replaces it: most fields of a pod cannot change."""
+    file = shlex.quote(f"{about.name}.yaml")
+    return (
+        f"{kubectl('get', about, '-o', 'yaml')} > {file} && ${{EDITOR:-vi}} {file} && kubectl replace --force -f {file}"
+    )
+
+
+def changes(about: Reference) -> bool:
+    """Return whether the pod template of an object can change: a pod and a Job can only be replaced."""
+    return about.kind not in ("Pod", "Job")
+
+
+def approve(request: str) -> str:
+    """Return the command that approves a certificate request, whose name may be any text without a slash."""
+    return shlex.join(["kubectl", "certificate", "approve", *(["--"] if request.startswith("-") else []), request])
+
+
+def on_machine(address: str, *words: str) -> str:
+    """Return a command that runs on a node as root. A node reports its address itself: it is quoted, and no option of ssh."""
+    return shlex.join(["ssh", *(["--"] if address.startswith("-") else []), address, "sudo", *words])
 
 
 def patch(about: Reference, body: Spec, *, merge: bool = False) -> str:
@@ -39,21 +64,23 @@ def patch(about: Reference, body: Spec, *, merge: bool = False) -> str:
 
 
 def patch_container(change: Reference, name: str, fields: Spec) -> str:
-    """Return the command that changes fields of one container in a pod or in the template of a workload."""
+    """Return the command that changes fields of one container in the template of a workload."""
+    if not changes(change):
+        return edit(change)
     spec: Spec = {"containers": [{"name": name, **fields}]}
     return patch(change, in_template(change, spec))
 
 
 def in_template(change: Reference, spec: Spec) -> Spec:
     """Return a patch with a pod's spec where a kind of workload has it."""
-    if change.kind == "Pod":
-        return {"spec": spec}
     template: Spec = {"spec": {"template": {"spec": spec}}}
     return {"spec": {"jobTemplate": template}} if change.kind == "CronJob" else template
 
 
 def set_resources(change: Reference, container: str, *, requests: str = "", limits: str = "") -> str:
     """Return the command that sets a container's requests and limits, each RESOURCE=AMOUNT."""
+    if not changes(change):
+        return edit(change)
     more = [*([f"--limits={limits}"] if limits else []), *([f"--requests={requests}"] if requests else [])]
     return kubectl("set resources", change, "-c", container, *more)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
@@ -104,10 +105,11 @@ async def _missing(reader: Reader, wanted: Request, reason: str) -> Cause:
     ]
     if wanted.namespace:
         roles += [role for role in await reader.all(rbac_v1.Role, wanted.namespace) if _allows(role, wanted)]
-    role = min(roles, key=_size, default=None)
+    role = min((each for each in roles if not _wide(each)), key=_size, default=None)
     where = f" in {wanted.namespace}" if wanted.namespace else ""
     if role is None:
-        text = f"no role that {wanted.user} has allows it{said}, and there is no role that would"
+        other = "there is no role that would without allowing everything else"
+        text = f"no role that {wanted.user} has allows it{said}, and {other}"
         return Cause(text, _new_role(wanted))
     kind = type(role).__name__
     text = f"no role that {wanted.user} has allows it{said}; the {kind} {name_of(role)} would{where}"
@@ -117,6 +119,11 @@ async def _missing(reader: Reader, wanted: Request, reason: str) -> Cause:
 def _usable(name: str) -> bool:
     """Return whether a ClusterRole is for people and programs: the system's own are for its components."""
     return not name.startswith("system:")
+
+
+def _wide(role: rbac_v1.ClusterRole | rbac_v1.Role) -> bool:
+    """Return whether a role allows everything: nobody should get that for one request."""
+    return any("*" in rule.verbs and "*" in rule.resources for rule in role.rules)
 
 
 def _size(role: rbac_v1.ClusterRole | rbac_v1.Role) -> tuple[int, int, str]:
@@ -152,7 +159,7 @@ def _subject(wanted: Request) -> str:
 
 
 def _binding(wanted: Request, kind: str, role: str) -> str:
-    binding = f"{wanted.user.rpartition(':')[2]}-{role}"
+    binding = re.sub(r"[/%]", "-", f"{wanted.user.rpartition(':')[2]}-{role}")
     if wanted.namespace:
         words = ["rolebinding", binding, f"--{kind}={role}", _subject(wanted), *commands.namespaced(wanted.namespace)]
     else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kube import resources
 from kube.object_names import name_of, namespace_of
 
 
@@ -16,9 +17,16 @@ class Reference(msgspec.Struct, frozen=True):
     kind: str
     name: str
     namespace: str = ""
+    group: str = ""
+    """API group of a kind that the server does not have built in: another group may have a kind of the same name."""
 
     def __str__(self) -> str:
         return f"{self.kind.lower()}/{self.name}"
+
+    @property
+    def target(self) -> str:
+        """The argument that names the object for kubectl."""
+        return f"{self.kind.lower()}.{self.group}/{self.name}" if self.group else str(self)
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -43,6 +51,8 @@ class Cause(msgspec.Struct, frozen=True):
     fix: str = ""
     about: Reference | None = None
     waits: bool = False
+    partial: bool = False
+    """True if it concerns some clients only, perhaps on purpose: for others all is well."""
 
 
 class Story(msgspec.Struct, frozen=True):
@@ -58,4 +68,7 @@ class Story(msgspec.Struct, frozen=True):
 
 def reference(obj: Any) -> Reference:
     """Return the reference of an object."""
-    return Reference(obj.kind or type(obj).__name__, name_of(obj), namespace_of(obj))
+    kind, api_version = obj.kind or type(obj).__name__, obj.api_version or ""
+    builtin = "/" not in api_version or resources.by_kind(api_version, kind) is not None
+    group = "" if builtin else api_version.partition("/")[0]
+    return Reference(kind, name_of(obj), namespace_of(obj), group)

@@ -29,6 +29,8 @@ class Reader:
     def __init__(self, client: Client, now: datetime) -> None:
         self.client, self.now = client, now
         self.unknown: list[str] = []
+        self.unserved: set[type[Any]] = set()
+        """Kinds that the server does not have, at least not in this version."""
         self._objects: dict[tuple[type[Any], str, str], Any] = {}
         self._missing: set[tuple[type[Any], str, str]] = set()
         self._lists: dict[tuple[type[Any], str, str, str], list[Any]] = {}
@@ -41,8 +43,12 @@ class Reader:
             try:
                 found = await self.client.get(kind, name, namespace)
             except (StatusError, msgspec.ValidationError) as error:
-                if isinstance(error, StatusError) and error.not_found:
+                if isinstance(error, StatusError) and error.not_found and not _unserved(error):
                     self._missing.add(key)
+                elif isinstance(error, StatusError) and _unserved(error):
+                    self.unserved.add(kind)
+                    resource = resources.of(kind)
+                    self.note(f"{resource.target}: the server does not have them in version {resource.version}")
                 else:
                     where = f" in {namespace}" if namespace else ""
                     self.note(f"{kind.__name__} {name}{where} could not be read: {error}")
@@ -113,6 +119,11 @@ class Reader:
         """Note what is not known."""
         if text not in self.unknown:
             self.unknown.append(text)
+
+
+def _unserved(error: StatusError) -> bool:
+    """Return whether a server does not serve a kind at all, at least not in this version: objects of it may exist."""
+    return error.code == 404 and not error.details.get("name")
 
 
 def event_time(event: core_v1.Event) -> str:

@@ -17,7 +17,18 @@ def lines(story: Story) -> list[str]:
     found += [_moment(moment) for moment in story.moments]
     if story.moments:
         found.append("")
-    found += [f"not known: {text}" for text in story.unknown]
+    return [*(escaped(line) for line in found), *_conclusion(story)]
+
+
+def later_lines(story: Story, *, ended: bool) -> list[str]:
+    """Return the lines of what is new in a story that is followed: moments, and the causes if they have changed."""
+    moments = [escaped(_moment(moment)) for moment in story.moments]
+    return [*moments, *(_conclusion(story) if story.causes or ended else [])]
+
+
+def _conclusion(story: Story) -> list[str]:
+    """Return the lines at the end: what is not known, the causes, and the next command."""
+    found = [f"not known: {text}" for text in story.unknown]
     *others, last = story.causes or [Cause(NOTHING_WRONG)]
     for cause in others:
         found += [f"also: {cause.text}", *([f"  fix: {cause.fix}"] if cause.fix else [])]
@@ -52,7 +63,13 @@ def data(story: Story) -> dict[str, Any]:
             for each in story.moments
         ],
         "causes": [
-            {"text": each.text, "fix": each.fix, "about": str(each.about or story.subject), "waits": each.waits}
+            {
+                "text": each.text,
+                "fix": each.fix,
+                "about": str(each.about or story.subject),
+                "waits": each.waits,
+                "partial": each.partial,
+            }
             for each in reversed(story.causes)
         ],
         "unknown": story.unknown,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
 from kube import resources
-from kube.api import apiextensions_v1, meta_v1
+from kube.api import meta_v1
 from kube.client import Client
 from kube.errors import StatusError
 from wherry.errors import UsageError, WherryError
+from wherry.why import discovery
 
+_VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
 WRONG = "{}: name one object as KIND/NAME, such as pod/web-1"
 
 
@@ -40,37 +43,33 @@ def split(words: list[str]) -> tuple[str, str]:
 
 async def kind_named(client: Client, text: str) -> type[Any]:
     """Return the type of a kind by any of the names that kubectl accepts. Raises WherryError if there is none."""
-    wanted, _, group = text.lower().partition(".")
+    wanted, group = _parts(text)
     for resource in resources.RESOURCES:
         if wanted in {resource.plural, resource.singular, *resource.short_names} and group in ("", resource.group):
             found: type[Any] = resource.type
             return found
-    custom = await _defined(client, wanted, group)
-    if custom is None:
-        raise WherryError(f'the server has no kind "{text}": `kubectl api-resources` lists them')
-    return custom
+    return await served_kind(client, text)
 
 
-async def _defined(client: Client, wanted: str, group: str) -> type[Any] | None:
+async def served_kind(client: Client, text: str) -> type[Any]:
+    """Return the type of a kind in the version that the server prefers, also of extensions. Raises WherryError."""
+    wanted, group = _parts(text)
     try:
-        definitions = await client.list(apiextensions_v1.CustomResourceDefinition)
+        resource = await discovery.find(client, wanted, group)
     except StatusError as error:
         raise WherryError(f"the kinds of the server cannot be read: {error}") from error
-    for definition in definitions.items:
-        spec = definition.spec
-        if spec is None or spec.names is None:
-            continue
-        names = {spec.names.plural, spec.names.singular or "", spec.names.kind.lower(), *spec.names.short_names}
-        if wanted not in names or group not in ("", spec.group):
-            continue
-        version = next((each.name for each in spec.versions if each.served), "")
-        struct = msgspec.defstruct(spec.names.kind, [], bases=(CustomObject,), rename="camel")
-        resource = resources.Resource(
-            spec.group, version, spec.names.plural, spec.names.kind, "", spec.scope == "Namespaced"
-        )
-        resources.register_custom(struct, resource)
-        return struct
-    return None
+    if resource is None:
+        raise WherryError(f'the server has no kind "{text}": `kubectl api-resources` lists them')
+    struct = msgspec.defstruct(resource.kind, [], bases=(CustomObject,), rename="camel")
+    resources.register_custom(struct, resource)
+    return struct
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Return a kind's name and its group: KIND, KIND.GROUP or KIND.VERSION.GROUP."""
+    wanted, _, group = text.lower().partition(".")
+    first, _, rest = group.partition(".")
+    return wanted, rest if rest and _VERSION.fullmatch(first) else group
 
 
 async def kind_by_target(client: Client, target: str) -> type[Any] | None:

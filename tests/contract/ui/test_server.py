@@ -59,7 +59,7 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def served(cluster: AsyncCluster, config: Path) -> AsyncIterator[Site]:
-    async with clusters.as_user(config) as (client, namespace):
+    async with clusters.as_user([config]) as (client, namespace):
         listening, session, stop = server.listen(0), Session(), asyncio.Event()
         port = listening.getsockname()[1]
         assert listening.getsockname()[0] == "127.0.0.1"

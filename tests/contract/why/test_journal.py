@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from kube.clock import SYSTEM
+from kube.journal import kind_key
 from tests.support.broken_clusters import pod, told, workload
 from wherry.testing import AsyncCluster, ClusterError
 from wherry.why import journal as read
@@ -102,3 +103,72 @@ async def test_a_controllers_refused_pods_are_in_the_journal_of_its_owner() -> N
 
         await cluster.wait("statefulset/web", recorded)
         assert SYSTEM.now().timestamp() > (await page(cluster, "web")).json()["completeSince"]
+
+
+async def test_a_kind_of_another_group_does_not_show_the_entries_of_one_with_its_name() -> None:
+    async with AsyncCluster(0) as cluster:
+        names = {"plural": "pods", "singular": "pod", "kind": "Pod", "listKind": "PodList"}
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+        await cluster.apply(
+            [
+                {
+                    "apiVersion": "apiextensions.k8s.io/v1",
+                    "kind": "CustomResourceDefinition",
+                    "metadata": {"name": "pods.sea.example.org"},
+                    "spec": {"group": "sea.example.org", "scope": "Namespaced", "names": names, "versions": [version]},
+                },
+                pod("web"),
+            ]
+        )
+        await cluster.wait("crd/pods.sea.example.org", "Established")
+        own = {"apiVersion": "sea.example.org/v1", "kind": "Pod", "metadata": {"name": "web"}}
+        await cluster.apply([own])
+        for group, label in (("sea.example.org", "a"), ("", "b")):
+            found = texts(await page(cluster, "web", group=group))
+            assert len(found) == 1, (label, found)
+
+
+@pytest.mark.parametrize("user", ["eve", "CORP\\eve", 'e"ve'])
+async def test_denied_requests_do_not_displace_what_happened_in_a_namespace(user: str) -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply(pod("web"))
+        async with httpx2.AsyncClient(base_url="http://cluster", transport=cluster.transport(user, [])) as client:
+            for _ in range(20):
+                answer = await client.delete("/api/v1/namespaces/default/pods/web")
+                assert answer.status_code == 403
+        assert not [text for text in texts(await page(cluster, "web")) if "denied" in text or "refused" in text]
+
+
+async def test_names_that_no_object_can_have_take_no_memory() -> None:
+    async with AsyncCluster(0) as cluster:
+        journal = cluster.engine.api.journal
+        assert journal is not None
+        before = journal.bytes
+        async with httpx2.AsyncClient(base_url="http://cluster", transport=cluster.transport("eve", [])) as client:
+            for number in range(50):
+                answer = await client.get(f"/api/v1/namespaces/default/pods/{number}{'x' * 8000}")
+                assert answer.status_code == 403
+        assert journal.bytes - before < 20_000
+
+
+async def test_an_answer_has_the_newest_entries_and_says_since_when() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply(pod("web"))
+        journal = cluster.engine.api.journal
+        assert journal is not None
+        for number in range(2000):
+            journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500)
+        answer = await page(cluster, "web")
+        found = texts(answer)
+        assert len(answer.content) < 2 << 20 and found[-1].startswith("jane: 1999 ")
+        assert answer.json()["completeSince"] > journal.began
+
+
+async def test_notes_for_the_audit_log_stay_out_of_the_journal() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.patch(
+            "namespace/default", {"metadata": {"labels": {"pod-security.kubernetes.io/audit": "restricted"}}}
+        )
+        await cluster.apply(pod("web"))
+        assert all("audit" not in str(entry) for entry in (await page(cluster, "web")).json()["entries"])

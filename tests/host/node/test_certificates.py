@@ -82,13 +82,13 @@ async def test_a_certificate_is_due_late_in_its_life_and_swapped_whole(server: A
         return
 
     rotation = Rotation(SERVING, tmp_path, server.client(), lambda key: b"", renewed, clock=SYSTEM)
-    assert rotation._due() == 0.0
+    assert rotation._seconds_until_renewal() == 0.0
     day = timedelta(days=1)
     first = certificates.store(tmp_path, SERVING, *issue(timedelta(), 100 * day), now)
-    assert 69 * 86400 < rotation._due() < 91 * 86400
+    assert 69 * 86400 < rotation._seconds_until_renewal() < 91 * 86400
     old = first.resolve()
     certificates.store(tmp_path, SERVING, *issue(95 * day, 100 * day), now + day)
-    assert rotation._due() < 0 and not old.exists() and first.resolve() != old
+    assert rotation._seconds_until_renewal() < 0 and not old.exists() and first.resolve() != old
     assert first.stat().st_mode & 0o777 == 0o600
 
 
@@ -105,4 +105,4 @@ def test_a_certificate_without_the_nodes_address_is_due_at_once(
 
     client = Client(HttpsTransport(kubeconfig.Access(server="https://192.0.2.9:6443")))
     rotation = Rotation(SERVING, tmp_path, client, lambda key: b"", renewed, names=names, clock=SYSTEM)
-    assert (rotation._due() == 0.0) is due
+    assert (rotation._seconds_until_renewal() == 0.0) is due

@@ -188,8 +188,8 @@ def main() -> None:
     pod = call("GET", pod_path(namespace, own_name))["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"]}
     with state.lock:
-        for path in sorted(Path("/plugins.d").glob("*.yaml")):
-            start(json.loads(path.read_text()), authority, owner)
+        for file in sorted(Path("/plugins.d").glob("*.yaml")):
+            start(json.loads(file.read_text()), authority, owner)
     while state.received != state.expected:
         state.publish("running")
         time.sleep(1)

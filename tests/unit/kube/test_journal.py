@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import sys
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.journal import ENTRY_BYTES, MOST_TEXT, Journal
+from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, Journal, size_of
 from tests.support.clock import FakeClock
 
 
-def texts(journal: Journal, namespace: str, name: str, kind: str = "Pod") -> list[str]:
-    return [entry.text for entry in journal.about(kind, namespace, name)]
+def texts(journal: Journal, namespace: str, name: str, key: str = "Pod") -> list[str]:
+    return [entry.text for _, entry in journal.about(key, namespace, name)]
 
 
 def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() -> None:
@@ -20,7 +22,7 @@ def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() ->
     journal.record("Service", "a", "web", "controller", "not this kind")
     journal.record("Pod", "b", "web", "scheduler", "not this namespace")
     journal.record("Pod", "a", "web", "jane", "second")
-    first, second = journal.about("Pod", "a", "web")
+    (_, first), (_, second) = journal.about("Pod", "a", "web")
     assert (first.actor, first.text, first.uid, first.revision, first.details) == (
         *("scheduler", "first", "1", 3),
         {"node": "n"},
@@ -30,7 +32,7 @@ def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() ->
 
 async def test_a_namespace_with_many_entries_loses_its_own_oldest_ones_only() -> None:
     clock = FakeClock()
-    journal = Journal(clock, limit=50 * ENTRY_BYTES)
+    journal = Journal(clock, limit=50 * ENTRY_BYTES + 10_000)
     began = journal.complete_since("quiet")
     journal.record("Pod", "quiet", "web", "jane", "kept")
     for number in range(1000):
@@ -44,18 +46,53 @@ async def test_a_namespace_with_many_entries_loses_its_own_oldest_ones_only() ->
     assert journal.complete_since("loud") > began
 
 
-def test_a_long_text_is_cut() -> None:
+def test_long_texts_and_names_are_cut() -> None:
     journal = Journal(FakeClock())
-    journal.record("Pod", "a", "web", "jane", "x" * 100_000)
-    assert len(texts(journal, "a", "web")[0]) < MOST_TEXT + 10
+    journal.record("Pod", "n" * 1000, "web", "j" * 1000, "\N{PILE OF POO}" * 100_000, uid="u" * 1000)
+    ((_, entry),) = journal.about("Pod", "n" * LONGEST_NAME + "...", "web")
+    assert len(entry.text) < LONGEST_TEXT + 10 and len(entry.actor) == len(entry.uid) < LONGEST_NAME + 10
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3000)), max_size=300), st.integers(1, 60))
-def test_all_entries_together_stay_within_the_limit(entries: list[tuple[str, int]], places: int) -> None:
-    limit = 10_000 + places * ENTRY_BYTES
+def memory(journal: Journal) -> int:
+    """Return the memory of what a journal holds, without that of dictionaries and queues."""
+    total = 0
+    for namespace, ring in journal._rings.items():
+        total += sys.getsizeof(namespace)
+        for (key, name), entries in ring.objects.items():
+            total += sys.getsizeof(key) + sys.getsizeof(name)
+            for _, entry in entries:
+                total += sum(map(sys.getsizeof, (entry.actor, entry.text, entry.uid))) + size_of(entry.details)
+    return total
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcdefgh"),
+            st.sampled_from(["web", "x" * 300, "\N{PILE OF POO}" * 200]),
+            st.integers(0, 3000),
+            st.booleans(),
+        ),
+        max_size=200,
+    ),
+    st.integers(1, 60),
+)
+def test_all_entries_together_stay_within_the_limit(entries: list[tuple[str, str, int, bool]], places: int) -> None:
+    limit = 10_000 + places * 2000
     journal = Journal(FakeClock(), limit=limit)
-    for namespace, size in entries:
-        journal.record("Pod", namespace, "web", "jane", "x", size=size)
-        assert journal.bytes <= limit
-    kept = sum(len(texts(journal, namespace, "web")) for namespace in "abcdefgh")
-    assert kept <= len(entries) and (kept > 0 or not entries)
+    for namespace, name, size, detailed in entries:
+        details = {"nodes": {"reason": ["node"] * (size // 100)}} if detailed else None
+        journal.record("Pod", namespace, name, name, "\N{PILE OF POO}" * size, details=details)
+        assert memory(journal) < journal.bytes <= limit
+    for ring in journal._rings.values():
+        assert len(ring.order) == sum(map(len, ring.objects.values())) and all(ring.objects.values())
+    assert journal.bytes == sum(ring.bytes for ring in journal._rings.values())
+
+
+def test_a_journal_is_empty_again_when_all_its_entries_are_dropped() -> None:
+    journal = Journal(FakeClock(), limit=100_000)
+    for number in range(5000):
+        journal.record("Pod", f"namespace-{number}", "web", "jane", "x")
+    assert len(journal._rings) < 100 and journal.bytes <= 100_000
+    assert journal.complete_since("namespace-0") >= journal.began

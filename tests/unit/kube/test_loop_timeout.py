@@ -34,7 +34,7 @@ async def test_several_blocks_have_one_timeout() -> None:
     limit = LoopTimeout(0.2)
     async with limit:
         await asyncio.sleep(0.1)
-    assert limit.left <= 0.1
+    assert limit.left <= 0.2 - SPAN  # of time in which the loop was blocked, a span counts
     with pytest.raises(TimeoutError):
         async with limit:
             await _forever()

@@ -60,6 +60,12 @@ def test_yaml_in_documents_is_valid(page: Path) -> None:
         assert [each for each in yaml.safe_load_all(block) if each is not None]
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("**/*.md")), ids=lambda path: path.stem)
+def test_python_in_documents_can_be_compiled(page: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+        compile(block, str(page), "exec")
+
+
 def test_the_example_of_the_configuration_page_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wherry.addresses.own_address", lambda: "192.0.2.1")
     page = (Path(__file__).resolve().parents[3] / "docs/configuration.md").read_text()

@@ -58,6 +58,8 @@ def test_the_menu_of_the_site_is_the_index(docs: ModuleType) -> None:
         ("[a](a.md#two-words-1) [b](a.md#two-words-2)", ["docs/p.md:1: docs/a.md has no heading #two-words-2"]),
         ("[`a`](../pyproject.toml)", ["docs/p.md:1: pyproject.toml is no page of the site: name it in backticks"]),
         ("![a](b.png)", ["docs/p.md:1: there is no file docs/b.png"]),
+        ("`tests/unit/none.py` `none.py`", ["docs/p.md:1: there is no file tests/unit/none.py"]),
+        ("`test_none.py` `test_links.py`", ["docs/p.md:1: there is no file test_none.py"]),
         ("[a](https://example.com/b.md) [b](mailto:a@example.com)", []),
         ("`[a](b.md)`\n\n    [a](b.md)\n\n```\n[a](b.md)\n# None\n```\n", []),
         ("[a](#none)\n```\n# None\n```\n", ["docs/p.md:1: docs/p.md has no heading #none"]),

@@ -39,7 +39,7 @@ def test_a_file_in_place_of_the_folder_is_named(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    options = ("--check",) if words == ("upgrade",) else ()
+    options = {("upgrade",): ("--check",), ("why",): ("pod/web",)}.get(words, ())
     assert run(monkeypatch, *words, *options, "--prefix", str(file)) in (1, 2)
     output = "".join(capsys.readouterr())
     assert str(file) in output and "Errno" not in output and "Traceback" not in output

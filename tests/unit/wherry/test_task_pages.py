@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import Failed, Step, _take, parse
+from tests.support.pages import Failed, Step, parse, take
 
 PAGES = sorted((Path(__file__).resolve().parents[3] / "docs" / "tasks").glob("*.md"))
 
@@ -55,10 +55,10 @@ class Machine:
 
 def test_answers_are_requested_until_they_are_the_pages_but_a_request_without_one_fails() -> None:
     step, get = Step("curl http://a", ["blue"]), Step("kubectl get pods", ["blue"])
-    _take(step, Machine((0, "green"), (0, "blue")))  # type: ignore[arg-type]
-    _take(get, Machine((1, "refused"), (0, "blue")))  # type: ignore[arg-type]
+    take(step, Machine((0, "green"), (0, "blue")))  # type: ignore[arg-type]
+    take(get, Machine((1, "refused"), (0, "blue")))  # type: ignore[arg-type]
     with pytest.raises(Failed, match="ended with 7"):
-        _take(step, Machine((7, ""), (0, "blue")))  # type: ignore[arg-type]
+        take(step, Machine((7, ""), (0, "blue")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "README"], ids=lambda p: str(p.stem))

@@ -48,16 +48,16 @@ def test_the_kubeconfig_is_the_callers_else_the_administrators(tmp_path: Path, m
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with pytest.raises(WherryError, match="there is no kubeconfig"):
-        chosen_kubeconfig.path(str(tmp_path / "prefix"))
+        chosen_kubeconfig.paths(str(tmp_path / "prefix"))
     admin.parent.mkdir(parents=True)
     admin.write_text("")
     own = home / ".kube/config"
     own.parent.mkdir(parents=True)
     own.write_text("")
-    assert chosen_kubeconfig.path(str(tmp_path / "prefix")) == admin  # the prefix names an installation
-    assert chosen_kubeconfig.path("/") == own
-    monkeypatch.setenv("KUBECONFIG", "/one:/two")
-    assert chosen_kubeconfig.path("/") == Path("/one")
+    assert chosen_kubeconfig.paths(str(tmp_path / "prefix")) == [admin]  # the prefix names an installation
+    assert chosen_kubeconfig.paths("/") == [own]
+    monkeypatch.setenv("KUBECONFIG", "/one::/two")
+    assert chosen_kubeconfig.paths("/") == [Path("/one"), Path("/two")]
 
 
 def test_the_last_lines_are_the_cause_and_its_fix_and_texts_of_others_are_escaped() -> None:

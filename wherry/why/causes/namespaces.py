@@ -15,8 +15,7 @@ from wherry.why.model import Cause, reference
 from wherry.why.subject import kind_by_target
 from wherry.why.times import ago, parsed
 
-_REMAINING = re.compile(r"([a-z0-9.-]+) has (\d+) resource instances")
-_FINALIZER = re.compile(r"(\S+) in (\d+) resource instances")
+_REMAINING = re.compile(r"([a-z0-9.-]{1,253}) has (\d+) resource instances")
 
 
 async def causes(diagnosis: Diagnosis, namespace: core_v1.Namespace) -> Sequence[Cause]:

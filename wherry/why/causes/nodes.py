@@ -8,6 +8,7 @@ from datetime import timedelta
 from kube.api import certificates_v1, coordination_v1, core_v1, policy_v1
 from kube.object_names import name_of, namespace_of
 from kube.selectors import from_label_selector
+from wherry.why import commands
 from wherry.why.causes.deletion import finalizers
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
@@ -68,14 +69,18 @@ async def _unapproved(diagnosis: Diagnosis, name: str) -> Sequence[Cause]:
             continue
         if status is None or not (status.conditions or status.certificate):
             text = f"the certificate request {name_of(request)} of node {name} waits for approval"
-            return [Cause(text, f"kubectl certificate approve {name_of(request)}", reference(request))]
+            return [Cause(text, commands.approve(name_of(request)), reference(request))]
     return ()
 
 
 def _look(node: core_v1.Node) -> str:
     """Return the command that shows what the node's kubelet does."""
-    address = next((each.address for each in node.status.addresses if each.type == "InternalIP"), name_of(node))
-    return f"ssh {address} sudo {'wherry status' if _is_wherry(node) else 'systemctl status kubelet'}"
+    words = ("wherry", "status") if _is_wherry(node) else ("systemctl", "status", "kubelet")
+    return commands.on_machine(_address(node), *words)
+
+
+def _address(node: core_v1.Node) -> str:
+    return next((each.address for each in node.status.addresses if each.type == "InternalIP"), name_of(node))
 
 
 def _is_wherry(node: core_v1.Node) -> bool:
@@ -98,8 +103,7 @@ async def _clock(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
     difference = renewed - diagnosis.reader.now
     how = f"{duration(abs(difference).total_seconds())} {'ahead of' if difference > timedelta() else 'behind'}"
     text = f"the clock of node {name_of(node)} is {how} this machine's: certificates, tokens and leases fail"
-    address = _look(node).split()[1]
-    return [Cause(text, f"ssh {address} sudo timedatectl set-ntp true", reference(node))]
+    return [Cause(text, commands.on_machine(_address(node), "timedatectl", "set-ntp", "true"), reference(node))]
 
 
 async def _drain(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:

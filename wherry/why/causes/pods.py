@@ -120,9 +120,28 @@ def _still_starting(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
     if pod.status.start_time is None:
         return [Cause(f"node {pod.spec.node_name} has not begun with it yet (created {since})", waits=True)]
     inits = pod.status.init_container_statuses
-    running = [each.name for each in inits if each.state is not None and each.state.running is not None]
+    sidecars = {each.name for each in pod.spec.init_containers if each.restart_policy == "Always"}
+    running = [
+        each.name
+        for each in inits
+        if each.name not in sidecars and each.state is not None and each.state.running is not None
+    ]
+    if ended := _ended(pod):
+        text = (
+            f"container {' and '.join(ended)} has ended without an error, and the pod is not Ready until the others have "
+            f"ended too (it began {since})"
+        )
+        return [Cause(text, about=reference(pod), waits=True)]
     doing = f"its init container {running[0]} runs" if running else "its containers are being started"
     return [Cause(f"{doing} (it began {since})", waits=True)]
+
+
+def _ended(pod: core_v1.Pod) -> list[str]:
+    """Return the containers that have completed while others run."""
+    states = {each.name: each.state for each in pod.status.container_statuses if each.state is not None}
+    if not any(state.running is not None for state in states.values()):
+        return []
+    return [name for name, state in states.items() if state.terminated is not None and not state.terminated.exit_code]
 
 
 def _resize(pod: core_v1.Pod) -> Sequence[Cause]:

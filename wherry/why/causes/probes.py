@@ -37,8 +37,9 @@ async def killed(
 
 async def unready(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
     """Return why a pod whose containers run is not Ready."""
-    specs = {each.name: each for each in pod.spec.containers}
-    for status in pod.status.container_statuses:
+    sidecars = [each for each in pod.spec.init_containers if each.restart_policy == "Always"]
+    specs = {each.name: each for each in (*sidecars, *pod.spec.containers)}
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         container = specs.get(status.name)
         running = status.state is not None and status.state.running is not None
         if container is None or status.ready or not running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from kube import node_affinity, taints
@@ -102,9 +103,14 @@ def _constraints(pod: core_v1.Pod, node: core_v1.Node, change: Reference) -> Ite
             if taint.key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
                 yield Obstacle("not ready", f"node {name} is not Ready", f"wherry why node/{name}")
             else:
+                fix = shlex.join(["kubectl", "taint", "nodes", name, f"{taint.key}:{taint.effect}-"])
                 value = f"={taint.value}" if taint.value else ""
                 text = f"it does not tolerate the taint {taint.key}{value}:{taint.effect} of node {name}"
-                yield Obstacle(f"taint {taint.key}", text, f"kubectl taint nodes {name} {taint.key}:{taint.effect}-")
+                yield Obstacle(
+                    f"taint {taint.key}",
+                    text,
+                    fix,
+                )
     if not node_affinity.required_matches(pod.spec, node):
         yield _selection(pod, node, change)
 
@@ -115,7 +121,7 @@ def _selection(pod: core_v1.Pod, node: core_v1.Node, change: Reference) -> Obsta
     missing = [f"{k}={v}" for k, v in pod.spec.node_selector.items() if node.metadata.labels.get(k) != v]
     if missing:
         text = f"node {name} has no label {' and none '.join(missing)}, which its nodeSelector asks for"
-        return Obstacle("node selector", text, f"kubectl label node {name} {' '.join(missing)} --overwrite")
+        return Obstacle("node selector", text, shlex.join(["kubectl", "label", "node", name, *missing, "--overwrite"]))
     text = f"node {name} does not match its required node affinity"
     return Obstacle("node affinity", text, commands.edit(change))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from wherry.why.owners import controller_of, template_owner
 async def deployment(diagnosis: Diagnosis, obj: apps_v1.Deployment) -> Sequence[Cause]:
     """Return why a Deployment is not complete."""
     if found := _not_acting(diagnosis, obj):
+        return found
+    if found := _none_wanted(obj):
         return found
     owned = [each for each in await diagnosis.reader.all(apps_v1.ReplicaSet, namespace_of(obj)) if _is_of(each, obj)]
     newest = max(owned, key=_revision, default=None)
@@ -51,9 +54,11 @@ async def replicas(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
         return found
     if found := await _refused(diagnosis, obj):
         return found
+    if controller_of(obj) is None and (found := _none_wanted(obj)):
+        return found
     pods = [each for each in await _pods(diagnosis, obj) if _is_of(each, obj)]
     if found := await of_pods(diagnosis, pods):
-        return found
+        return _with_deletion(obj, pods, found)
     return await _not_created(diagnosis, obj, pods)
 
 
@@ -111,6 +116,38 @@ def _not_acting(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
     return ()
 
 
+def _none_wanted(obj: Any) -> Sequence[Cause]:
+    """Return why a workload has no pods on purpose: it is scaled to 0, or no node is one of a DaemonSet's."""
+    about = reference(obj)
+    if getattr(obj.spec, "replicas", None) == 0:
+        return [Cause("it is scaled to 0 (spec.replicas)", commands.kubectl("scale", about, "--replicas=1"), about)]
+    if isinstance(obj, apps_v1.DaemonSet) and obj.status is not None and obj.status.desired_number_scheduled == 0:
+        selector = obj.spec.template.spec.node_selector if obj.spec is not None and obj.spec.template.spec else {}
+        wanted = [f"{key}={value}" for key, value in selector.items()]
+        if wanted:
+            fix = shlex.join(["kubectl", "label", "nodes", "NODE", *wanted])
+            return [
+                Cause(
+                    f"no node has the labels of its nodeSelector ({', '.join(wanted)}), and takes its pods", fix, about
+                )
+            ]
+        text = "no node takes its pods: its node affinity or the taints of the nodes leave none"
+        return [Cause(text, commands.edit(about), about)]
+    return ()
+
+
+def _with_deletion(obj: Any, pods: Sequence[core_v1.Pod], found: Sequence[Cause]) -> Sequence[Cause]:
+    """Return causes whose fix also deletes a StatefulSet's pod that was not Ready: its controller waits for that one first."""
+    about, spec = reference(obj), obj.spec
+    if not isinstance(obj, apps_v1.StatefulSet) or spec is None or spec.pod_management_policy == "Parallel":
+        return found
+    first = next((reference(each) for each in sorted(pods, key=_order) if reference(each) == found[0].about), None)
+    if first is None or about.target not in found[0].fix:
+        return found
+    fix = f"{found[0].fix} && {commands.kubectl('delete', first)}"
+    return [msgspec.structs.replace(found[0], fix=fix), *found[1:]]
+
+
 def _unfinished(obj: apps_v1.Deployment) -> bool:
     wanted = obj.spec.replicas if obj.spec is not None and obj.spec.replicas is not None else 1
     return obj.status is None or (obj.status.updated_replicas or 0) < wanted
@@ -135,7 +172,11 @@ async def refusal(diagnosis: Diagnosis, obj: Any, message: str) -> Cause:
         )
     if "serviceaccount" in message and "not found" in message:
         account = message.partition('serviceaccount "')[2].partition('"')[0]
-        return Cause(text, f"kubectl create serviceaccount {account} -n {about.namespace}", about)
+        return Cause(
+            text,
+            shlex.join(["kubectl", "create", "serviceaccount", account, *commands.namespaced(about.namespace)]),
+            about,
+        )
     return Cause(text, commands.edit(await template_owner(diagnosis.reader, obj)), about)
 
 
