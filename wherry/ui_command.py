@@ -30,7 +30,7 @@ def ui(
         str, typer.Option(help="Context of the kubeconfig. Default: the current one.", show_default=False)
     ] = "",
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: a free one.", min=0, max=65535)] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link, and open no browser.")] = False,
 ) -> None:
     """Show the cluster in a browser.
 
@@ -39,7 +39,7 @@ def ui(
     from wherry import chosen_kubeconfig
 
     paths = [kubeconfig] if kubeconfig else chosen_kubeconfig.paths(prefix)
-    asyncio.run(_run(paths, context, port, browser=browser))
+    asyncio.run(_run(paths, context, port, browser=not no_browser))
 
 
 async def _run(paths: list[Path], context: str, port: int, *, browser: bool) -> None:

@@ -1,4 +1,4 @@
-"""An answer that is sent as its parts come, and ends with its client: what it reads from is closed at once."""
+"""An answer that is sent as its parts come, and ends with its client: the connection that it reads from is closed at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of `wherry ui` over a socket: who may read what."""
+"""The server of `wherry ui` over a socket: its session, and the reads that it forwards and refuses."""
 
 from __future__ import annotations
 
