@@ -61,8 +61,9 @@ async def _run(paths: list[Path], context: str, port: int, *, browser: bool) -> 
         shown = app.Cluster(client, getattr(client.transport, "server", ""), namespace)
         url = f"http://{server.ADDRESS}:{port}/#{session.link}"
         with link_file(url) if browser else contextlib.nullcontext() as file:
-            if file is None or not await asyncio.to_thread(show, file):
-                console.print("open this link, which works once:")
+            console.print("open this link, which works once:")
             console.print(url, soft_wrap=True)
             console.print("Ctrl-C ends it")
-            await server.serve(app.build(shown, session, port), listening, stop)
+            if file is not None:
+                show(file)
+            await server.serve(app.build(shown, session, port, stop), listening, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -36,10 +37,10 @@ class Cluster:
     namespace: str
 
 
-def build(cluster: Cluster, session: Session, port: int) -> ASGIApp:
-    """Return the application that serves the page on a port."""
+def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) -> ASGIApp:
+    """Return the application that serves the page on a port; its watches and logs end when `stop` is set."""
     cookie, loaded = COOKIE.format(port), files.load()
-    reading, watching = Reading(cluster.client), Watching(cluster.client)
+    reading, watching = Reading(cluster.client, stop), Watching(cluster.client, stop)
     stories = Stories(cluster.client, cluster.namespace)
 
     async def page(request: Request) -> Response:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import html
+import os
 import shutil
+import sys
 import tempfile
+import threading
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 NAME = "wherry-ui.html"
@@ -29,9 +32,17 @@ def link_file(url: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def show(path: Path) -> bool:
-    """Open a file in the user's browser; return whether there is one that can be started."""
-    try:
-        return webbrowser.open(path.as_uri())
-    except (webbrowser.Error, OSError):
-        return False
+def show(path: Path) -> None:
+    """Open a file in the user's browser, if there is a screen for one; the command does not wait for it."""
+    if available(os.environ, sys.platform):
+        threading.Thread(target=_open, args=(path.as_uri(),), name="browser", daemon=True).start()
+
+
+def available(environment: Mapping[str, str], platform: str) -> bool:
+    """Return whether a browser has a window: one for terminals would take this command's own."""
+    return platform == "darwin" or any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _open(url: str) -> None:
+    with contextlib.suppress(webbrowser.Error, OSError):
+        webbrowser.open(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -24,8 +25,8 @@ SECONDS = 30.0
 class Reading:
     """Reads with one client."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, stop: asyncio.Event) -> None:
+        self._client, self._stop = client, stop
         self._reads, self._logs = Places(READS, "requests"), Places(LOGS, "logs")
 
     async def answer(self, request: Request) -> ASGIApp:
@@ -33,7 +34,7 @@ class Reading:
         target = paths.parse(request.url.path)
         query = paths.query(target, request.query_params.multi_items())
         if target.log:
-            return Streamed(self._log(target.path, query), "text/plain; charset=utf-8")
+            return Streamed(self._log(target.path, query), "text/plain; charset=utf-8", self._stop)
         with self._reads.one():
             answer = await self._client.transport.request(
                 "GET", target.path, query=query, headers={"Accept": JSON}, timeout=SECONDS, most_bytes=MOST_BYTES

@@ -15,40 +15,51 @@ Chunks = AbstractAsyncContextManager[AsyncIterator[bytes]]
 
 
 class Streamed:
-    """An ASGI application for one request; a StatusError on entry of `chunks` is the answer."""
+    """An ASGI application for one request, which ends with its client or with the server, when `stop` is set.
 
-    def __init__(self, chunks: Chunks, media_type: str) -> None:
-        self._chunks, self._media_type = chunks, media_type
+    A StatusError on entry of `chunks` is the answer.
+    """
+
+    def __init__(self, chunks: Chunks, media_type: str, stop: asyncio.Event) -> None:
+        self._chunks, self._media_type, self._stop = chunks, media_type, stop
+        self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = asyncio.create_task(self._send(scope, receive, send), name="streamed answer")
-        gone = asyncio.create_task(_until_disconnected(receive), name="client of a streamed answer")
+        ends = {
+            asyncio.create_task(_until_disconnected(receive), name="client of a streamed answer"),
+            asyncio.create_task(self._stop.wait(), name="end of a streamed answer"),
+        }
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, *ends}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
-            if not work.done():
-                work.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
+            for task in (work, *ends):
+                task.cancel()
+            await asyncio.gather(work, *ends, return_exceptions=True)
         if not work.cancelled():
             work.result()
+        elif self._begun:
+            await _end(send)
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
         try:
             async with self._chunks as chunks:
                 headers = [(b"content-type", self._media_type.encode())]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
-                begun = True
+                self._begun = True
                 # The browser resolves a request with the first bytes of the body or its end.
                 await send({"type": "http.response.body", "body": b"", "more_body": True})
                 async for chunk in chunks:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except StatusError as error:
-            if not begun:
+            if not self._begun:
                 await failures.answer(error)(scope, receive, send)
                 return
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await _end(send)
+
+
+async def _end(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _until_disconnected(receive: Receive) -> None:

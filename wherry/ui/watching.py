@@ -36,15 +36,15 @@ Watch = tuple[str, dict[str, str]]
 class Watching:
     """Watches with one client."""
 
-    def __init__(self, client: Client) -> None:
-        self._client, self._streams = client, Places(STREAMS, "watches")
+    def __init__(self, client: Client, stop: asyncio.Event) -> None:
+        self._client, self._streams, self._stop = client, Places(STREAMS, "watches"), stop
 
     def answer(self, request: Request) -> Streamed:
         """Return the answer to a request with parameters `w`, each the path and query of a collection. Raise StatusError."""
         wanted = [watch(text) for text in request.query_params.getlist("w")]
         if not 0 < len(wanted) <= MOST_WATCHES:
             raise StatusError(400, "BadRequest", f"watch 1 to {MOST_WATCHES} collections, not {len(wanted)}")
-        return Streamed(self._opened(wanted), "application/json-seq")
+        return Streamed(self._opened(wanted), "application/json-seq", self._stop)
 
     @contextlib.asynccontextmanager
     async def _opened(self, wanted: Sequence[Watch]) -> AsyncIterator[AsyncIterator[bytes]]:

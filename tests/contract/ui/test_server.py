@@ -64,7 +64,7 @@ async def served(cluster: AsyncCluster, config: Path) -> AsyncIterator[Site]:
         port = listening.getsockname()[1]
         assert listening.getsockname()[0] == "127.0.0.1"
         shown = app.Cluster(client, cluster.url, namespace)
-        task = asyncio.create_task(server.serve(app.build(shown, session, port), listening, stop))
+        task = asyncio.create_task(server.serve(app.build(shown, session, port, stop), listening, stop))
         async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
             yield Site(cluster, browser, session, port)
         stop.set()

@@ -166,6 +166,42 @@ def test_cells_are_reached_with_the_keyboard(page: Tab) -> None:
     )
 
 
+def test_a_collection_is_listed_again_when_its_revision_is_too_old(page: Tab) -> None:
+    expired = {"w": 0, "event": {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}}
+    answer = f"new Response({json.dumps(json.dumps(expired))} + '\\n')"
+    page.evaluate(
+        f"""(async () => {{
+          const {{Collection, Live}} = await import('/static/live.js');
+          const fetched = window.fetch;
+          window.paths = [];
+          window.fetch = (url, options) => {{
+            paths.push(url.split('?')[0]);
+            if (url.startsWith('/watch') && paths.length === 1) return Promise.resolve({answer});
+            return fetched(url, options);
+          }};
+          window.pods = new Collection('pods', '/api/v1/namespaces/shop/pods', (pod) => pod.metadata.name);
+          Object.assign(pods, {{revision: '1', listed: true, items: new Map([['shop/gone', 'gone']])}});
+          window.live = new Live([pods], {{changed: () => {{}}, state: () => {{}}}});
+          live.run();
+        }})()"""
+    )
+    page.wait("!pods.items.has('shop/gone') && pods.items.size === 2 && paths.length === 3")
+    assert page.evaluate("paths") == ["/watch", "/api/v1/namespaces/shop/pods", "/watch"]
+    page.evaluate("live.stop()")
+
+
+def test_a_long_log_keeps_its_last_lines(cluster: Cluster, page: Tab) -> None:
+    name = cluster.list("pods", selector="app=web")[0]["metadata"]["name"]
+    page.open(page.evaluate("location.origin") + f"/?show=Pod/default/{name}")
+    page.click("[role=tab]", "Logs")
+    page.wait_text("following", "#panel")
+    for part in range(8):
+        cluster.pods.log(name, "\n".join(f"line {part * 1000 + number}" for number in range(1000)))
+    page.wait_text("line 7999", "#panel pre")
+    shown = page.evaluate("document.querySelector('#panel pre').textContent.trim().split('\\n')")
+    assert 2000 < len(shown) <= 6000 and shown[-1] == "line 7999" and "line 0" not in shown
+
+
 def test_texts_of_the_cluster_are_never_markup(cluster: Cluster, page: Tab) -> None:
     cluster.apply({**pod("evil"), "metadata": {"name": "evil", "annotations": {"note": MARKUP + REVERSED}}})
     cluster.wait("pod/evil", "Ready")

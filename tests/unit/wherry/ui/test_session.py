@@ -42,6 +42,14 @@ def test_the_file_that_opens_the_link_is_only_for_the_user_and_removed() -> None
     assert not path.parent.exists()
 
 
+def test_a_browser_is_opened_where_it_has_a_window() -> None:
+    assert browser.available({"DISPLAY": ":0"}, "linux") and browser.available({"WAYLAND_DISPLAY": "w"}, "linux")
+    assert browser.available({}, "darwin")
+    assert not browser.available({"TERM": "xterm", "DISPLAY": ""}, "linux"), (
+        "one for terminals would take the command's"
+    )
+
+
 def test_the_page_is_small_and_has_no_code_in_its_markup() -> None:
     loaded = files.load()
     assert {"index.html", "main.js", "style.css", "icon.svg"} <= set(loaded)
