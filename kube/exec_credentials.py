@@ -62,7 +62,7 @@ class Plugin:
 
 
 class Credentials(msgspec.Struct, rename="camel", frozen=True):
-    """What a plugin answers: a token, or a certificate and its key as PEM text, or both."""
+    """Answer of a plugin: a token, or a certificate and its key as PEM text, or both."""
 
     token: str = ""
     client_certificate_data: str = ""

@@ -18,5 +18,7 @@ def paths(prefix: str) -> list[Path]:
     if own.exists() and not (prefix != "/" and admin.exists()):
         return [own]
     if not os.access(admin, os.R_OK):
-        raise WherryError("there is no kubeconfig: name one with --kubeconfig, or in KUBECONFIG")
+        raise WherryError(
+            f"{admin} cannot be read, and there is no kubeconfig {own}: name one with --kubeconfig, or in KUBECONFIG"
+        )
     return [admin]

@@ -61,6 +61,8 @@ class Alternatives:
         """Add a conjunction and return the keys that it needs; None if it never holds."""
         needed: set[str] = set()
         among: dict[str, Collection[str]] = {}
+        least: dict[str, int] = {}
+        most: dict[str, int] = {}
         for key, operator, values in conjunction:
             self.keys.add(key)
             if operator not in ("notin", "!"):
@@ -76,9 +78,15 @@ class Alternatives:
                 bound = whole(next(iter(values), ""))
                 if bound is None:
                     return None
-                (above if operator == "gt" else below)[key].append((bound, number))
+                if operator == "gt":
+                    least[key] = max(bound, least.get(key, bound))
+                else:
+                    most[key] = min(bound, most.get(key, bound))
             elif operator != "exists":
                 return None
+        for bounds, found in ((least, above), (most, below)):
+            for key, bound in bounds.items():
+                found[key].append((bound, number))
         for key, allowed in among.items():
             self._limited[key].append(number)
             for value in allowed:

@@ -1,4 +1,4 @@
-"""Credential plugins: what they are given, what they may answer, and their limits."""
+"""Credential plugins: their input, their answers, and their limits."""
 
 from __future__ import annotations
 

@@ -47,6 +47,11 @@ def changes(about: Reference) -> bool:
     return about.kind not in ("Pod", "Job")
 
 
+def words(*parts: str) -> str:
+    """Return a command of words."""
+    return shlex.join(parts)
+
+
 def approve(request: str) -> str:
     """Return the command that approves a certificate request, whose name may be any text without a slash."""
     return shlex.join(["kubectl", "certificate", "approve", *(["--"] if request.startswith("-") else []), request])

@@ -22,7 +22,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 10.0
 MOST_READS = 1000
 MOST_FAILURES = 30
 """Reads that may fail one after the other, while the API server restarts."""
-_DURATION = re.compile(r"\b(\d+(\.\d+)?(ms|[smhd]))+\b")
+_DURATION = re.compile(r"[0-9][0-9.]*(?:ms|[smhd])(?![A-Za-z])")
 
 Read = Callable[[], Awaitable[Story]]
 Show = Callable[[Story, bool], None]

@@ -31,13 +31,18 @@ def _conclusion(story: Story) -> list[str]:
     found = [f"not known: {text}" for text in story.unknown]
     *others, last = story.causes or [Cause(NOTHING_WRONG)]
     for cause in others:
-        found += [f"also: {cause.text}", *([f"  fix: {cause.fix}"] if cause.fix else [])]
-    found.append(f"cause: {last.text}" if story.causes else last.text)
+        found += [f"also: {_line(cause.text)}", *([f"  fix: {cause.fix}"] if cause.fix else [])]
+    found.append(f"cause: {_line(last.text)}" if story.causes else last.text)
     if last.fix:
         found.append(f"fix: {last.fix}")
     elif last.waits:
         found.append("fix: none is needed, it ends by itself")
     return [escaped(line) for line in found]
+
+
+def _line(text: str) -> str:
+    """Return a text without breaks and rows of blanks, which on a terminal would look like lines of their own."""
+    return " ".join(text.split())
 
 
 def _moment(moment: Moment) -> str:

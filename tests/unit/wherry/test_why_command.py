@@ -47,7 +47,7 @@ def test_the_kubeconfig_is_the_callers_else_the_administrators(tmp_path: Path, m
     home, admin = tmp_path / "home", tmp_path / "prefix/etc/wherry/admin.kubeconfig"
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    with pytest.raises(WherryError, match="there is no kubeconfig"):
+    with pytest.raises(WherryError, match="and there is no kubeconfig"):
         chosen_kubeconfig.paths(str(tmp_path / "prefix"))
     admin.parent.mkdir(parents=True)
     admin.write_text("")

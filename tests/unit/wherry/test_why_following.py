@@ -27,7 +27,7 @@ def story(*causes: str, moments: int = 0) -> Story:
 
 
 class Followed:
-    """What is shown of stories that are read one after the other; the last one is read again and again."""
+    """Return the output for stories that are read one after the other; the last one is read again and again."""
 
     def __init__(self, *steps: Story | Exception) -> None:
         self._steps, self.reads = list(steps), 0

@@ -15,7 +15,8 @@ from wherry.why.model import Cause, reference
 from wherry.why.subject import kind_by_target
 from wherry.why.times import ago, parsed
 
-_REMAINING = re.compile(r"([a-z0-9.-]{1,253}) has (\d+) resource instances")
+ALL_KINDS = "kubectl api-resources --verbs=list --namespaced -o name"
+_REMAINING = re.compile(r"([a-z0-9.-]{1,253}) has ([0-9]+) resource instances")
 
 
 async def causes(diagnosis: Diagnosis, namespace: core_v1.Namespace) -> Sequence[Cause]:
@@ -75,7 +76,7 @@ async def _finalizers(
     return [
         Cause(
             message,
-            f"kubectl api-resources --verbs=list --namespaced -o name | xargs -n1 kubectl get -n {named}",
+            f"{ALL_KINDS} | xargs -n1 {commands.words('kubectl', 'get', '-n', named)}",
             reference(namespace),
         )
     ]

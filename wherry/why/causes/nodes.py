@@ -9,6 +9,7 @@ from kube.api import certificates_v1, coordination_v1, core_v1, policy_v1
 from kube.object_names import name_of, namespace_of
 from kube.selectors import from_label_selector
 from wherry.why import commands
+from wherry.why.causes.certificate_requests import is_of_node
 from wherry.why.causes.deletion import finalizers
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
@@ -65,7 +66,7 @@ async def not_ready(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]
 async def _unapproved(diagnosis: Diagnosis, name: str) -> Sequence[Cause]:
     for request in await diagnosis.reader.all(certificates_v1.CertificateSigningRequest):
         spec, status = request.spec, request.status
-        if spec is None or spec.username != f"system:node:{name}":
+        if spec is None or not is_of_node(spec, name):
             continue
         if status is None or not (status.conditions or status.certificate):
             text = f"the certificate request {name_of(request)} of node {name} waits for approval"
@@ -131,4 +132,5 @@ def _cordoned(node: core_v1.Node) -> Sequence[Cause]:
     if not node.spec.unschedulable:
         return ()
     name = name_of(node)
-    return [Cause(f"node {name} is cordoned: no new pods come to it", f"kubectl uncordon {name}", reference(node))]
+    text = f"node {name} is cordoned: no new pods come to it"
+    return [Cause(text, commands.words("kubectl", "uncordon", name), reference(node))]

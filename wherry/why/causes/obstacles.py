@@ -40,7 +40,7 @@ def resource_obstacles(
     for other in pods:
         add(used, pod_requests(other))
     if len(pods) >= capacity.get("pods", MOST_PODS):
-        fix = f"kubectl get pods -A --field-selector spec.nodeName={name}"
+        fix = commands.words("kubectl", "get", "pods", "-A", "--field-selector", f"spec.nodeName={name}")
         yield Obstacle("pods", f"node {name} has {len(pods)} pods, as many as it may", fix, 2)
     for resource, amount in pod_requests(pod).items():
         whole, most = capacity.get(resource, 0), largest.get(resource, 0)

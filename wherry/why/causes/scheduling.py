@@ -95,13 +95,17 @@ def _constraints(pod: core_v1.Pod, node: core_v1.Node, change: Reference) -> Ite
     name = name_of(node)
     tolerations = pod.spec.tolerations
     if node.spec.unschedulable:
-        yield Obstacle("cordoned", f"node {name} is cordoned (spec.unschedulable)", f"kubectl uncordon {name}")
+        yield Obstacle(
+            "cordoned", f"node {name} is cordoned (spec.unschedulable)", commands.words("kubectl", "uncordon", name)
+        )
     for taint in node.spec.taints:
         if taint.effect in STOPPING_EFFECTS and not taints.tolerated(taint, tolerations):
             if taint.key == "node.kubernetes.io/unschedulable":
                 continue
             if taint.key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
-                yield Obstacle("not ready", f"node {name} is not Ready", f"wherry why node/{name}")
+                yield Obstacle(
+                    "not ready", f"node {name} is not Ready", commands.words("wherry", "why", f"node/{name}")
+                )
             else:
                 fix = shlex.join(["kubectl", "taint", "nodes", name, f"{taint.key}:{taint.effect}-"])
                 value = f"={taint.value}" if taint.value else ""

