@@ -138,8 +138,10 @@ async def _output(plugin: Plugin, process: asyncio.subprocess.Process, limit: fl
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            with contextlib.suppress(TimeoutError):  # a child of it may keep its output open
-                await asyncio.wait_for(process.wait(), END_SECONDS)
+        process._transport.close()  # type: ignore[attr-defined]  # a child of the plugin may keep its output open
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+        await asyncio.sleep(0)  # the pipe closes in the next iteration of the event loop
     if status:
         raise KubeconfigError(f"the credential plugin {plugin.command} failed with exit code {status}")
     return bytes(output)

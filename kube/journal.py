@@ -17,6 +17,8 @@ import msgspec
 from kube.clock import Clock
 from kube.tracing import spans
 
+PATH = "/wherry/v1/journal"
+"""Path of the API that answers entries."""
 LIMIT_BYTES = 20 << 20
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
 """Memory of an entry without its texts, of an object with entries, and of a namespace."""
@@ -47,6 +49,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     revision: int = 0
     trace: str = ""
     details: Mapping[str, Any] | None = None
+
+
+class Page(msgspec.Struct, rename="camel"):
+    """The API's answer: entries, the oldest first, and the time since which there is an entry for everything."""
+
+    entries: list[Entry]
+    complete_since: float
 
 
 class _Ring:

@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 from kube.process import CommandError
-from wherry import daemons, settings, units
+from wherry import daemons, os_errors, settings, units
 from wherry.errors import WherryError
 from wherry.settings import Settings
 from wherry.terminal import errors
@@ -35,7 +35,7 @@ def main(prefix: str = "/") -> int:
         saved = settings.load(prefix)
         restarted = asyncio.run(restart_running(saved)) if saved is not None else []
     except (WherryError, CommandError, OSError) as error:
-        errors.print(f"wherry: {error}", soft_wrap=True)
+        errors.print(f"wherry: {os_errors.text(error)}", soft_wrap=True)
         return 1
     if restarted:
         print(f"wherry: restarted {', '.join(restarted)}; wherry up updates the cluster's roles and configuration")

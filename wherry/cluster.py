@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import ssl
 import time
+import urllib.parse
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from kube import exec_credentials, kubeconfig, kubeconfig_files, servers
+from kube import exec_credentials, kubeconfig, kubeconfig_files, object_conditions, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -65,13 +65,32 @@ async def as_user(paths: Sequence[Path], context: str = "") -> AsyncIterator[tup
                 certificate=found.client_certificate_data.encode() or None,
                 key=found.client_key_data.encode() or None,
             )
-        access.ssl_context()
+        _check(access, paths[0])
     except kubeconfig.KubeconfigError as error:
         raise WherryError(str(error)) from error
-    except (ssl.SSLError, ValueError) as error:
-        raise WherryError(f"{paths[0]}: its certificates or its key cannot be used: {error}") from error
     async with _with(access, None) as client:
         yield client, access.namespace or "default"
+
+
+def _check(access: kubeconfig.Access, path: Path) -> None:
+    """Raise WherryError for an address, a token or certificates with which no request can be sent."""
+    try:
+        url = urllib.parse.urlsplit(access.server)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable:
+        raise WherryError(
+            f"{path}: the server {access.server!r} is no address of an API server: write https://HOST:PORT"
+        )
+    if not access.token.isprintable():
+        raise WherryError(f"{path}: the token of the user has line breaks or other characters that no request may have")
+    try:
+        access.ssl_context()
+    except (OSError, ValueError) as error:  # of ssl too
+        files = ", ".join(filter(None, (access.ca_file, access.certificate_file, access.key_file)))
+        where = f" ({files})" if files else ""
+        raise WherryError(f"{path}: its certificates or its key{where} cannot be used: {error}") from error
 
 
 @contextlib.asynccontextmanager
@@ -136,4 +155,4 @@ def lacks_network(ready: core_v1.NodeCondition) -> bool:
 
 
 def ready_condition(node: core_v1.Node) -> core_v1.NodeCondition | None:
-    return next((c for c in node.status.conditions if c.type == "Ready"), None)
+    return object_conditions.find(node.status.conditions, "Ready")

@@ -52,9 +52,17 @@ def own(access: Access) -> Own:
     return Own(access.server, ca, certificate, key)
 
 
-def merged(text: str, cluster: Own, *, add: bool = True) -> Merged:
-    """Return a kubeconfig with the present entries of the cluster; without `add`, only entries that exist are changed.
+def keys(text: str) -> frozenset[str]:
+    """Return the private keys of a kubeconfig, in base64. Raises KubeconfigError if the text is none."""
+    users = (_inner(entry, "user") for entry in _File(text).entries("users"))
+    return frozenset(_key(user) for user in users if user is not None) - {""}
 
+
+def merged(text: str, cluster: Own, *, add: bool = True, former: frozenset[str] = frozenset()) -> Merged:
+    """Return a kubeconfig with the present entries of the cluster.
+
+    Without `add`, only entries that exist are changed, and the certificate and key only of one that has a key in `former`: a
+    cluster's CA is public, so its entry does not prove that its owner has ever had the credentials.
     Raises KubeconfigError if the text is no kubeconfig.
     """
     file = _File(text)
@@ -63,7 +71,8 @@ def merged(text: str, cluster: Own, *, add: bool = True) -> Merged:
         return Merged(text, "", current=False)
     context = file.context_of(name)
     file.set("clusters", name, {"server": cluster.server, "certificate-authority-data": cluster.ca})
-    file.set("users", name, {"client-certificate-data": cluster.certificate, "client-key-data": cluster.key})
+    if add or file.key_of(name) in former:
+        file.set("users", name, {"client-certificate-data": cluster.certificate, "client-key-data": cluster.key})
     if not context and add:
         context = name
         file.set("contexts", context, {"cluster": name, "user": name})
@@ -126,6 +135,15 @@ class _File:
             and not self.current
             and not any(entries.value for entries in self._lists.values())
         )
+
+    def entries(self, part: str) -> list[yaml.MappingNode]:
+        return list(self._lists[part].value)
+
+    def key_of(self, name: str) -> str:
+        """Return the private key of a user, "" for none."""
+        entry = self._find("users", name)
+        inner = _inner(entry, "user") if entry is not None else None
+        return _key(inner) if inner is not None else ""
 
     def text(self) -> str:
         if not self._changed:
@@ -208,6 +226,10 @@ _NULL, _STR, _MAP, _SEQ = (f"tag:yaml.org,2002:{kind}" for kind in ("null", "str
 def _names(cluster: Own) -> tuple[str, str]:
     """Return the name of the entries, and a second one if the first is another's."""
     return NAME, f"{NAME}-{hashlib.sha256(cluster.ca.encode()).hexdigest()[:8]}"
+
+
+def _key(user: yaml.MappingNode) -> str:
+    return "".join(_text(user, "client-key-data").split())
 
 
 def _scalar(value: str) -> yaml.ScalarNode:

@@ -208,7 +208,10 @@ def main() -> None:
         enable_completion()
     try:
         try:
-            app(prog_name=PLUGIN_NAME if Path(sys.argv[0]).name == PLUGIN_FILE else None)
+            if Path(sys.argv[0]).name == PLUGIN_FILE:
+                app(prog_name=PLUGIN_NAME)
+            else:
+                app()
         finally:
             sys.stdout.flush()  # an error at the end of the process would have no sentence
     except (WherryError, CommandError, StatusError) as error:

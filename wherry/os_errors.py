@@ -14,8 +14,14 @@ _FIXES = {
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path: a part of it is a file",
     errno.EISDIR: "give a file, not a folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
     errno.EEXIST: "move what is there, or choose another path",
 }
+
+
+def text(error: Exception) -> str:
+    """Return any error as a sentence."""
+    return sentence(error) if isinstance(error, OSError) else str(error)
 
 
 def sentence(error: OSError) -> str:

@@ -25,6 +25,13 @@ _PATTERNS = (
         REMOVED,
     ),
     (re.compile(r"LS0tLS1CRUdJTi[\w+/=]*"), REMOVED),  # PEM in base64
+    (
+        re.compile(
+            r"(?<![\w+/=-])(?:(?:H4sI|UEsDB|KLUv|/Td6WFo|Qlpo|eyJ|ewog|W3si)[\w+/=-]{32,}|e[FJN][\w+/=-]{64,})(?![\w+/=.-])"
+            r"(?:(?:\r?\n|\\n)[ \t]{0,32}[\w+/=]{60,})*"
+        ),
+        REMOVED,
+    ),  # whole objects in base64: compressed (gzip, zip, zstd, xz, bzip2, zlib) or as JSON
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,8192}\.[\w-]{8,8192}(?:\.[\w-]{0,8192})?"), REMOVED),  # JSON web tokens
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), REMOVED),  # bootstrap tokens
     *((pattern, REMOVED) for pattern in TOKENS),
@@ -57,7 +64,9 @@ _ELEMENT = re.compile(
     rf"({_OPEN}[\w:.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}?{_CLOSE})(?!{_OPEN}).+?(?={_OPEN}|\Z)", re.IGNORECASE | re.DOTALL
 )
 """An element of XML with its text, as it is, in JSON or escaped."""
-_VALUES = frozenset({"data", "stringData", "binaryData", "volumeAttributes", "options", "parameters"})
+_VALUES = frozenset(
+    {"data", "stringData", "binaryData", "volumeAttributes", "attachmentMetadata", "options", "parameters"}
+)
 """Fields with maps of which every value is removed."""
 _LISTS = frozenset({"env", "httpHeaders", "headers", "queryParams", "set", "add"})
 """Fields with lists of names and values; those of routes are matches and modified headers."""

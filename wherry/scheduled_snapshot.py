@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from kube import memory_limit
-from wherry import settings, snapshot, snapshot_catalog, terminal
+from wherry import os_errors, settings, snapshot, snapshot_catalog, terminal
 from wherry.errors import WherryError
 from wherry.settings import Settings
 from wherry.snapshot_schedule import Taken
@@ -67,7 +67,7 @@ def main(prefix: str, again: str = "") -> int:
             raise WherryError(f"there are no settings below {prefix}")
         result = asyncio.run(take(saved, again))
     except (WherryError, OSError) as error:
-        result = Taken(problem=str(error)[:PROBLEM_CHARACTERS])
+        result = Taken(problem=os_errors.text(error)[:PROBLEM_CHARACTERS])
     print(msgspec.json.encode(result).decode())
     return 0 if result.path else 1
 

@@ -155,7 +155,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def dns_addresses(self) -> tuple[str, ...]:
         """The addresses that pods are given as cluster DNS."""
-        return () if self.cluster_dns == NO_DNS else tuple(self.cluster_dns.split(","))
+        return () if self.cluster_dns in (NO_DNS, "") else tuple(self.cluster_dns.split(","))
 
     @property
     def tracing(self) -> TracingConfiguration | None:
@@ -245,7 +245,8 @@ def load(prefix: str = "/") -> Settings | None:
     """Return the settings of the cluster that was brought up here, None if there is none. Raise WherryError."""
     path = Layout(Path(prefix)).settings
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Settings)
+        # The prefix is the caller's: in a copy of an installation the file names the original.
+        found = msgspec.structs.replace(msgspec.json.decode(path.read_bytes(), type=Settings), prefix=prefix)
         with contextlib.suppress(FileNotFoundError, PermissionError):
             private = (found.layout.registries / registries.SETTINGS).read_bytes()
             found = msgspec.structs.replace(found, registries=msgspec.json.decode(private, type=dict[str, Registry]))

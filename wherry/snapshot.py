@@ -19,7 +19,7 @@ from control.storage import archive
 from control.storage import snapshot as sqlite_snapshot
 from control.storage.archive import Summary
 from control.storage.store import StoreError
-from wherry import cluster, daemons, disk_space, snapshot_names, starting
+from wherry import cluster, daemons, disk_space, os_errors, snapshot_names, starting
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.progress import Progress, size_of, step
@@ -115,7 +115,7 @@ async def _copied(settings: Settings, saved: Saved, file: Path) -> Saved:
                 with open_file(file, follow=False) as opened:
                     await s3.put(summary.path.name, opened, metadata, progress.add)
     except (WherryError, OSError) as error:
-        return replace(saved, problem=str(error))
+        return replace(saved, problem=os_errors.text(error))
     return replace(saved, url=url)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 from control.storage.store import StoreError
+from wherry import os_errors
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -36,7 +37,9 @@ def wherry_errors() -> Iterator[None]:
     """Raise storage errors as the command's own, in one sentence."""
     try:
         yield
-    except (StoreError, sqlite3.Error, OSError) as error:
+    except OSError as error:
+        raise WherryError(os_errors.sentence(error)) from error
+    except (StoreError, sqlite3.Error) as error:
         raise WherryError(str(error)) from error
 
 

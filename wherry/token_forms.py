@@ -30,6 +30,7 @@ TOKENS = tuple(
         r"\b(?:AIza[\w-]{20,}|SG\.[\w-]{8,128}\.[\w-]{8,})",
         r"\b(?:hf|gsk|sbp|nfp|ntn|r8)_[A-Za-z0-9]{20,}",  # Hugging Face, Groq, Supabase, Netlify, Notion, Replicate
         r"(?<![\w-])xai-[A-Za-z0-9]{20,}",
+        r"(?<![\w:.-])[0-9]{8,10}:AA[\w-]{33}(?![\w-])",  # Telegram
         r"\bdapi[0-9a-f]{32}(?:-[0-9])?\b",  # Databricks
         r"\b[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}",  # Terraform
         r"(?<![\w-])sk-[\w-]{16,}",
@@ -40,6 +41,7 @@ URLS = tuple(
     for pattern in (
         r"(\bhooks\.slack\.com/services/)[\w/-]+",
         r"(\bdiscord(?:app)?\.com/api/(?:v[0-9]{1,3}/)?webhooks/[0-9]{1,24}/)[\w-]+",
+        r"(\.webhook\.office\.com/webhookb2/)[\w@/-]+",
         r"(\bapi\.telegram\.org/(?:file/)?bot[0-9]{1,24}(?::|%3[Aa]))[\w-]+",
     )
 )

@@ -36,7 +36,7 @@ def present(settings: Settings) -> bytes:
 
 
 def update(settings: Settings, former: bytes) -> None:
-    """Update the context after the administrator's kubeconfig has changed, if there is one."""
+    """Update the context after the administrator's kubeconfig has changed, if there is one with its former key."""
     if settings.prefix == "/" and former != present(settings):
         _merge(settings, former, add=False)
 
@@ -99,16 +99,18 @@ def remove(settings: Settings) -> None:
 def _merge(settings: Settings, former: bytes, *, add: bool) -> Merged | None:
     """Merge the cluster's entries into the user's kubeconfig; None if it is left as it is, with a sentence."""
     target, user = home_files.user_kubeconfig()
-    copies, found = (former, present(settings)), Merged("", "", current=False)
+    copies, found = {former, present(settings)} - {b""}, Merged("", "", current=False)
 
     def edit(data: bytes) -> bytes:
         nonlocal found
         # Earlier versions copied the administrator's file, with other names.
-        found = kubeconfig_entries.merged("" if data in copies else _decoded(data), cluster, add=add or data in copies)
+        text = "" if data in copies else _decoded(data)
+        found = kubeconfig_entries.merged(text, cluster, add=add or data in copies, former=keys)
         return found.text.encode()
 
     try:
         cluster = kubeconfig_entries.own(kubeconfig.load(settings.layout.admin_kubeconfig))
+        keys = frozenset() if add else kubeconfig_entries.keys(_decoded(former))
         try:
             home_changes.change(target, edit, user.pw_uid, user.pw_gid, SYSTEM.now())
         except FileNotFoundError:

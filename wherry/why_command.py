@@ -124,11 +124,11 @@ async def _answer(
         elif follow:
 
             async def read() -> Story:
-                return await story.tell(client, *split(words), namespace or default, SYSTEM.now(), since, source)
+                return await story.compose(client, *split(words), namespace or default, SYSTEM.now(), since, source)
 
             return await following.follow(read, _Shown(format).show, lambda text: print(text, file=sys.stderr))
         else:
-            found = await story.tell(client, *split(words), namespace or default, now, since, source)
+            found = await story.compose(client, *split(words), namespace or default, now, since, source)
     _Shown(format).show(found, ended=True)
 
 

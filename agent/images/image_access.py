@@ -1,10 +1,18 @@
 """Decides, by the pull records, whether a pod is allowed to use an image that is on the node (KEP-2535).
 
-Without them a pod could use an image that another pod's secret has pulled, with pull policy IfNotPresent or Never. The record
-of an image names the secrets (with a digest of their contents) and service accounts that have pulled it, or says that it needed
-none or the node's own. A pod with none of them has to pull again, and the registry decides. An image without a record is a
-preloaded one, unless it may come from a pull that did not end (pull_intents.py). Paths and formats of the files are upstream's
-(pkg/kubelet/images/pullmanager).
+Without them a pod could use an image that another pod's secret has pulled, with pull policy IfNotPresent or Never. Two
+promises: a pod uses an image that a pull brought only if a pull of this name has succeeded with its secret or account, or
+without any; and nobody takes an image from others that was on the node before, or that an administrator loads. The rules:
+
+- The record of an image has, for each of its names, the secrets (with a digest of their contents) and service accounts that
+  have pulled it, or that it needed none or the node's own. The image is open under no other name.
+- An image without a record is preloaded once a list of images shows it with a name that no pull may have brought
+  (pull_intents.py), and stays so as long as it is listed, whatever is pulled later: it is open under all names. If a pull
+  brings another name of it, the record opens those that it had.
+- An image of which abandoned pulls may have brought all names gets a record that opens none.
+- Until one of these is decided, it is closed under the repositories of pulls that may have brought it, and by its ID.
+
+Paths and formats of the records are upstream's (pkg/kubelet/images/pullmanager); preloaded_images.py is Wherry's own.
 """
 
 from __future__ import annotations
@@ -21,7 +29,8 @@ import msgspec
 
 from agent.files.decoding import DamagedFileError, decode_json
 from agent.images.names import with_registry, without_tag
-from agent.images.pull_intents import PullIntents
+from agent.images.preloaded_images import PreloadedImages
+from agent.images.pull_intents import Origin, Pull, PullIntents
 from agent.images.pull_record_files import (
     API_VERSION,
     MOST,
@@ -46,7 +55,10 @@ POLICIES: tuple[str, ...] = get_args(Policy)
 
 
 class ImageAccess:
-    """The pull records below `folder`, kept in memory too; `now` returns an RFC 3339 time. Writing blocks, reading does not."""
+    """The pull records below `folder`, kept in memory too; `now` returns an RFC 3339 time.
+
+    `open_to_all`, `failed` and `abandoned` only look at memory; the others block.
+    """
 
     def __init__(
         self,
@@ -54,13 +66,16 @@ class ImageAccess:
         now: Callable[[], str],
         policy: str = "NeverVerifyPreloadedImages",
         allowlist: Sequence[str] = (),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pulled = folder / "pulled"
         self._now, self._policy, self._allowlist = now, policy, allowlist
         self._records: dict[str, PulledRecord] = {}
-        self._intents = PullIntents(folder / "pulling")
+        self._monotonic = monotonic
+        self._intents = PullIntents(folder / "pulling", monotonic)
+        self._preloaded = PreloadedImages(folder / "preloaded.json")
         self._listed: frozenset[str] = frozenset()
-        """IDs of the images that were on the node when they were listed last."""
+        """IDs of the images without a record that were on the node when they were listed last, or that are preloaded."""
         self._noted: dict[str, float] = {}
         """By image: when its record was written last, by `time.monotonic`."""
         self._changing = threading.RLock()
@@ -78,68 +93,100 @@ class ImageAccess:
             except (OSError, DamagedFileError) as error:
                 log.error("%s: %s; pods have to pull the image again", path, error)
                 self._damaged.add(path.name)
-        self._intents.load()
+        self._preloaded.load()
+        self._listed = self._preloaded.ids
+        self._intents.load(self._preloaded.ids)
 
-    def load_finished_pulls(self, present: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """Turn the last agent's intents into records where the image is present: (ID, its names)."""
-        present = list(present)
-        self._listed = frozenset(image_ref for image_ref, _ in present)
-        self._complete(self._intents.ended(present, even_recent=True))
+    def load_finished_pulls(
+        self, present: Iterable[tuple[str, Sequence[str]]], listed_at: float = float("inf")
+    ) -> None:
+        """Decide which images the last agent's pulls have brought; takes the IDs and names of those that are present."""
+        with self._changing:
+            self._decide(list(present), listed_at)
+        self.tidy()
 
-    def _complete(self, pulls: Iterable[tuple[str, str]]) -> None:
-        """Write records of pulls that nobody waited for and that brought an image (name, ID), and remove their intents."""
-        for image, image_ref in pulls:
-            if not image_ref or self._try_write(image, image_ref, None):
-                self._intents.remove(image)
+    def _decide(self, present: Sequence[tuple[str, Sequence[str]]], listed_at: float) -> None:
+        """Decide where listed images without a record come from."""
+        preloaded, unwritten, undecided = set[str](), set[str](), dict[str, Sequence[str]]()
+        for image_ref, names in present:
+            if not self._is_without_record(image_ref):
+                continue
+            origin = Origin.PRELOADED
+            if image_ref not in self._preloaded.ids:
+                origin = self._intents.origin(image_ref, names)
+            if origin == Origin.PRELOADED:
+                preloaded.add(image_ref)
+            elif origin == Origin.UNDECIDED:
+                undecided[image_ref] = names
+            elif not self._try_write(next(iter(names), ""), image_ref, None):
+                unwritten.add(image_ref)
+                undecided[image_ref] = names
+        listed = frozenset(image_ref for image_ref, _ in present)
+        self._listed = frozenset(filter(self._is_without_record, listed - unwritten))
+        self._preloaded.replace(frozenset(preloaded))
+        self._intents.listed(listed, listed_at, undecided)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
-    def begin(self, image: str, before: str = "", now: float = float("-inf")) -> None:
-        """Write an intent: an image is being pulled, from `now` on by the wall clock.
+    def begin(self, image: str, before: str = "") -> Pull:
+        """Write an intent: an image is being pulled. `before` is the ID that the node has of its name. Raise OSError."""
+        self.tidy()
+        present = frozenset(filter(self._is_without_record, self._listed))
+        return self._intents.begin(image, before if self._is_without_record(before) else "", present)
 
-        `before` is the ID that the node has of its name, "" for none.
-        """
-        self._intents.begin(image, before if self._is_preloaded(before) else "", self._listed, now)
+    def failed(self, pull: Pull) -> None:
+        """Forget a pull that has ended and surely brought nothing; a later change removes its intent."""
+        self._intents.end(pull)
 
-    def failed(self, image: str) -> None:
-        """Remove the intent of a pull that has ended without the image."""
-        self._intents.end(image)
+    def abandoned(self, pull: Pull) -> None:
+        """Keep a pull that may have brought its image, or may still: should it, the image is not open to all."""
+        self._intents.abandon(pull)
 
-    def abandoned(self, image: str) -> None:
-        """Keep the intent of a pull that was abandoned: should the image be pulled all the same, it is not open to all."""
-        self._intents.abandon(image)
+    def tidy(self) -> None:
+        """Remove the intents of pulls that have been forgotten."""
+        try:
+            self._intents.tidy()
+        except OSError as error:
+            log.warning("removing pull intents: %s", error)
 
     def pulled(
         self,
+        pull: Pull,
         image: str,
         image_ref: str,
         credential: Credential | None,
         names: Iterable[str] = (),
         *,
-        created: float = float("inf"),
+        names_are_exact: bool = False,
+        is_all: bool = True,
     ) -> None:
         """Record the credentials that pulled an image; None is without credentials. Raise OSError.
 
-        `names` are those that the runtime lists for it after the pull. Under the names that a preloaded image had before, it
-        stays open to all: anybody could pull it under another name. `created` is when the runtime recorded its ID first, by the
-        wall clock: an image that the pull brought is open under no name.
+        `names` are those that the runtime lists for it after the pull. It stays open to all under those that it had and that no
+        pull brought: anybody could pull it under another name. `names_are_exact`: the runtime lists an image under the name
+        that is pulled, as `with_registry` spells it, so that no pull brings other ones; without it, only an image that was
+        there before has such names. Without `is_all`, the pull may have brought another image before.
         """
         with self._changing:  # another pull that brings the same image is recorded before or after this one, as a whole
-            self._noted[image_ref] = time.monotonic()
+            self._noted[image_ref] = self._monotonic()
             try:
-                if self._is_preloaded(image_ref) and self._intents.had(image, image_ref, created):
+                if self._is_without_record(image_ref) and (names_are_exact or image_ref in pull.present):
                     for name in names:
                         if not self._intents.brought(name, image_ref):
                             self._write_changed(name, image_ref, Pullers(node_pods_accessible=True))
                 self._write_changed(image, image_ref, pullers(credential))
             except BaseException:
-                self._intents.abandon(image)  # without a record, it keeps the image closed
+                self._intents.abandon(pull)  # without a record, it keeps the image closed
                 raise
-            self._intents.end(image)
+            if is_all:
+                self._intents.end(pull)
+            else:
+                self._intents.abandon(pull)
+        self.tidy()
 
     def _try_write(self, image: str, image_ref: str, who: Pullers | None) -> bool:
         """Write a record; return whether that succeeded. Without it, pods have to pull the image again."""
         with self._changing:
-            self._noted[image_ref] = time.monotonic()
+            self._noted[image_ref] = self._monotonic()
             try:
                 self._write_changed(image, image_ref, who)
             except OSError as error:
@@ -175,10 +222,10 @@ class ImageAccess:
         PruneUnknownRecords).
         """
         present = list(present)
-        self._listed = frozenset(image_ref for image_ref, _ in present)
-        self._complete(self._intents.ended(present))
         with self._changing:
-            self._prune(self._listed, listed_at)
+            self._decide(present, listed_at)
+            self._prune(frozenset(image_ref for image_ref, _ in present), listed_at)
+        self.tidy()
 
     def _prune(self, kept: frozenset[str], listed_at: float) -> None:
         for image_ref in [ref for ref in self._records if ref not in kept]:
@@ -196,7 +243,7 @@ class ImageAccess:
     # -- permission to use an image ----------------------------------------------------------------------------------
     def open_to_all(self, image: str, image_ref: str) -> bool:
         """Return whether any pod may use a present image, whatever its credentials."""
-        by_us = not self._is_preloaded(image_ref) or self._intents.concern(image, image_ref)
+        by_us = not self._is_preloaded(image, image_ref)
         if not self._must_verify(image, by_us=by_us):
             return True
         who = self._pullers_of(image, image_ref)
@@ -208,7 +255,12 @@ class ImageAccess:
         mapping = record.credential_mapping if record is not None else {}
         return mapping.get(with_registry(name)) or mapping.get(name)
 
-    def _is_preloaded(self, image_ref: str) -> bool:
+    def _is_preloaded(self, image: str, image_ref: str) -> bool:
+        if not self._is_without_record(image_ref):
+            return False
+        return image_ref in self._preloaded.ids or not self._intents.concern(image, image_ref)
+
+    def _is_without_record(self, image_ref: str) -> bool:
         return image_ref not in self._records and file_name(image_ref) not in self._damaged
 
     def allows(self, image: str, image_ref: str, credentials: Sequence[Credential]) -> bool:

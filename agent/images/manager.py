@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,13 +20,14 @@ from agent.images.credentials.keyring import Keyring
 from agent.images.image_access import ImageAccess
 from agent.images.list_limit import MOST_BESIDE_NAMES, beside_names
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, split, with_default_tag
+from agent.images.pull_intents import Pull
 from agent.images.pull_slots import Origin, PullSlots
 from agent.images.registry_auth import Credential
 from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
 from agent.metrics.pod_startup import PodStartupTracker
 from agent.podspec.security import AnyContainer, ImageUser
 from cri.client import Client
-from cri.errors import CRIError, DeadlineExceededError, UnavailableError
+from cri.errors import CRIError
 from cri.messages import Image, ImageSpec, PodSandboxConfig
 from cri.texts import NAME, shortened
 from kube import duration
@@ -38,6 +40,8 @@ RECHECK_SECONDS = 1.0
 """Time that ErrImagePull is shown before ImagePullBackOff."""
 STATUSES = 4
 """Requests for statuses of present images in progress."""
+_UNRESOLVED = re.compile(r'failed to pull (?:and unpack )?image "[^"]*": failed to resolve (?:reference|image)\b')
+"""Start of containerd's error for a name that it could not find at the registry, or without the right to."""
 UNUSABLE_SECONDS = 60.0
 """Time until a name or an image that cannot be used is inspected again."""
 
@@ -196,54 +200,63 @@ class Images:
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
     ) -> Image:
         """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
-        await self._begin(full, before)
-        without_image = False
+        pull = await self._begin(full, before)
+        without_image, errors = False, list[CRIError]()
         try:
             try:
-                credential = await self._try(full, credentials, sandbox)
-            except CRIError as error:
-                without_image = not await self._may_have_come(full, before, error)
+                credential, image_ref = await self._try(full, credentials, sandbox, errors)
+            except CRIError:
+                without_image = not await self._may_have_come(full, before, errors)
                 raise
-            found = await self._images.image_status(full)
+            by_ref = await self._images.image_status(image_ref) if image_ref else None
+            found = by_ref or await self._images.image_status(full)  # the tag may have moved meanwhile
             if found is None:
                 raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
-            created = await self._created(found.id)
+            names_are_exact = await self._is_of_containerd(found.id)
         except BaseException:
             if without_image:
-                self._access.failed(full)
+                self._access.failed(pull)
+                await asyncio.to_thread(self._access.tidy)
             else:  # the image is present, or the runtime may finish the pull
-                self._access.abandoned(full)
+                self._access.abandoned(pull)
             raise
-        names = [*found.repo_tags, *found.repo_digests]
-        await asyncio.to_thread(self._access.pulled, full, found.id, credential, names, created=created)
+        await asyncio.to_thread(
+            self._access.pulled,
+            pull,
+            full,
+            found.id,
+            credential,
+            [*found.repo_tags, *found.repo_digests],
+            names_are_exact=names_are_exact,
+            is_all=all(map(_brought_nothing, errors)) and (by_ref is not None or not image_ref),
+        )
         return found
 
-    async def _begin(self, full: str, before: str) -> None:
-        """Write the intent of a pull; if the pull is cancelled meanwhile, remove it as soon as the thread has written it."""
-        writing = asyncio.ensure_future(
-            asyncio.to_thread(self._access.begin, full, before, self._clock.now().timestamp())
-        )
+    async def _begin(self, full: str, before: str) -> Pull:
+        """Write the intent of a pull; if the pull is cancelled meanwhile, forget it as soon as the thread has written it."""
+        writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before))
 
         def withdraw(_: object) -> None:
             if not writing.cancelled() and writing.exception() is None:
-                self._access.failed(full)
+                self._access.failed(writing.result())
 
         try:
-            await asyncio.shield(writing)
+            return await asyncio.shield(writing)
         except asyncio.CancelledError:
             writing.add_done_callback(withdraw)
             raise
 
-    async def _created(self, image_ref: str) -> float:
-        """Return when the runtime recorded an image's ID first, by the wall clock; only containerd does."""
+    async def _is_of_containerd(self, image_ref: str) -> bool:
+        """Return whether the runtime is containerd, which lists an image under the name that is pulled and no other."""
         with contextlib.suppress(CRIError):
-            if (known := await self._containerd.image_name(image_ref)) is not None:
-                return known.created
-        return float("inf")
+            return await self._containerd.image_name(image_ref) is not None
+        return False
 
-    async def _may_have_come(self, full: str, before: str, error: CRIError) -> bool:
-        """Return whether a pull that failed may have brought the image, or may still."""
-        if isinstance(error, (UnavailableError, DeadlineExceededError)) or error.code == "CANCELLED":
+    async def _may_have_come(self, full: str, before: str, errors: Sequence[CRIError]) -> bool:
+        """Return whether a pull whose tries all failed may have brought the image, or may still."""
+        if all(map(_brought_nothing, errors)):
+            return False
+        if not all(error.final for error in errors):
             return True
         try:
             found = await self._images.image_status(full)
@@ -251,19 +264,24 @@ class Images:
             return True
         return found is not None and found.id != before
 
-    async def _try(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Credential | None:
-        """Pull with each of the credentials until one does, without any where there are none; return the one."""
-        tries: list[Credential | None] = [*credentials] or [None]
-        for credential in tries[:-1]:
-            with contextlib.suppress(CRIError):
-                await self._pull_with(full, credential, sandbox)
-                return credential
-        await self._pull_with(full, tries[-1], sandbox)
-        return tries[-1]
+    async def _try(
+        self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, errors: list[CRIError]
+    ) -> tuple[Credential | None, str]:
+        """Pull with each of the credentials until one does, without any where there are none.
 
-    async def _pull_with(self, full: str, credential: Credential | None, sandbox: PodSandboxConfig) -> None:
+        Return the credential and the runtime's reference to the image. Errors are added to `errors`; raise the last one.
+        """
+        tries: list[Credential | None] = [*credentials] or [None]
+        for credential in tries:
+            try:
+                return credential, await self._pull_with(full, credential, sandbox)
+            except CRIError as error:
+                errors.append(error)
+        raise errors[-1]
+
+    async def _pull_with(self, full: str, credential: Credential | None, sandbox: PodSandboxConfig) -> str:
         auth = credential.auth() if credential is not None else None
-        await self._images.pull_image(ImageSpec(image=full), auth=auth, sandbox_config=sandbox)
+        return await self._images.pull_image(ImageSpec(image=full), auth=auth, sandbox_config=sandbox)
 
     def forget(self, uid: str) -> None:
         """Forget a pod's failures and tokens."""
@@ -277,6 +295,11 @@ class Images:
 
     def _now(self) -> float:
         return self._clock.monotonic()
+
+
+def _brought_nothing(error: CRIError) -> bool:
+    """Return whether a failed pull did not go as far as to receive the image; containerd says so."""
+    return error.final and _UNRESOLVED.match(error.message) is not None
 
 
 def _user(image: Image) -> ImageUser:

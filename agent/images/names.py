@@ -57,6 +57,21 @@ def with_registry(image: str) -> str:
     return "/".join(split(image))
 
 
+def spellings(listed: str) -> list[str]:
+    """Return the names that `with_registry` makes this one of, without those that it makes of a digest beside a tag."""
+    found, rest = [listed], listed.removeprefix(f"{DEFAULT_REGISTRY}/")
+    if rest != listed:
+        short = rest.removeprefix(f"{_DEFAULT_REPOSITORY}/")
+        parts = [rest, short] if "/" not in short else [rest]
+        found += [f"{registry}{part}" for part in parts for registry in ("", "docker.io/", "index.docker.io/")]
+    return found
+
+
+def is_id(listed: str) -> bool:
+    """Return whether a runtime may read a name as the ID of an image, or its first digits."""
+    return listed.startswith(f"{DEFAULT_REGISTRY}/{_DEFAULT_REPOSITORY}/sha256:")
+
+
 def split(image: str) -> tuple[str, str]:
     """Return the registry of an image's name, and the rest of the name below it.
 

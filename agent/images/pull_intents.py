@@ -1,25 +1,33 @@
-"""Records the images that are being pulled: one whose pull outlived the agent or its pod is not taken for a preloaded one.
+"""Records the pulls that may bring an image of which there is no pull record, so that it is not taken for a preloaded one.
 
-An intent is written before a pull begins. If the runtime may still finish a pull that nobody waits for, the intent stays for
-`ABANDONED_SECONDS`. An image that the node already had before, without a pull record, stays preloaded as long as its ID does
-not change: otherwise anybody could withdraw it from all others by an attempt to pull it. All spellings of a name have one
-intent. Files and format are upstream's (pkg/kubelet/images/pullmanager), except for the field `preloadedImageRef`.
+- A pull has an intent on disk before the runtime is called. It is under way until one of three things happens. It failed and
+  surely brought nothing: it is forgotten. It has a pull record: it is forgotten. Nobody knows what it brought or still brings
+  (its pod was deleted, the agent restarted): it is abandoned.
+- An abandoned pull is forgotten only after a list of images that was requested `ABANDONED_SECONDS` later, when that list has no
+  undecided image that the pull may have brought. No other pull ends it, whatever its outcome.
+- A pull may have brought an image only if the node did not have the image before without a record, and only under its own
+  name or a digest of its repository. It may add such a name to any image.
+- Pulls that may have brought an image when a list showed it undecided are suspects until they are forgotten, whatever names
+  other pulls add to the image.
+
+What follows from that for an image is decided in image_access.py. Names are as the runtime lists them: all spellings of a name
+are one. Files and format are upstream's (pkg/kubelet/images/pullmanager), one file for a name, except for `preloadedImageRef`.
 """
 
 from __future__ import annotations
 
-import contextlib
+import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from agent.files.decoding import DamagedFileError, decode_json
-from agent.images.names import with_registry, without_tag
+from agent.images.names import is_id, spellings, with_registry, without_tag
 from agent.images.pull_record_files import API_VERSION, PullIntent, file_name, record_files
 from kube.files import write_file
 
@@ -29,158 +37,244 @@ ABANDONED_SECONDS = 900.0
 """Time in which the runtime is assumed to finish a pull that nobody waits for."""
 
 
-@dataclass(slots=True)
-class _Intent:
-    preloaded: str
-    """ID of the image without a pull record that the node had before, "" for none."""
-    present: frozenset[str] | None = None
-    """IDs of images that the node had before; None for the last agent's pulls."""
+class Origin(enum.Enum):
+    """The origin of a listed image without a pull record."""
+
+    PRELOADED = enum.auto()
+    """No pull brought one of its names: an administrator did."""
+    UNDECIDED = enum.auto()
+    """A pull that is under way may have brought it."""
+    PULLED = enum.auto()
+    """An abandoned pull may have brought each of its names."""
+
+
+@dataclass(slots=True, eq=False)
+class Pull:
+    """A pull under way or abandoned."""
+
+    name: str
+    before: str
+    """ID of the image without a pull record that the node had of this name, "" for none."""
+    present: frozenset[str]
+    """IDs of images without a pull record that the node has had since before the pull."""
     began: float = float("-inf")
-    """Time at which the first of its pulls began, by the wall clock; unknown for the last agent's pulls."""
-    pulls: int = 0
-    """Pulls that are under way."""
-    abandoned_at: float = float("-inf")
-    files: set[str] = field(default_factory=set)
-    """Names of its files: those of earlier versions are named after the pod's spelling of the image."""
+    """By the monotonic clock."""
+    abandoned_at: float | None = None
+    merged_into: Pull | None = None
+    is_forgotten: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """True while nobody knows all that it brings."""
+        return not (self.merged_into or self).is_forgotten
 
 
 class PullIntents:
-    """The intents in `folder`, kept in memory too. Changes block."""
+    """The intents in `folder`. `load`, `begin` and `tidy` block; the others only look at memory."""
 
     def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._monotonic = folder, monotonic
-        self._intents: dict[str, _Intent] = {}
-        """By the names of images as the runtime lists them."""
+        self._pulls: dict[str, dict[str, list[Pull]]] = {}
+        """By repository and name. An abandoned pull stands for all abandoned ones of its name."""
+        self._suspects: dict[str, tuple[Pull, ...]] = {}
+        """By the ID of an image that a list has shown undecided: the pulls that may have brought it, under whatever name it is
+        used since."""
         self._damaged: set[str] = set()
         """Names of damaged files: a present image of such a name may come from a pull without a record."""
-        self._changing = threading.RLock()
-        """Held while intents change: pulls and collections do so in threads."""
+        self._memory = threading.Lock()
+        """Held for moments, also on the event loop: never over file operations."""
+        self._files: dict[str, set[str]] = {}
+        """Names of the files of a name: those of earlier versions are named after the pod's spelling."""
+        self._writing = threading.Lock()
+        """Held over file operations, in threads only."""
 
-    def load(self) -> None:
-        """Read the last agent's intents: pulls that nobody waits for."""
+    def load(self, preloaded: frozenset[str] = frozenset()) -> None:
+        """Read the last agent's intents: abandoned pulls. `preloaded` are the images that it knew for preloaded ones."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in record_files(self._folder):
             try:
                 intent = decode_json(path, PullIntent)
-                preloaded = intent.preloaded_image_ref
-                found = self._intents.setdefault(with_registry(intent.image), _Intent(preloaded))
-                found.preloaded = preloaded if found.preloaded == preloaded else ""
-                found.abandoned_at = self._monotonic()
-                found.files.add(path.name)
             except (OSError, DamagedFileError) as error:
                 log.error("%s: %s; pods have to pull the image again", path, error)
                 self._damaged.add(path.name)
+                continue
+            before = intent.preloaded_image_ref
+            name = with_registry(intent.image)
+            self._files.setdefault(name, set()).add(path.name)
+            self._add_abandoned(Pull(name, before, preloaded | {before} - {""}))
 
-    def begin(
-        self, image: str, preloaded: str = "", present: frozenset[str] = frozenset(), now: float = float("-inf")
-    ) -> None:
-        """Write the intent of a pull; `preloaded` is the ID of the image without a pull record that the node has of its name.
+    def begin(self, image: str, before: str = "", present: frozenset[str] = frozenset()) -> Pull:
+        """Write the intent of a pull. Raise OSError.
 
-        `present` are the IDs of its images, as far as they are known; `now` is by the wall clock.
+        `before` is the ID that the node has of its name, "" for none, and `present` are the IDs of all its images, both without
+        those that have a pull record. Images that another pull may have brought under this name are not `before`.
         """
         name = with_registry(image)
-        with self._changing:
-            found = self._intents.get(name)
-            if found is None:
-                damaged = self._damaged & _files(image)
-                preloaded = "" if damaged else preloaded
-                intent = PullIntent(
-                    kind="ImagePullIntent", api_version=API_VERSION, image=name, preloaded_image_ref=preloaded
-                )
-                write_file(self._folder / file_name(name), msgspec.json.encode(intent), 0o600)
-                found = self._intents[name] = _Intent(preloaded, None if damaged else present, now)
-                found.files = damaged | {file_name(name)}
-                if damaged:  # as for a pull of the last agent, which the runtime may finish
-                    found.abandoned_at, found.began = self._monotonic(), float("-inf")
-                    self._damaged -= damaged
-            found.pulls += 1
+        with self._memory:
+            damaged = self._damaged & _files(image)
+            if damaged or self._is_suspect(before) or any(before not in pull.present for pull in self._of(name)):
+                before = ""
+            pull = Pull(name, before, present | {before} - {""}, self._monotonic())
+            if damaged:
+                self._damaged -= damaged
+                self._add_abandoned(Pull(name, "", frozenset()))
+            self._add(pull)
+        try:
+            with self._writing:
+                self._write(pull, damaged)
+        except BaseException:
+            self.end(pull)
+            raise
+        return pull
 
-    def end(self, image: str) -> None:
-        """Remove the intent of a pull that is done with, unless it is another pull's too."""
-        name = with_registry(image)
-        with self._changing:
-            found = self._intents.get(name)
-            if found is not None:
-                found.pulls -= 1
-                if found.pulls <= 0 and not self._may_continue(found):
-                    self._drop(name)
-
-    def abandon(self, image: str) -> None:
-        """Keep the intent of a pull that nobody waits for and the runtime may finish."""
-        with self._changing:
-            found = self._intents.get(with_registry(image))
-            if found is not None:
-                found.pulls, found.abandoned_at = max(0, found.pulls - 1), self._monotonic()
-
-    def concern(self, image: str, image_ref: str) -> bool:
-        """Return whether a present image may come from a pull without a record, also under another tag or by its digest."""
-        name = with_registry(image)
-        found = self._intents.get(name)
-        if self._damaged & _files(image) or (found is not None and found.preloaded != image_ref):
-            return True
-        repository = without_tag(name)
-        with self._changing:
-            return any(
-                image_ref not in intent.present and image_ref != intent.preloaded
-                for other, intent in self._intents.items()
-                if without_tag(other) == repository and intent.present is not None
+    def _write(self, pull: Pull, damaged: set[str]) -> None:
+        files = self._files.setdefault(pull.name, set())
+        files |= damaged
+        file = file_name(pull.name)
+        if file not in files or file in damaged:
+            files.add(file)
+            intent = PullIntent(
+                kind="ImagePullIntent", api_version=API_VERSION, image=pull.name, preloaded_image_ref=pull.before
             )
+            try:
+                write_file(self._folder / file, msgspec.json.encode(intent), 0o600)
+            except BaseException:
+                files -= {file} - damaged
+                raise
 
-    def had(self, image: str, image_ref: str, created: float) -> bool:
-        """Return whether the node had an image of an ID before the pull of a name began.
+    def tidy(self) -> None:
+        """Remove the files of pulls that have been forgotten."""
+        with self._writing:
+            with self._memory:
+                kept = {pull.name for pull in self._all()}
+            for name in self._files.keys() - kept:
+                for file in self._files[name]:
+                    (self._folder / file).unlink(missing_ok=True)
+                del self._files[name]
 
-        `created` is when the runtime recorded the ID first, by the wall clock: images may be imported since they were listed.
+    # -- what becomes of a pull ---------------------------------------------------------------------------------------
+    def end(self, pull: Pull) -> None:
+        """Forget a pull under way that brought nothing, or whose pull record is written."""
+        with self._memory:
+            if pull.abandoned_at is None:
+                self._forget(pull)
+
+    def abandon(self, pull: Pull) -> None:
+        """Keep a pull of which nobody knows what it brought or still brings."""
+        with self._memory:
+            if pull.abandoned_at is None:
+                self._remove(pull)
+                self._add_abandoned(pull)
+
+    def listed(self, present: frozenset[str], listed_at: float, undecided: Mapping[str, Sequence[str]]) -> None:
+        """Take the IDs of all images, as listed after a moment of the clock, and the names of undecided ones by their IDs.
+
+        Abandoned pulls end here: what they brought has been listed, and has a pull record unless it is undecided.
         """
-        found = self._intents.get(with_registry(image))
-        return found is not None and (
-            found.preloaded == image_ref or image_ref in (found.present or ()) or created < found.began
-        )
+        ended_before = min(listed_at, self._monotonic()) - ABANDONED_SECONDS
+        tags = {name for names in undecided.values() for name in names if "@" not in name}
+        digests = {name for names in undecided.values() for name in names if "@" in name}
+        repositories = {without_tag(name) for name in digests}
+        common: dict[frozenset[str], frozenset[str]] = {}  # many have the same
+        with self._memory:
+            self._suspects = {ref: pulls for ref, pulls in self._suspects.items() if ref in undecided}
+            suspects = {pull.merged_into or pull for pulls in self._suspects.values() for pull in pulls}
+            for pull in list(self._all()):
+                over = pull.abandoned_at is not None and pull.abandoned_at <= ended_before
+                needed = pull in suspects or pull.name in tags or without_tag(pull.name) in repositories
+                if over and not needed:
+                    self._forget(pull)
+                elif pull.began > listed_at:  # the list may be older than an image that was there before the pull
+                    continue
+                elif pull.present in common:
+                    pull.present = common[pull.present]
+                else:
+                    pull.present = common.setdefault(pull.present, pull.present & present)
+
+    # -- what pulls may have brought ----------------------------------------------------------------------------------
+    def concern(self, image: str, image_ref: str) -> bool:
+        """Return whether a pull may have brought an image that a pod names so.
+
+        The pod may use another tag than the pull, the digest, or the ID, of which the first digits are enough.
+        """
+        name = with_registry(image)
+        repository = without_tag(name)
+        if self._damaged and self._damaged & _files(name):
+            return True
+        with self._memory:
+            pulls = self._all() if is_id(name) else self._of(f"{repository}@")
+            return self._is_suspect(image_ref) or any(image_ref not in pull.present for pull in pulls)
+
+    def origin(self, image_ref: str, names: Sequence[str]) -> Origin:
+        """Return where a listed image without a pull record comes from.
+
+        One without names is undecided until all pulls have ended that may be about to name it: a pulled one keeps the digest of
+        its repository, so that it lost its only name to another image that was loaded.
+        """
+        is_damaged = bool(self._damaged) and any(self._damaged & _files(name) for name in names)
+        wanted = {f"{without_tag(name)}@" if "@" in name else name for name in names}
+        with self._memory:
+            of_names = [list(self._of(name)) for name in wanted] if names else [list(self._all())]
+            suspects = {p for pulls in of_names for p in pulls if image_ref not in p.present}
+            suspects.update(p.merged_into or p for p in self._suspects.get(image_ref, ()) if p.is_open)
+            self._suspects[image_ref] = tuple(suspects) if names else self._suspects.get(image_ref, ())
+        if is_damaged:
+            return Origin.UNDECIDED
+        if not suspects or not all(any(pull.before != image_ref for pull in pulls) for pulls in of_names):
+            return Origin.PRELOADED
+        if names and all(any(pull.abandoned_at is not None for pull in pulls) for pulls in of_names):
+            return Origin.PULLED
+        return Origin.UNDECIDED
 
     def brought(self, name: str, image_ref: str) -> bool:
-        """Return whether an image may have a name, as the runtime lists it, from a pull that has an intent.
+        """Return whether an image may have a listed name from a pull, although the node may have had the image before."""
+        with self._memory:
+            return any(pull.before != image_ref for pull in self._of(name))
 
-        A pull brings the tag and the digest of its repository.
-        """
-        with self._changing:
-            return any(
-                intent.preloaded != image_ref
-                and (without_tag(other) == without_tag(name) if "@" in name else other == name)
-                for other, intent in self._intents.items()
-            )
+    def _is_suspect(self, image_ref: str) -> bool:
+        return any(pull.is_open for pull in self._suspects.get(image_ref, ()))
 
-    def ended(
-        self, present: Iterable[tuple[str, Sequence[str]]], *, even_recent: bool = False
-    ) -> list[tuple[str, str]]:
-        """Return the images whose pulls the runtime does not finish any more, each with the ID that it got, "" for none.
+    # -- the pulls in memory ------------------------------------------------------------------------------------------
+    def _all(self) -> Iterator[Pull]:
+        return (pull for names in self._pulls.values() for pulls in names.values() for pull in pulls)
 
-        `present` has the IDs and names of the node's images; `even_recent` includes pulls that were abandoned a moment ago.
-        """
-        ids = {name: image_ref for image_ref, names in present for name in names}
-        found: list[tuple[str, str]] = []
-        with self._changing:
-            for name, intent in self._intents.items():
-                if not intent.pulls and (even_recent or not self._may_continue(intent)):
-                    image_ref = ids.get(name, "")
-                    found.append((name, "" if image_ref == intent.preloaded else image_ref))
-        return found
+    def _of(self, name: str) -> Iterator[Pull]:
+        """Return the pulls that bring a listed name: a tag, or any digest of the repository."""
+        names = self._pulls.get(without_tag(name), {})
+        if "@" in name:
+            return (pull for pulls in names.values() for pull in pulls)
+        return iter(names.get(name, ()))
 
-    def remove(self, image: str) -> None:
-        """Remove the intent of a pull that ended, unless another one has begun."""
-        with self._changing:
-            name = with_registry(image)
-            found = self._intents.get(name)
-            if found is not None and not found.pulls:
-                self._drop(name)
+    def _add(self, pull: Pull) -> None:
+        self._pulls.setdefault(without_tag(pull.name), {}).setdefault(pull.name, []).append(pull)
 
-    def _may_continue(self, intent: _Intent) -> bool:
-        return self._monotonic() - intent.abandoned_at < ABANDONED_SECONDS
+    def _add_abandoned(self, pull: Pull) -> None:
+        pull.abandoned_at = self._monotonic()
+        for other in self._pulls.get(without_tag(pull.name), {}).get(pull.name, ()):
+            if other.abandoned_at is not None:
+                other.present &= pull.present
+                other.began = min(other.began, pull.began)
+                other.before = other.before if other.before == pull.before else ""
+                other.abandoned_at, pull.merged_into = pull.abandoned_at, other
+                return
+        self._add(pull)
 
-    def _drop(self, name: str) -> None:
-        for file in self._intents.pop(name).files:
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / file).unlink()
+    def _forget(self, pull: Pull) -> None:
+        pull.is_forgotten = True
+        self._remove(pull)
+
+    def _remove(self, pull: Pull) -> None:
+        repository = without_tag(pull.name)
+        names = self._pulls.get(repository, {})
+        pulls = names.get(pull.name, [])
+        if pull in pulls:
+            pulls.remove(pull)
+            if not pulls:
+                del names[pull.name]
+            if not names:
+                del self._pulls[repository]
 
 
 def _files(image: str) -> set[str]:
     """Return the names that the file of an image's intent may have."""
-    return {file_name(image), file_name(with_registry(image))}
+    return {file_name(spelling) for spelling in spellings(with_registry(image))} | {file_name(image)}

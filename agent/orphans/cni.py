@@ -33,12 +33,12 @@ async def delete(of: OwnContainerd, sandbox_id: str) -> None:
     """Undo ADD for a sandbox; raises CommandError, OSError, ValueError."""
     found = await asyncio.to_thread(lambda: dict(results(of, sandbox_id)))
     remembered = next((r for p, r in found.items() if not p.name.startswith(_LOOPBACK)), None)
-    network = _network(of, remembered)
+    network = await asyncio.to_thread(_network, of, remembered)
     namespace = await asyncio.to_thread(_existing, namespace_of(remembered or {}))
     for plugin in reversed(network["plugins"]):
         await _plugin(of, sandbox_id, request(plugin, network, remembered), namespace)
     for path in found:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 def _network(of: OwnContainerd, remembered: dict[str, Any] | None) -> dict[str, Any]:

@@ -46,7 +46,11 @@ async def end_shim(of: OwnContainerd, by: Daemon, item: Item) -> None:
     finally:
         os.close(descriptor)
     with contextlib.suppress(OSError):
-        os.unlink((of.bundles / item.owner / "address").read_text().strip().removeprefix("unix://"))
+        await asyncio.to_thread(_unlink_socket, of.bundles / item.owner / "address")
+
+
+def _unlink_socket(address: Path) -> None:
+    os.unlink(address.read_text().strip().removeprefix("unix://"))
 
 
 def _ended(descriptor: int, seconds: float) -> bool:

@@ -140,7 +140,7 @@ class LogQuery:
         found = ["--utc", "--no-pager", "--output=short-precise"]
         for option, moment in (("since", self.since), ("until", self.until)):
             if moment is not None:
-                found.append(f"--{option}={moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+                found.append(f"--{option}={moment:%Y-%m-%d %H:%M:%S}")
         if self.tail_lines is not None:
             found += ["--pager-end", f"--lines={self.tail_lines}"]
         found += [f"--unit={name}" for name in services]
@@ -162,8 +162,8 @@ def _named(name: str) -> FieldError:
 
 def _time(options: dict[str, str], name: str, wrong: list[FieldError]) -> datetime | None:
     try:
-        return parse_time(options[name]) if name in options else None
-    except ValueError:
+        return parse_time(options[name]).astimezone(UTC) if name in options else None
+    except (ValueError, OverflowError):  # the latter for a time that is before the year 1, or after 9999, in UTC
         wrong.append(invalid_value(name, options[name], "invalid time format"))
         return None
 

@@ -39,6 +39,7 @@ from control.server.zpages import ZPages
 from control.storage.cache import WatchCache
 from control.storage.store import Store
 from kube.clock import Clock
+from kube.journal import PATH as JOURNAL_PATH
 from kube.journal import Journal
 from kube.resources import RESOURCES
 from kube.step_limit import Shares
@@ -118,7 +119,6 @@ class Serving:
         def finite_routes() -> Handler:
             from control.server.exposition import Exposition
             from control.server.finite import build
-            from control.server.journal_page import PATH as JOURNAL_PATH
             from control.server.journal_page import JournalPage
 
             database = config.database if config.store == "sqlite" else None

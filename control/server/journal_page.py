@@ -15,20 +15,12 @@ from control.auth.user import Authorizer, AuthzAttributes, Decision
 from control.custom.definitions import Definitions
 from control.http.exchange import Request, Response
 from kube import errors
-from kube.journal import Entry, Journal, kind_key, resource_key
+from kube.journal import Entry, Journal, Page, kind_key, resource_key
 from kube.owners import owner_of
 from kube.resources import by_path
 
-PATH = "/wherry/v1/journal"
 MOST_BYTES = 1 << 20
 """Memory of the entries of an answer: the newest ones."""
-
-
-class Page(msgspec.Struct, rename="camel"):
-    """The answer."""
-
-    entries: list[Entry]
-    complete_since: float
 
 
 class JournalPage:

@@ -76,7 +76,7 @@ def shared() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def pages() -> Iterator[Cluster]:
     """The cluster of a reader of the documents."""
-    with cluster(f"wherry-p{os.getpid()}") as made:
+    with cluster(f"wherry-k{os.getpid()}") as made:
         yield made
 
 

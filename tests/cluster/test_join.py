@@ -216,7 +216,7 @@ def test_tokens_are_made_listed_and_deleted(three: Machines) -> None:
     assert re.fullmatch(
         r"wherry join https://\S+:6443 --token \S+ --discovery-token-ca-cert-hash sha256:[0-9a-f]{64}\n", line
     )
-    shown = first.wherry("token", "list").stdout
+    shown = first.wherry("token", "list", "-o", "wide").stdout
     assert re.search(rf"{re.escape(made)} +23 h 59 min +\S+ +authentication,signing +for a test", shown), shown
     assert first.wherry("token", "delete", made).stdout == f'bootstrap token "{made[:6]}" deleted\n'
     assert made not in first.wherry("token", "list").stdout

@@ -14,6 +14,7 @@ from tests.support.cluster import Cluster
 from tests.support.registry import Registry, registry
 from tests.support.typed_pages import ROOT, Reader, Reading, nginx
 
+pytestmark = pytest.mark.long
 INSTALLS = "tests/host/test_package_deb.py and scripts/test itself install packages"
 SECOND_MACHINE = "tests/cluster/test_join.py"
 MEMBERS = "tests/cluster/test_control_planes.py"

@@ -1,4 +1,4 @@
-"""Credential plugins: their input, their answers, and their limits."""
+"""Credential plugins: their request, their answers, and their limits."""
 
 from __future__ import annotations
 

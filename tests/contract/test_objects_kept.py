@@ -32,7 +32,9 @@ BOUNDED = frozenset(
         "Fairness",  # the last 8192 flows
         "GarbageCollector",  # the last 500 owners that were not there
         "Expiries",  # when stored events end
-        "WorkQueue",  # until a delay is over
+        "DelayedKeys",  # until a delay is over
+        "Journal",  # 20 MiB of decisions
+        "_Ring",
         "Requirement",  # of selectors that were asked for last
         "Permissions",  # the test's own
         "_Noting",

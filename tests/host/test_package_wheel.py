@@ -82,10 +82,9 @@ def test_the_metadata_name_licence_command_and_requirements(built: Path, members
     assert f"{head}/licenses/LICENSE" in members
     with zipfile.ZipFile(built / WHEEL) as wheel:
         metadata = wheel.read(f"{head}/METADATA").decode()
-        assert (
-            wheel.read(f"{head}/entry_points.txt").decode().split()
-            == "[console_scripts] wherry = wherry.main:main [pytest11] wherry = wherry.testing.plugin".split()
-        )
+        points = wheel.read(f"{head}/entry_points.txt").decode().split()
+    commands = "kubectl-wherry = wherry.main:main wherry = wherry.main:main"
+    assert points == f"[console_scripts] {commands} [pytest11] wherry = wherry.testing.plugin".split()
     assert "\nLicense-Expression: Apache-2.0\n" in metadata and "\nRequires-Python: >=3.11\n" in metadata
     needed = re.findall(r"^Requires-Dist: ([^>=<;]+)[^;\n]*(;.*)?$", metadata, re.MULTILINE)
     assert ("msgspec", "") in needed and ("kubernetes-validate", "") not in needed

@@ -19,6 +19,8 @@ from wherry.why.model import Story
 Object = dict[str, Any]
 LIMIT_SECONDS = 30.0
 LOOK_SECONDS = 0.05
+PROBE = {"periodSeconds": 1, "failureThreshold": 1}
+"""Fields of a probe that soon fails."""
 NO_CAUSES = "no causes"
 """Health of an object without a condition: nothing is wrong with it any more."""
 
@@ -78,10 +80,10 @@ def workload(
     }
 
 
-async def told(cluster: AsyncCluster, ask: str, namespace: str = "default", source: str = "") -> Story:
+async def story_of(cluster: AsyncCluster, ask: str, namespace: str = "default", source: str = "") -> Story:
     """Return the story of an object (KIND/NAME) of a cluster."""
     kind, _, name = ask.partition("/")
-    return await story.tell(cluster.client, kind, name, namespace, cluster.now, source=source)
+    return await story.compose(cluster.client, kind, name, namespace, cluster.now, source=source)
 
 
 async def mended(case: Broken, nodes: int = 1) -> None:
@@ -116,7 +118,7 @@ async def _named(cluster: AsyncCluster, case: Broken) -> Story:
     for _ in range(int(LIMIT_SECONDS / LOOK_SECONDS)):
         if case.seconds:
             await cluster.advance(seconds=case.seconds)
-        found = await told(cluster, case.ask, case.namespace)
+        found = await story_of(cluster, case.ask, case.namespace)
         if found.causes and re.search(case.cause, found.causes[-1].text):
             return found
         await asyncio.sleep(LOOK_SECONDS)
@@ -128,7 +130,7 @@ async def _without_causes(cluster: AsyncCluster, case: Broken) -> None:
     for _ in range(int(LIMIT_SECONDS / LOOK_SECONDS)):
         if case.seconds:
             await cluster.advance(seconds=case.seconds)
-        found = await told(cluster, case.ask, case.namespace)
+        found = await story_of(cluster, case.ask, case.namespace)
         if not found.causes:
             return
         await asyncio.sleep(LOOK_SECONDS)

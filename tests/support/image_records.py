@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.images.image_access import ImageAccess
+from agent.images.pull_intents import Pull
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
 from cri.containerd_service import ImageName
 from cri.errors import CRIError, UnimplementedError
@@ -15,8 +17,33 @@ ID, IMAGE = "sha256:abc", "r.test/app:1"
 NOW = "2026-01-02T03:04:05Z"
 
 
-def made(folder: Path, policy: str = "NeverVerifyPreloadedImages", *allowed: str) -> ImageAccess:
-    records = ImageAccess(folder, lambda: NOW, policy, allowed)
+class Records(ImageAccess):
+    """Records to whose pulls tests refer by the names of images: the one that began last ends first."""
+
+    _by_name: dict[str, list[Pull]]
+
+    def begin(self, image: str, before: str = "") -> Pull:
+        pull = super().begin(image, before)
+        self.__dict__.setdefault("_by_name", {}).setdefault(image, []).append(pull)
+        return pull
+
+    def failed(self, pull: Pull | str) -> None:
+        super().failed(self._pull(pull))
+        self.tidy()
+
+    def abandoned(self, pull: Pull | str) -> None:
+        super().abandoned(self._pull(pull))
+
+    def got(self, image: str, image_ref: str, credential: Credential | None, names: Sequence[str] = ()) -> None:
+        """Record what the last pull of an image has brought."""
+        self.pulled(self._pull(image), image, image_ref, credential, names)
+
+    def _pull(self, pull: Pull | str) -> Pull:
+        return pull if isinstance(pull, Pull) else self._by_name[pull].pop()
+
+
+def made(folder: Path, policy: str = "NeverVerifyPreloadedImages", *allowed: str) -> Records:
+    records = Records(folder, lambda: NOW, policy, allowed)
     records.load()
     return records
 
@@ -29,9 +56,9 @@ def by_account(name: str) -> Credential:
     return Credential("r.test", "u", "p", source=Source(ACCOUNT, f"uid-{name}", "ns", name))
 
 
-def pull(records: ImageAccess, credential: Credential | None, image: str = IMAGE) -> None:
+def pull(records: Records, credential: Credential | None, image: str = IMAGE) -> None:
     records.begin(image)
-    records.pulled(image, ID, credential)
+    records.got(image, ID, credential)
 
 
 class Pulls:
@@ -40,9 +67,10 @@ class Pulls:
     def __init__(self, pull: CRIError | None, present: str | CRIError | None) -> None:
         self.pull, self.present = pull, present
 
-    async def pull_image(self, *_: Any, **__: Any) -> None:
+    async def pull_image(self, *_: Any, **__: Any) -> str:
         if self.pull is not None:
             raise self.pull
+        return ""
 
     async def image_status(self, name: str) -> Image | None:
         if isinstance(self.present, CRIError):

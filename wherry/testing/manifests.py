@@ -55,7 +55,7 @@ def _files(path: Path) -> list[Object]:
     try:
         text = bounded_files.read_text(path, MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        raise ClusterError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        raise ClusterError(f"{path}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}") from error
     return _documents(text, str(path))
 
 
@@ -67,7 +67,7 @@ def _documents(text: str, where: str) -> list[Object]:
     result = []
     for document in found:
         if not isinstance(document, Mapping):
-            raise ClusterError(f"{where}: {document!r} is not an object with apiVersion and kind")
+            raise ClusterError(f"{where}: {_shortened(document)} is not an object with apiVersion and kind")
         result += objects(document)
     if not result:
         raise ClusterError(f"{where}: no objects")
@@ -84,6 +84,6 @@ def _checked(obj: Object) -> Object:
     return obj
 
 
-def _shortened(obj: Object) -> str:
+def _shortened(obj: Any) -> str:
     text = repr(obj)
     return text if len(text) <= 100 else text[:97] + "..."

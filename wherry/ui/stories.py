@@ -36,9 +36,9 @@ class Stories:
         try:
             with self._places.one():
                 async with asyncio.timeout(SECONDS):
-                    told = await story.tell(self._client, kind, name, namespace or self._namespace, SYSTEM.now())
+                    found = await story.compose(self._client, kind, name, namespace or self._namespace, SYSTEM.now())
         except WherryError as error:
             raise StatusError(404, "NotFound", str(error)) from error
         except TimeoutError as error:
             raise StatusError(504, "Timeout", f"the story is not complete after {SECONDS:g} s") from error
-        return JSONResponse(report.data(told) | {"nothing": report.NOTHING_WRONG})
+        return JSONResponse(report.data(found) | {"nothing": report.NOTHING_WRONG})

@@ -96,6 +96,27 @@ def create_missing(kind: str, name: str, namespace: str) -> str:
     return shlex.join(["kubectl", "create", *words, name, *namespaced(namespace), "--from-literal=KEY=VALUE"])
 
 
+def logs_of_service(name: str, namespace: str) -> str:
+    """Return the command that prints the last lines of the logs of a Service's pods."""
+    return shlex.join(["kubectl", "logs", f"service/{name}", *namespaced(namespace), "--all-pods", "--tail=20"])
+
+
+def create_certificate(secret: Reference) -> str:
+    """Return the command that creates the Secret of a serving certificate, with files to fill in."""
+    return shlex.join(["kubectl", "create", *_certificate(secret), *namespaced(secret.namespace)])
+
+
+def replace_certificate(secret: Reference) -> str:
+    """Return the command that replaces the certificate in a Secret, with files to fill in."""
+    space = namespaced(secret.namespace)
+    new = shlex.join(["kubectl", "create", *_certificate(secret), "--dry-run=client", "-o", "yaml"])
+    return f"{new} | {shlex.join(['kubectl', 'apply', *space, '-f', '-'])}"
+
+
+def _certificate(secret: Reference) -> list[str]:
+    return ["secret", "tls", secret.name, "--cert=FILE.crt", "--key=FILE.key"]
+
+
 def logs(pod: Reference, container: str, *, previous: bool) -> str:
     """Return the command that prints a container's log, or that of the one that ran before."""
     return kubectl("logs", pod, "-c", container, *(["--previous"] if previous else []))

@@ -92,7 +92,7 @@ async def _review(client: Client, wanted: Request) -> tuple[bool, str]:
     try:
         answer = await client.create(authorization_v1.SubjectAccessReview(spec=spec))
     except StatusError as error:
-        raise WherryError(f"the API server does not tell what {wanted.user} may do: {error}") from error
+        raise WherryError(f"the API server does not answer what {wanted.user} may do: {error}") from error
     status = answer.status or authorization_v1.SubjectAccessReviewStatus()
     return status.allowed, status.reason or status.evaluation_error or ""
 

@@ -21,6 +21,10 @@ class Diagnosis:
         self._finders, self._other = finders, other
         self._asked: list[tuple[type[Any], str]] = []
 
+    def is_asked(self, obj: Any) -> bool:
+        """Return whether the causes of an object are being looked for: those of another one may not be found by it."""
+        return (type(obj), key_of(obj)) in self._asked
+
     async def causes(self, obj: Any) -> Sequence[Cause]:
         """Return why an object is not as it should be, the most important cause first; nothing if it is."""
         asked = type(obj), key_of(obj)

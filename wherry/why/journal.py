@@ -10,19 +10,13 @@ import msgspec
 
 from kube import resources
 from kube.errors import StatusError
-from kube.journal import Entry
+from kube.journal import PATH, Entry, Page
 from kube.object_names import name_of, namespace_of
 from wherry.why.model import Moment
 from wherry.why.reading import Reader
 from wherry.why.times import parsed
 
-PATH = "/wherry/v1/journal"
 NO_JOURNAL = "decisions without an event or a field: this control plane keeps no journal"
-
-
-class _Page(msgspec.Struct, rename="camel"):
-    entries: list[Entry]
-    complete_since: float
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -38,9 +32,9 @@ async def about(reader: Reader, obj: Any) -> Known:
     query = {"group": resource.group, "version": resource.version, "resource": resource.plural, "name": name_of(obj)}
     try:
         data = await reader.client.call("GET", PATH, query=query | {"namespace": namespace_of(obj)})
-        page = msgspec.json.decode(data, type=_Page)
+        page = msgspec.json.decode(data, type=Page)
     except StatusError as error:
-        absent = error.not_found or "cannot get path" in error.message
+        absent = error.code == 404 or "cannot get path" in error.message
         reader.note(NO_JOURNAL if absent else f"the journal could not be read: {error}")
         return Known([], whole=False)
     except msgspec.MsgspecError:

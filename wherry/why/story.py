@@ -20,8 +20,6 @@ from wherry.why.reading import Reader
 from wherry.why.states import state
 from wherry.why.subject import kind_named, served_kind
 
-DEFAULT_NAMESPACE = "default"
-
 
 class NoSuchObject(WherryError):
     """The object does not exist."""
@@ -55,7 +53,7 @@ async def _other_version(reader: Reader, struct: type[Any]) -> type[Any] | None:
         return None
 
 
-async def tell(
+async def compose(
     client: Client,
     kind: str,
     name: str,

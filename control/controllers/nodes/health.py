@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from kube import object_conditions
 from kube.api import core_v1
 from kube.clock import format_time
 
@@ -31,7 +32,7 @@ _MANAGED_NO_EXECUTE = {NOT_READY, UNREACHABLE}
 
 
 def condition(node: core_v1.Node, type_: str) -> core_v1.NodeCondition | None:
-    return next((c for c in node.status.conditions if c.type == type_), None)
+    return object_conditions.find(node.status.conditions, type_)
 
 
 def readiness(node: core_v1.Node) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 
 from kube.clock import SYSTEM
@@ -29,6 +32,10 @@ QUESTIONS = {
 }
 
 
+def _has(rules: list[Any], role: dict[str, Any]) -> bool:
+    return all(rule in (role.get("rules") or ()) for rule in rules)
+
+
 async def asked(cluster: AsyncCluster, question: str) -> Story:
     wanted = await denied.request(cluster.client, question.split(), "default", ())
     return await denied.explained(cluster.client, wanted, SYSTEM.now())
@@ -38,8 +45,10 @@ async def asked(cluster: AsyncCluster, question: str) -> Story:
 async def test_a_denied_request_names_the_smallest_role_that_allows_it(question: str) -> None:
     text, fix = QUESTIONS[question]
     async with AsyncCluster(0) as cluster:
-        for role in ("view", "edit", "admin"):
-            await cluster.wait(f"clusterrole/{role}", lambda found: bool(found.get("rules")))
+        await cluster.wait("clusterrole/view", lambda role: bool(role.get("rules")))
+        for smaller, larger in (("view", "edit"), ("edit", "admin")):  # each gets the rules of the one before it
+            rules = (await cluster.get(f"clusterrole/{smaller}"))["rules"]
+            await cluster.wait(f"clusterrole/{larger}", functools.partial(_has, rules))
         found = await asked(cluster, question)
         (cause,) = found.causes
         assert text in cause.text and cause.fix.startswith(fix)

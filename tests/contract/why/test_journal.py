@@ -8,17 +8,16 @@ import httpx2
 import pytest
 
 from kube.clock import SYSTEM
-from kube.journal import kind_key
-from tests.support.broken_clusters import pod, told, workload
+from kube.journal import PATH, kind_key
+from tests.support.broken_clusters import pod, story_of, workload
 from wherry.testing import AsyncCluster, ClusterError
-from wherry.why import journal as read
 
 
 async def page(cluster: AsyncCluster, named: str, user: str = "kubernetes-admin", **query: str) -> httpx2.Response:
     transport = cluster.transport(user, None if user == "kubernetes-admin" else [])
     async with httpx2.AsyncClient(base_url="http://cluster", transport=transport) as client:
         options = {"group": "", "version": "v1", "resource": "pods", "namespace": "default", "name": named} | query
-        return await client.get(read.PATH, params=options)
+        return await client.get(PATH, params=options)
 
 
 def texts(answer: httpx2.Response) -> list[str]:
@@ -36,7 +35,7 @@ async def test_a_pods_journal_has_its_writer_and_each_attempt_to_schedule_it() -
         assert any(text.startswith("default-scheduler: found no node in attempt 1: 0/2 nodes") for text in found)
         (details,) = [each["details"] for each in answer.json()["entries"] if "attempt" in (each.get("details") or {})]
         assert details["nodes"] == {"Insufficient memory": ["node-1", "node-2"]}
-        story = await told(cluster, "pod/big")
+        story = await story_of(cluster, "pod/big")
         assert any("node-1, node-2: Insufficient memory" in moment.text for moment in story.moments)
         assert not story.unknown
 

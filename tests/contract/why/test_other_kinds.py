@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, workload
+from tests.support.broken_clusters import NO_CAUSES, PROBE, Broken, Object, mended, pod, workload
 from wherry.testing import AsyncCluster, Run
 
 
@@ -37,6 +37,11 @@ def storage_class(name: str, mode: str = "Immediate") -> Object:
 async def _no_classes(cluster: AsyncCluster) -> None:
     for each in await cluster.list("storageclasses"):
         await cluster.delete(f"storageclass/{each['metadata']['name']}")
+
+
+async def _quota(cluster: AsyncCluster) -> None:
+    await cluster.apply(object_of("v1", "ResourceQuota", "small", spec={"hard": {"pods": "0"}}))
+    await cluster.wait("resourcequota/small", lambda found: bool(found.get("status", {}).get("hard")))
 
 
 async def _available(cluster: AsyncCluster) -> None:
@@ -98,7 +103,7 @@ CASES = {
         "service/web",
         "pod/web-.*: the readiness probe of container app fails",
         "kubectl edit deployment/web -n default",
-        [web(readinessProbe={"httpGet": {"port": "http"}}), service()],
+        [web(readinessProbe=PROBE | {"httpGet": {"port": "http"}}), service()],
         healthy="",
         edited=("x", "x"),
         prepare=_unready,
@@ -107,7 +112,8 @@ CASES = {
         "deployment/web",
         "the API server refuses its pods: .*exceeded quota: small",
         "kubectl edit resourcequota/small -n default",
-        [object_of("v1", "ResourceQuota", "small", spec={"hard": {"pods": "0"}}), web()],
+        [web()],
+        prepare=_quota,
         edited=('pods: "0"', 'pods: "5"'),
         healthy="",
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.broken_clusters import Broken, check, container, pod, workload
+from tests.support.broken_clusters import PROBE, Broken, check, container, pod, workload
 from wherry.testing import AsyncCluster, Exit, PullError, Run, Start
 
 NOT_FOUND = 'rpc error: code = NotFound desc = failed to pull and unpack image "registry.test/app:2": not found'
@@ -143,7 +143,7 @@ CASES = {
         "deployment/web",
         r"the readiness probe of container app fails: .* \(it asks port 8081; the container declares 8080\)",
         "kubectl patch deployment/web -n default -p",
-        [workload("Deployment", readinessProbe={"httpGet": {"port": 8081}}, ports=[{"containerPort": 8080}])],
+        [workload("Deployment", readinessProbe=PROBE | {"httpGet": {"port": 8081}}, ports=[{"containerPort": 8080}])],
         healthy="",
         prepare=_scripted("web-*", Run(ready=False)),
     ),

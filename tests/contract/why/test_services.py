@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, run, told
+from kube.api import networking_v1
+from tests.support.broken_clusters import NO_CAUSES, Broken, Object, mended, pod, run, story_of
 from wherry.errors import UsageError, WherryError
 from wherry.testing import AsyncCluster
+from wherry.why.causes.policies import types_of
 from wherry.why.model import Cause
 
 
@@ -118,7 +120,7 @@ async def of_service(cluster: AsyncCluster, source: str = "") -> list[Cause]:
         return any(each.get("endpoints") for each in found)
 
     await cluster.wait("service/web", has_address)
-    return list(reversed((await told(cluster, "service/web", source=source)).causes))
+    return list(reversed((await story_of(cluster, "service/web", source=source)).causes))
 
 
 async def test_a_named_port_is_looked_up_in_each_pod() -> None:
@@ -145,6 +147,20 @@ async def test_peers_of_a_policy_are_a_further_cause_that_is_partial() -> None:
         )
 
 
+async def test_a_policy_with_one_rule_for_everybody_is_no_cause() -> None:
+    async with AsyncCluster(1) as cluster:
+        rules = [{"from": [peer(app="client")]}, {"ports": [{"port": 8080}]}]
+        await cluster.apply([service(), web(), policy("some", {"app": "web"}, ingress=rules)])
+        assert not await of_service(cluster)
+
+
+def test_a_policy_without_types_isolates_for_ingress_and_with_egress_rules_for_egress_too() -> None:
+    found = networking_v1.NetworkPolicy()
+    assert types_of(found) == ["Ingress"]
+    found.spec.egress = [networking_v1.NetworkPolicyEgressRule()]
+    assert types_of(found) == ["Ingress", "Egress"]
+
+
 def client(name: str = "client", **labels: str) -> Object:
     found = pod(name)
     found["metadata"]["labels"] = {"app": name, **labels}
@@ -160,6 +176,7 @@ async def test_policies_of_both_ends_are_named_and_their_fixes_let_the_connectio
         first, second = await of_service(cluster, "pod/client")
         assert first.text.startswith("network policy out lets no connection of pod/client reach port 8080 of pod/web")
         assert second.text.startswith("network policy in lets no connection of pod/client reach port 8080 of pod/web")
+        assert '{"to":[' in first.fix and '{"from":[' in second.fix.rpartition("}]},")[2] and not first.partial
         assert not await of_service(cluster, "pod/other")
         for cause in (first, second):
             await run(cluster, cause.fix, Broken("", "", ""))
@@ -170,7 +187,8 @@ async def test_an_egress_policy_without_dns_is_named() -> None:
     async with AsyncCluster(1) as cluster:
         dns = service("kube-dns", selector={"k8s-app": "kube-dns"}, ports=[{"port": 53, "protocol": "UDP"}])
         allowed = {"to": [peer(app="web")], "ports": [{"port": 8080}]}
-        await cluster.apply(dns, namespace="kube-system")
+        server = client("dns", **{"k8s-app": "kube-dns"})
+        await cluster.apply([dns, server], namespace="kube-system")
         await cluster.apply(
             [service(), web(), client(), policy("out", {"app": "client"}, egress=[allowed], policyTypes=["Egress"])]
         )
@@ -222,4 +240,4 @@ async def test_a_wrong_client_is_one_sentence() -> None:
             with pytest.raises(WherryError, match=text):
                 await of_service(cluster, source)
         with pytest.raises(UsageError, match="--from belongs to a Service"):
-            await told(cluster, "pod/web", source="pod/web")
+            await story_of(cluster, "pod/web", source="pod/web")

@@ -14,9 +14,20 @@ from kube import resources
 from kube.api import certificates_v1, core_v1, meta_v1, rbac_v1
 from kube.client import Client, Response
 from kube.clock import SYSTEM
-from tests.support.broken_clusters import NO_CAUSES, Broken, Object, container, mended, pod, run, told, workload
+from tests.support.broken_clusters import (
+    NO_CAUSES,
+    PROBE,
+    Broken,
+    Object,
+    container,
+    mended,
+    pod,
+    run,
+    story_of,
+    workload,
+)
 from wherry.testing import AsyncCluster, Exit, PullError, Run, Start
-from wherry.why import following, report, story, subject
+from wherry.why import commands, following, report, story, subject
 from wherry.why.causes import nodes
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Reference, Story
@@ -86,7 +97,9 @@ CASES = {
             pod(
                 spec={
                     "initContainers": [
-                        container("proxy", restartPolicy="Always", readinessProbe={"tcpSocket": {"port": 15000}})
+                        container(
+                            "proxy", restartPolicy="Always", readinessProbe=PROBE | {"tcpSocket": {"port": 15000}}
+                        )
                     ]
                 }
             )
@@ -111,7 +124,7 @@ async def test_a_container_that_has_completed_keeps_its_pod_from_being_ready_unt
             [pod(spec={"restartPolicy": "OnFailure", "containers": [container("one"), container("two")]})]
         )
         await cluster.wait("pod/web", lambda found: "two" in str(found) and "Completed" in str(found))
-        (cause,) = (await told(cluster, "pod/web")).causes
+        (cause,) = (await story_of(cluster, "pod/web")).causes
         assert cause.waits and cause.text.startswith("container one has ended without an error")
 
 
@@ -127,7 +140,7 @@ async def test_a_user_with_view_in_one_namespace_is_told_the_cause_and_what_is_n
         await cluster.apply([pod(resources={"requests": {"memory": "640Gi"}}), _definition(), _boat()])
         await cluster.wait("pod/web", "PodScheduled=False")
         async with _as(cluster, "eve") as eve:
-            found = await story.tell(eve, "pod", "web", "default", SYSTEM.now())
+            found = await story.compose(eve, "pod", "web", "default", SYSTEM.now())
             assert "Insufficient memory" in found.causes[-1].text
             assert any("nodes of the cluster could not be read" in text for text in found.unknown)
             kind = await subject.kind_named(eve, "boats")
@@ -175,7 +188,7 @@ async def test_commands_name_the_group_of_a_kind_that_has_the_name_of_a_built_in
         await cluster.apply(_definition())
         await cluster.apply([_boat(), service() | {"metadata": {"name": "one"}}])
         await cluster.delete("boats.example.org/one")
-        found = await told(cluster, "boats.example.org/one")
+        found = await story_of(cluster, "boats.example.org/one")
         assert found.causes[-1].fix.startswith("kubectl patch service.example.org/one -n default --type=merge")
         healthy = Broken("", "", "")
         await run(cluster, found.causes[-1].fix, healthy)
@@ -205,10 +218,11 @@ async def test_names_that_a_shell_would_run_are_quoted() -> None:
     async with AsyncCluster(0) as cluster:
         reader = Reader(cluster.client, SYSTEM.now())
         request = certificates_v1.CertificateSigningRequest(metadata=meta_v1.ObjectMeta(name="x;touch y $(z)"))
-        request.spec = certificates_v1.CertificateSigningRequestSpec(username="system:node:node-1", request=b"")
+        request.spec = certificates_v1.CertificateSigningRequestSpec(username="system:node:node-1", request="")
         reader._lists[certificates_v1.CertificateSigningRequest, "", "", ""] = [request]
         (cause,) = await nodes.not_ready(Diagnosis(reader, {}, _none), node)
-        assert shlex.split(cause.fix) == ["kubectl", "certificate", "approve", "x;touch y $(z)"]
+        assert shlex.split(cause.fix)[0] == "ssh"  # the request is not for a certificate of the node's kubelet
+        assert shlex.split(commands.approve(request.metadata.name or ""))[-1] == "x;touch y $(z)"
 
 
 async def _none(_: Diagnosis, __: Any) -> tuple[()]:
@@ -226,7 +240,7 @@ async def test_a_pod_is_followed_until_it_is_ready() -> None:
         shown: list[str] = []
 
         async def read() -> Story:
-            return await told(cluster, "pod/web")
+            return await story_of(cluster, "pod/web")
 
         def show(found: Story, _: bool) -> None:
             shown.extend(report.lines(found))
@@ -239,3 +253,63 @@ async def test_a_pod_is_followed_until_it_is_ready() -> None:
             await cluster.apply(settings)
         assert shown[-1] == report.NOTHING_WRONG
         assert len([line for line in shown if "kubelet: container app started" in line]) == 1
+
+
+async def test_a_readiness_probe_that_cannot_have_failed_yet_is_waited_for() -> None:
+    async with AsyncCluster(1, time="virtual") as cluster:
+        cluster.pods.script("web", [Run(ready=False)])
+        probe = {"httpGet": {"port": 80}, "initialDelaySeconds": 5, "periodSeconds": 4, "failureThreshold": 2}
+        await cluster.apply(pod(readinessProbe=probe))
+        await cluster.wait("pod/web", lambda found: "startedAt" in str(found))
+        (cause,) = (await story_of(cluster, "pod/web")).causes
+        assert cause.waits and cause.text == "the readiness probe of container app has not succeeded yet"
+        await cluster.advance(seconds=15)
+        (cause,) = (await story_of(cluster, "pod/web")).causes
+        assert not cause.waits and cause.text.startswith("the readiness probe of container app fails")
+
+
+async def test_a_pod_that_has_just_been_due_to_end_is_not_to_be_deleted_by_force() -> None:
+    async with AsyncCluster(1, time="virtual") as cluster:
+        await cluster.apply(pod(spec={"terminationGracePeriodSeconds": 1, "tolerations": [{"operator": "Exists"}]}))
+        await cluster.wait("pod/web", "Ready")
+        cluster.node("node-1").partition()
+        await cluster.delete("pod/web")
+        await cluster.advance(seconds=20)
+        (cause,) = (await story_of(cluster, "pod/web")).causes
+        assert cause.waits and not cause.fix and "it was to have ended" in cause.text
+
+
+async def test_a_claim_that_waits_for_its_pod_names_why_that_one_has_no_node() -> None:
+    async with AsyncCluster(1) as cluster:
+        claim: Object = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "late",
+        }
+        late: Object = {"provisioner": "example.org/x", "volumeBindingMode": "WaitForFirstConsumer"}
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        objects: list[Object] = [
+            {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "late"}, **late},
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": claim},
+            pod(spec={"volumes": volumes, "nodeSelector": {"disk": "ssd"}}),
+        ]
+        await cluster.apply(objects)
+        await cluster.wait("pod/web", "PodScheduled=False")
+        (cause,) = (await story_of(cluster, "pvc/data")).causes
+        assert cause.text.startswith(
+            "claim data gets its volume when pod/web, which uses it, is scheduled: node node-1 has no label disk=ssd"
+        )
+        assert cause.fix.startswith("kubectl label node node-1")
+        (own,) = (await story_of(cluster, "pod/web")).causes
+        assert own.text.startswith("node node-1 has no label disk=ssd")
+
+
+async def test_the_node_whose_obstacle_is_removed_most_easily_is_named() -> None:
+    async with AsyncCluster(2) as cluster:
+        half, whole = {"requests": {"memory": "16Gi"}}, {"requests": {"memory": "32Gi"}}
+        await cluster.patch("node/node-2", {"spec": {"unschedulable": True}})
+        await cluster.apply([pod("other", resources=half, spec={"nodeName": "node-1"}), pod(resources=whole)])
+        await cluster.wait("pod/web", "PodScheduled=False")
+        (cause,) = (await story_of(cluster, "pod/web")).causes
+        assert cause.text == "node node-2 is cordoned (spec.unschedulable) (of 2 nodes the nearest one)"
+        assert cause.fix == "kubectl uncordon node-2"

@@ -13,6 +13,7 @@ import pytest
 from agent.images import pull_intents
 from agent.images.manager import Images
 from agent.images.names import with_registry
+from agent.images.pull_intents import Pull
 from cri.client import Client
 from cri.errors import CRIError, UnavailableError
 from tests.support.image_records import ID, IMAGE, Pulls, by_secret, made, pull
@@ -26,7 +27,11 @@ def test_an_image_pulled_across_an_agent_restart_requires_credentials(tmp_path: 
     assert not again.open_to_all(IMAGE, ID)
     again.load_finished_pulls([(ID, [IMAGE])])
     assert not again.open_to_all(IMAGE, ID) and not again.allows(IMAGE, ID, [by_secret("a")])
-    assert list((tmp_path / "pulling").iterdir()) == []
+    again.load_finished_pulls([("sha256:later", [IMAGE]), (ID, ["r.test/app@sha256:00"])])
+    assert not again.open_to_all(IMAGE, "sha256:later"), "the runtime may finish a pull after the agent's start"
+    again._intents._monotonic = lambda: float("inf")
+    again.prune([("sha256:later", [IMAGE])])
+    assert list((tmp_path / "pulling").iterdir()) == [] and not again.open_to_all(IMAGE, "sha256:later")
 
 
 def test_a_pull_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
@@ -70,13 +75,14 @@ def test_a_preloaded_image_stays_open_under_its_names_when_it_is_pulled_under_an
     records.load_finished_pulls([(ID, [with_registry(name)])])
     for credential in (by_secret("evil"), None):
         records.begin("evil.test/same:1")
-        records.pulled("evil.test/same:1", ID, credential, [with_registry(name)])
+        records.got("evil.test/same:1", ID, credential, [with_registry(name)])
     if restarted:
         records = made(tmp_path)
     assert records.open_to_all(name, ID)
     assert not records.open_to_all("other.test/same:1", ID)
     pull(records, by_secret("a"), "private.test/app:1")
-    records.pulled("private.test/app:1", ID, by_secret("a"), ["private.test/app:1"])
+    records.begin("private.test/app:1")
+    records.got("private.test/app:1", ID, by_secret("a"), ["private.test/app:1"])
     assert not records.open_to_all("private.test/app:1", ID), "it has a record: it is no preloaded image any more"
 
 
@@ -99,20 +105,20 @@ def test_only_names_that_no_pull_has_brought_stay_open(tmp_path: Path, own: str,
     records.begin(own)
     records.begin("r.test/other:1")
     is_open = is_open or (name.endswith("app:1") and "@" in own)  # a pull by digest brings no tag
-    records.pulled(own, ID, by_secret("a"), [name])
+    records.got(own, ID, by_secret("a"), [name])
     assert records.open_to_all(name, ID) is is_open
     assert records.allows(own, ID, [by_secret("a")]) or records.open_to_all(own, ID)
-    records.pulled("r.test/other:1", ID, by_secret("b"), [name])
+    records.got("r.test/other:1", ID, by_secret("b"), [name])
     assert records.open_to_all(name, ID) is is_open
 
 
 def test_a_preloaded_image_stays_open_that_is_pulled_again_under_its_name(tmp_path: Path) -> None:
     records = made(tmp_path)
     records.begin(IMAGE, ID)
-    records.pulled(IMAGE, ID, by_secret("a"), [IMAGE, "r.test/app@sha256:00"])
+    records.got(IMAGE, ID, by_secret("a"), [IMAGE, "r.test/app@sha256:00"])
     assert records.open_to_all(IMAGE, ID)
     records.begin("r.test/new:1", ID)
-    records.pulled("r.test/new:1", "sha256:newer", by_secret("a"), ["r.test/new:1", "r.test/new@sha256:00"])
+    records.got("r.test/new:1", "sha256:newer", by_secret("a"), ["r.test/new:1", "r.test/new@sha256:00"])
     assert not records.open_to_all("r.test/new:1", "sha256:newer")
 
 
@@ -209,10 +215,10 @@ async def test_the_intent_of_a_pull_ends_whose_pod_goes_while_it_is_written(
     records, began, written = made(tmp_path), threading.Event(), threading.Event()
     begin = records.begin
 
-    def slow(image: str, before: str = "", now: float = 0.0) -> None:
+    def slow(image: str, before: str = "") -> Pull:
         began.set()
         assert written.wait(10)
-        begin(image, before, now)
+        return begin(image, before)
 
     monkeypatch.setattr(records, "begin", slow)
     pulls, unused = Pulls(None, None), cast(Any, None)
@@ -227,7 +233,9 @@ async def test_the_intent_of_a_pull_ends_whose_pod_goes_while_it_is_written(
         if not asyncio.all_tasks() - {asyncio.current_task()}:
             break
         await asyncio.sleep(0.01)
-    assert not list((tmp_path / "pulling").iterdir()) and records.open_to_all(IMAGE, ID)
+    assert records.open_to_all(IMAGE, ID)
+    records.tidy()
+    assert not list((tmp_path / "pulling").iterdir())
 
 
 def test_the_intent_of_a_pull_ends_whose_record_cannot_be_written(
@@ -243,7 +251,7 @@ def test_the_intent_of_a_pull_ends_whose_record_cannot_be_written(
     with monkeypatch.context() as patched:
         patched.setattr("agent.images.image_access.write_file", full)
         with pytest.raises(OSError, match="No space left"):
-            records.pulled(IMAGE, ID, by_secret("a"))
+            records.got(IMAGE, ID, by_secret("a"))
         assert not records.open_to_all(IMAGE, ID)
         now[0] = pull_intents.ABANDONED_SECONDS
         records.prune([(ID, [IMAGE])])  # images are collected all the same

@@ -22,6 +22,7 @@ from agent.devices import cdi
 from agent.devices import checkpoint as devices
 from agent.images.credentials import configuration
 from agent.images.image_access import ImageAccess
+from agent.images.preloaded_images import PreloadedImages
 from agent.images.pull_record_files import file_name
 from agent.kubelet_configuration import ConfigError
 from agent.managers import cpu_state, memory_state
@@ -86,10 +87,21 @@ def pulling_closed(root: Path, damage: bytes) -> str:
     access = ImageAccess(root, lambda: "2026-01-01T00:00:00Z")
     access.load()
     assert not access.open_to_all("r.test/app:1", "sha256:abc") and access.open_to_all("r.test/other:1", "sha256:other")
-    access.begin("r.test/app:1", "sha256:abc")
-    access.failed("r.test/app:1")
+    access.failed(access.begin("r.test/app:1", "sha256:abc"))
     assert not access.open_to_all("r.test/app:1", "sha256:abc"), "a failed pull opens nothing"
     return ""
+
+
+def none_preloaded(root: Path, damage: bytes) -> str:
+    (root / "preloaded.json").write_bytes(damage)
+    found = PreloadedImages(root / "preloaded.json")
+    found.load()
+    assert not found.ids
+    found.replace(frozenset(["sha256:abc"]))
+    found = PreloadedImages(root / "preloaded.json")
+    found.load()
+    assert found.ids == {"sha256:abc"}
+    return "preloaded.json"
 
 
 def pods_without_ids(root: Path, damage: bytes) -> str:
@@ -143,6 +155,7 @@ CHECKS: dict[str, list[tuple[Check, list[str]]]] = {
         (restored_as_empty, JSON),
     ],
     "images/image_access.py": [(pulled_closed, JSON)],
+    "images/preloaded_images.py": [(none_preloaded, JSON)],
     "images/pull_intents.py": [(pulling_closed, JSON)],
     "podspec/userns.py": [(pods_without_ids, JSON)],
     "pods/steps/resize.py": [(no_size_known, JSON)],

@@ -41,7 +41,7 @@ def test_a_pulled_image_requires_credentials_under_every_spelling(
 ) -> None:
     records = made(tmp_path)
     records.begin(name)
-    records.pulled(name, ID, by_secret("a"), LISTED)
+    records.got(name, ID, by_secret("a"), LISTED)
     is_closed(made(tmp_path) if restarted else records)
 
 
@@ -51,6 +51,9 @@ def test_a_pull_during_which_the_agent_restarts_leaves_a_record_for_every_spelli
     records = made(tmp_path)
     assert not any(records.open_to_all(spelled, ID) for spelled in SPELLINGS), "the images are not listed yet"
     records.load_finished_pulls([(ID, LISTED)])
+    is_closed(records, to_others=False)
+    records._intents._monotonic = lambda: float("inf")
+    records.prune([(ID, LISTED)])
     is_closed(records, to_others=False)
     assert not list((tmp_path / "pulling").iterdir())
     is_closed(made(tmp_path), to_others=False)
@@ -65,6 +68,9 @@ def test_an_intent_of_an_earlier_version_has_the_pods_spelling(tmp_path: Path, n
     records = made(tmp_path)
     assert not any(records.open_to_all(spelled, ID) for spelled in SPELLINGS)
     records.load_finished_pulls([(ID, LISTED)])
+    is_closed(records, to_others=False)
+    records._intents._monotonic = lambda: float("inf")
+    records.prune([(ID, LISTED)])
     is_closed(records, to_others=False)
     assert not list((tmp_path / "pulling").iterdir())
 
@@ -90,7 +96,7 @@ def test_a_damaged_intent_closes_the_image_for_its_spelling_until_it_is_pulled(t
     records = made(tmp_path)
     assert not records.open_to_all(name, ID)
     records.begin(name)
-    records.pulled(name, ID, by_secret("a"), LISTED)
+    records.got(name, ID, by_secret("a"), LISTED)
     is_closed(records)
     records._intents._monotonic = lambda: float("inf")
     records.prune([(ID, LISTED)])
@@ -103,14 +109,14 @@ def test_a_preloaded_image_stays_open_under_every_spelling(tmp_path: Path, name:
     records = made(tmp_path)
     records.load_finished_pulls([(ID, LISTED)])
     records.begin(name, ID)
-    records.pulled(name, ID, by_secret("a"), LISTED)
+    records.got(name, ID, by_secret("a"), LISTED)
     assert records.open_to_all(used, ID) and made(tmp_path).open_to_all(used, ID)
 
 
 def test_a_record_of_an_earlier_version_has_the_pods_spelling(tmp_path: Path) -> None:
     records = made(tmp_path)
     records.begin("app:1")
-    records.pulled("app:1", ID, by_secret("a"))
+    records.got("app:1", ID, by_secret("a"))
     (file,) = (tmp_path / "pulled").iterdir()
     file.write_text(file.read_text().replace("docker.io/library/app", "app"))
     assert made(tmp_path).allows("app:1", ID, [by_secret("a")]) and not made(tmp_path).open_to_all("app:1", ID)
@@ -124,7 +130,7 @@ def test_a_record_that_opened_the_listed_name_by_mistake_is_corrected(
     listed = with_registry(name)
     records = made(tmp_path)
     records.begin(f"{name}:1")
-    records.pulled(f"{name}:1", ID, by_secret("a") if needs_secret else None)
+    records.got(f"{name}:1", ID, by_secret("a") if needs_secret else None)
     (file,) = (tmp_path / "pulled").iterdir()
     note = json.loads(file.read_text())
     who = note["credentialMapping"].pop(listed)
@@ -147,22 +153,23 @@ def test_names_that_the_agent_would_not_expect_of_a_pull_do_not_open_the_image(t
     records.load_finished_pulls([("sha256:other", ["r.test/other:1"])])
     records.begin("app:1")
     records.prune([(ID, ["mirror.test/app:1"])])  # it is listed between its pull and its record
-    records.pulled("app:1", ID, by_secret("a"), ["mirror.test/app:1"])
+    records.got("app:1", ID, by_secret("a"), ["mirror.test/app:1"])
     assert not records.open_to_all("mirror.test/app:1", ID) and records.allows("app:1", ID, [by_secret("a")])
 
 
 @pytest.mark.parametrize(
-    ("created", "is_open"), [(-1.0, True), (1.0, False), (None, False), (UnimplementedError("", code=""), False)]
+    ("created", "is_open"), [(-1.0, True), (1.0, True), (None, False), (UnimplementedError("", code=""), False)]
 )
-async def test_an_image_that_was_imported_since_the_last_list_stays_open_under_its_names(
+async def test_an_image_that_was_imported_before_or_during_a_pull_stays_open_under_its_names(
     tmp_path: Path, created: float | UnimplementedError | None, *, is_open: bool
 ) -> None:
     clock, records = FakeClock(), made(tmp_path)
     pull_begins = clock.now().timestamp()
 
     class Runtime:
-        async def pull_image(self, *_: Any, **__: Any) -> None:
+        async def pull_image(self, *_: Any, **__: Any) -> str:
             await clock.advance(0.5)
+            return ""
 
         async def image_status(self, name: str) -> Image:
             return Image(id=ID, repo_tags=["r.test/preloaded:1", "evil.test/same:1"])

@@ -76,7 +76,7 @@ def test_new_data_replace_the_old_and_what_a_person_added_to_the_entries_stays()
     text = text.replace("    server:", "    proxy-url: socks5://p\n    server:")
     new = Own("https://10.0.0.1:7443", OWN.ca, "bmV3", "bmV3a2V5")
     for add in (True, False):
-        found = entries(merged(text, new, add=add).text)
+        found = entries(merged(text, new, add=add, former=frozenset([OWN.key])).text)
         assert found["clusters"]["wherry"]["server"] == new.server
         assert found["clusters"]["wherry"]["proxy-url"] == "socks5://p"
         assert found["users"]["wherry"] == {"client-certificate-data": "bmV3", "client-key-data": "bmV3a2V5"}

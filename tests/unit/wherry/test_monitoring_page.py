@@ -15,7 +15,7 @@ from control.auth.rule_set import RuleSet
 from tests.support import messages
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/monitoring.md").read_text()
-BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+BLOCKS = re.findall(r"```yaml[^\n]*\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import bz2
+import gzip
 import json
+import lzma
+import zlib
 from datetime import timedelta
 
 import pytest
@@ -433,6 +437,24 @@ def test_objects_lose_values_of_variables_and_data() -> None:
             }
         ]
     }
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_compressed_objects_in_annotations_are_removed(*, wrapped: bool) -> None:
+    """Rancher keeps what it applied so."""
+    deployment = {"spec": {"env": [{"name": f"A{n}", "value": str(n * 7919)} for n in range(100)]}}
+    data = json.dumps(deployment).encode()
+    for packed in (gzip.compress(data), zlib.compress(data), bz2.compress(data), lzma.compress(data), data):
+        text = (base64.encodebytes if wrapped else base64.b64encode)(packed).decode()
+        found = without_values({"metadata": {"annotations": {"objectset.rio.cattle.io/applied": text, "a": "b"}}})
+        kept = found["metadata"]["annotations"]
+        assert kept["a"] == "b" and kept["objectset.rio.cattle.io/applied"].startswith(REMOVED)
+        assert len(kept["objectset.rio.cattle.io/applied"]) < len(REMOVED) + 80
+
+
+def test_what_a_driver_adds_to_an_attachment_is_removed() -> None:
+    found = without_values({"status": {"attached": True, "attachmentMetadata": {"x": "value"}}})
+    assert found["status"] == {"attached": True, "attachmentMetadata": {"x": REMOVED}}
 
 
 def test_objects_in_annotations_lose_values_as_other_objects() -> None:

@@ -22,6 +22,24 @@ FORMS = [
     "AbCdEfGhIjKlMn.atlasv1.{}",
     *("http -a user:{} GET x", "https --auth=user:{} x", "net ads join -U u%{}", "net rpc info -U u%{} -S h"),
     *("ngrok authtoken {}", "ngrok config add-authtoken {}", "rclone obscure {}", "steghide extract -p {} -sf x"),
+    *("smbpasswd -w {}", "psexec -u u -p {} cmd", "aws configure set aws_secret_access_key {}"),
+    *(
+        "aws configure set aws_session_token {} --profile p",
+        "https://x.webhook.office.com/webhookb2/{}/IncomingWebhook/a",
+    ),
+    "123456789:AA{}x",
+    *(
+        f"{start}{{}}"
+        for start in (
+            "H4sIAAAAAAAA",
+            "UEsDBBQAAAAI",
+            "KLUv/SRY",
+            "/Td6WFoAAATm",
+            "QlpoOTFBWSZT",
+            f"eJ{'x' * 64}",
+            "W3si",
+        )
+    ),
     *("unrar x -p{} a.rar", "rar a -p{} a.rar", "xfreerdp /u:a /p:{} /v:h"),
 ]
 

@@ -168,3 +168,13 @@ def test_another_prefix_shares_no_path_with_the_first() -> None:
     first, second = Settings().layout, Settings(prefix="/tmp/second").layout
     for name in ("etc", "state", "run", "kubelet", "pod_logs", "cni_configuration", "containerd_socket", "cgroup"):
         assert getattr(first, name) != getattr(second, name)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"prefix": "/"}', '{"prefix": "/srv/other"}'])
+def test_the_prefix_is_the_callers_whatever_the_file_names(tmp_path: Path, content: str) -> None:
+    path = Settings(prefix=str(tmp_path)).layout.settings
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    found = settings.load(str(tmp_path))
+    assert found is not None and found.prefix == str(tmp_path) and str(found.layout.settings).startswith(str(tmp_path))
+    assert found.dns_addresses == ()

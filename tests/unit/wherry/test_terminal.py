@@ -85,7 +85,7 @@ def test_findings_may_contain_brackets(printed: io.StringIO, monkeypatch: pytest
 
 
 def test_errors_that_end_a_command_are_escaped(printed: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise WherryError(f"node has the addresses {CONTROL}")
 
     monkeypatch.setattr(main, "app", fail)

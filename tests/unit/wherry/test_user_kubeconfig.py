@@ -169,6 +169,29 @@ def test_the_context_follows_the_administrators_kubeconfig(place: Place) -> None
     assert not place.target.exists()
 
 
+@pytest.mark.parametrize("user", [None, {}, {"client-certificate-data": "Y2VydA=="}, {"client-key-data": "b3RoZXI="}])
+@pytest.mark.parametrize("had", [False, True])
+def test_renewed_credentials_reach_nobody_who_did_not_have_the_former_ones(
+    place: Place, user: dict[str, str] | None, *, had: bool
+) -> None:
+    """A sudoers file may allow `wherry certs renew` alone, and the cluster's CA is public."""
+    former = place.admin.read_bytes() if had else b""
+    place.up()
+    document = yaml.safe_load(place.target.read_text())
+    document["users"] = [] if user is None else [{"name": "wherry", "user": user}]
+    place.target.write_text(yaml.safe_dump(document))
+    place.admin.write_text(admin(b"new", 7443))
+    user_kubeconfig.update(Settings(), former)
+    found = yaml.safe_load(place.target.read_text())
+    assert found["users"] == document["users"] and found["clusters"][0]["cluster"]["server"].endswith(":7443")
+
+
+def test_an_empty_kubeconfig_is_no_copy_of_a_missing_one(place: Place) -> None:
+    place.target.write_bytes(b"")
+    user_kubeconfig.update(Settings(), b"")
+    assert place.target.read_bytes() == b""
+
+
 def test_a_copy_of_the_administrators_file_that_an_earlier_version_wrote_gets_the_new_names(place: Place) -> None:
     place.target.write_text(admin())
     place.up()

@@ -27,7 +27,7 @@ def story(*causes: str, moments: int = 0) -> Story:
 
 
 class Followed:
-    """Return the output for stories that are read one after the other; the last one is read again and again."""
+    """Stories that are shown, of those that are read one after the other; the last one is read again and again."""
 
     def __init__(self, *steps: Story | Exception) -> None:
         self._steps, self.reads = list(steps), 0
@@ -98,3 +98,16 @@ def test_later_lines_have_moments_and_the_causes_only_if_they_changed() -> None:
     assert len(unchanged) == 1 and "step 0" in unchanged[0]
     assert report.later_lines(story("no node"), ended=False) == ["cause: no node", "fix: kubectl x"]
     assert report.later_lines(story(), ended=True) == [report.NOTHING_WRONG]
+
+
+async def test_the_pause_doubles_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("wherry.why.following.asyncio.sleep", sleep)
+    steps = [story("no node"), *[story("no node")] * 4, story("no image"), story()]
+    shown = Followed(*steps)
+    await follow(shown.read, lambda *_: None, shown.notes.append, Limits(first_pause=2, longest_pause=10))
+    assert pauses == [2, 4, 8, 10, 10, 2]

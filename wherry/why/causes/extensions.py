@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from kube.api import admissionregistration_v1, apiextensions_v1, apiregistration_v1, core_v1
+from kube.api import admissionregistration_v1, apiextensions_v1, apiregistration_v1
 from kube.object_names import name_of
 from wherry.why import commands
 from wherry.why.causes.deletion import finalizers
+from wherry.why.causes.webhook_failures import service_problem
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 
@@ -34,19 +35,6 @@ async def api_service(diagnosis: Diagnosis, obj: apiregistration_v1.APIService) 
         return [msgspec.structs.replace(found, text=f"API {name_of(obj)} is not available: {found.text}")]
     text = f"API {name_of(obj)} is not available: {bad.message or bad.reason or ''}"
     return [Cause(text, commands.kubectl("describe", about), about)]
-
-
-async def service_problem(diagnosis: Diagnosis, namespace: str, name: str) -> Cause | None:
-    """Return why a Service that extends the API does not answer; None if it seems to."""
-    service = await diagnosis.reader.get(core_v1.Service, name, namespace)
-    if service is None:
-        if not diagnosis.reader.missing(core_v1.Service, name, namespace):
-            return None
-        return Cause(f"its Service {name} in {namespace} does not exist", commands.listing("services", namespace))
-    found = await diagnosis.causes(service)
-    return (
-        msgspec.structs.replace(found[0], text=f"its Service {name} in {namespace}: {found[0].text}") if found else None
-    )
 
 
 async def webhooks(diagnosis: Diagnosis, obj: Webhooks) -> Sequence[Cause]:

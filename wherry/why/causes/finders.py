@@ -12,12 +12,14 @@ from kube.api import (
     autoscaling_v2,
     batch_v1,
     core_v1,
+    networking_v1,
     policy_v1,
 )
 from wherry.why.causes import (
     autoscalers,
     budgets,
     extensions,
+    ingresses,
     jobs,
     namespaces,
     nodes,
@@ -40,6 +42,7 @@ FINDERS: dict[type[Any], Finder] = {
     autoscaling_v2.HorizontalPodAutoscaler: autoscalers.causes,
     batch_v1.CronJob: jobs.cron_job,
     batch_v1.Job: jobs.job,
+    networking_v1.Ingress: ingresses.causes,
     core_v1.Namespace: namespaces.causes,
     core_v1.Node: nodes.causes,
     core_v1.PersistentVolume: volume_claims.volume,

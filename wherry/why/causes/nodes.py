@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from kube import object_conditions
 from kube.api import certificates_v1, coordination_v1, core_v1, policy_v1
 from kube.object_names import name_of, namespace_of
 from kube.selectors import from_label_selector
 from wherry.why import commands
+from wherry.why.causes import certificates
 from wherry.why.causes.certificate_requests import is_of_node
 from wherry.why.causes.deletion import finalizers
 from wherry.why.diagnosis import Diagnosis
@@ -17,6 +19,7 @@ from wherry.why.owners import controller_of
 from wherry.why.times import ago, duration, parsed
 
 LEASES = "kube-node-lease"
+CONTROLLERS_LEASE = "kube-controller-manager"
 CLOCK_TOLERANCE = timedelta(seconds=60)
 """A node renews its lease every 10 s: a Ready node whose lease is this old or in the future has another time."""
 _PRESSURES = {
@@ -41,7 +44,7 @@ async def causes(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
 
 def condition(node: core_v1.Node, type_: str) -> core_v1.NodeCondition | None:
     """Return a node's condition."""
-    return next((each for each in node.status.conditions if each.type == type_), None)
+    return object_conditions.find(node.status.conditions, type_)
 
 
 async def not_ready(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
@@ -50,6 +53,8 @@ async def not_ready(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]
     if ready is not None and ready.status == "True":
         return ()
     if found := await _unapproved(diagnosis, name):
+        return found
+    if found := await certificates.of_kubelet(diagnosis, node, _look(node)):
         return found
     if ready is None:
         return [Cause(f"node {name} has never reported its state", _look(node), about)]
@@ -102,9 +107,23 @@ async def _clock(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
     if renewed is None or abs(renewed - diagnosis.reader.now) < CLOCK_TOLERANCE:
         return ()
     difference = renewed - diagnosis.reader.now
+    own = await _own_difference(diagnosis)
+    if own is not None and abs(own) >= CLOCK_TOLERANCE:
+        how = (
+            f"{duration(abs(own).total_seconds())} {'behind' if own > timedelta() else 'ahead of'} the control plane's"
+        )
+        text = f"the clock of this machine, where you run this command, is {how}: what it knows of times is wrong"
+        return [Cause(text, "sudo timedatectl set-ntp true", reference(node))]
     how = f"{duration(abs(difference).total_seconds())} {'ahead of' if difference > timedelta() else 'behind'}"
     text = f"the clock of node {name_of(node)} is {how} this machine's: certificates, tokens and leases fail"
     return [Cause(text, commands.on_machine(_address(node), "timedatectl", "set-ntp", "true"), reference(node))]
+
+
+async def _own_difference(diagnosis: Diagnosis) -> timedelta | None:
+    """Return how far the control plane's clock is ahead of this machine's, by the lease that its controllers renew."""
+    lease = await diagnosis.reader.get(coordination_v1.Lease, CONTROLLERS_LEASE, "kube-system")
+    renewed = parsed(lease.spec.renew_time) if lease is not None and lease.spec is not None else None
+    return renewed - diagnosis.reader.now if renewed is not None else None
 
 
 async def _drain(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:

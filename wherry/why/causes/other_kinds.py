@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from wherry.why import commands
+from wherry.why.causes import gateways
 from wherry.why.causes.deletion import finalizers
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
@@ -23,6 +24,10 @@ async def causes(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
     if obj.metadata.deletion_timestamp is not None:
         return finalizers(obj, diagnosis.reader.now)
     about = reference(obj)
+    if about.group == gateways.GROUP and about.kind == "Gateway":
+        return await gateways.gateway(diagnosis, obj)
+    if about.group == gateways.GROUP and about.kind in gateways.ROUTES:
+        return await gateways.route(diagnosis, obj)
     for condition in _conditions(msgspec.to_builtins(getattr(obj, "status", None))):
         if condition.get("type") in GOOD and condition.get("status") == "False":
             why = condition.get("message") or condition.get("reason") or "no reason is given"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 
 from kube.api import core_v1
 from kube.object_names import namespace_of
@@ -18,6 +19,8 @@ from wherry.why.model import Cause, reference
 from wherry.why.owners import template_owner
 from wherry.why.times import ago, duration, parsed
 
+OVERDUE = timedelta(seconds=60)
+"""Time that a node may take after the end of a pod's grace period. To delete it by force lets another one run beside it."""
 _NETWORK_EVENTS = frozenset({"FailedCreatePodSandBox", "NetworkNotReady"})
 _SETUP_EVENTS = _NETWORK_EVENTS | {
     "FailedMount",
@@ -72,6 +75,8 @@ async def _ending(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
     if blockers := finalizers(pod, now):
         return blockers
     text = f"it was to have ended {ago(deleted, now)}, and node {pod.spec.node_name} has not reported that"
+    if deleted is not None and now - deleted < OVERDUE:
+        return [Cause(text, about=about, waits=True)]
     return [Cause(text, commands.kubectl("delete", about, "--force", "--grace-period=0"), about)]
 
 

@@ -70,9 +70,7 @@ def names(policies: Sequence[Policy]) -> str:
     return f"network policies {text} let" if len(policies) > 1 else f"network policy {text} lets"
 
 
-def opens(
-    ports: Sequence[networking_v1.NetworkPolicyPort], number: int, protocol: str, pod: core_v1.Pod | None
-) -> bool:
+def opens(ports: Sequence[networking_v1.NetworkPolicyPort], number: int, protocol: str, pod: core_v1.Pod) -> bool:
     """Return whether a rule's ports have one; names are those of the pod that is connected to."""
     if not ports:
         return True
@@ -84,7 +82,7 @@ def opens(
         if isinstance(each.port, int):
             if each.port <= number <= (each.end_port or each.port):
                 return True
-        elif pod is not None and (each.port, number, protocol) in _declared(pod):
+        elif (each.port, number, protocol) in _declared(pod):
             return True
     return False
 

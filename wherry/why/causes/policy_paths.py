@@ -34,7 +34,11 @@ async def _to_service(diagnosis: Diagnosis, client: core_v1.Pod, service: core_v
     outgoing = await isolating(diagnosis, client, EGRESS)
     found: list[Cause] = []
     for pod in pods:
+        if pod.metadata.uid == client.metadata.uid:  # a pod always reaches itself
+            continue
         incoming = await isolating(diagnosis, pod, INGRESS)
+        if client.spec.host_network and client.spec.node_name == pod.spec.node_name:
+            incoming = []  # nor is traffic of a node to its own pods stopped
         for port in spec.ports:
             number, protocol = number_at(pod, port), port.protocol or "TCP"
             if number is None:
@@ -54,9 +58,12 @@ async def _dns(diagnosis: Diagnosis, client: core_v1.Pod) -> Sequence[Cause]:
     service = await diagnosis.reader.get(core_v1.Service, DNS_SERVICE, DNS_NAMESPACE) if outgoing else None
     if service is None:
         return ()
-    pods: Sequence[core_v1.Pod | None] = await _pods(diagnosis, service) or [None]
-    for pod in pods:  # cluster DNS that runs on each node has no pods
-        if await _allows(diagnosis, outgoing, EGRESS, pod, 53, "UDP", pod, _address(service)):
+    pods = await _pods(diagnosis, service)
+    if not pods:  # the nodes answer themselves, which no policy stops
+        return ()
+    for pod in pods:
+        number = next((number_at(pod, port) for port in service.spec.ports if port.protocol == "UDP"), None) or 53
+        if await _allows(diagnosis, outgoing, EGRESS, pod, number, "UDP", pod):
             return ()
     first = outgoing[0]
     text = (
@@ -78,13 +85,12 @@ async def _allows(
     diagnosis: Diagnosis,
     policies: Sequence[Policy],
     direction: str,
-    peer: core_v1.Pod | None,
+    peer: core_v1.Pod,
     number: int,
     protocol: str,
-    server: core_v1.Pod | None,
-    address: str = "",
+    server: core_v1.Pod,
 ) -> bool:
-    """Return whether a rule allows connections with a peer: a pod, or only an address. `server` is what is connected to."""
+    """Return whether a rule allows connections with a peer. `server` is the pod that is connected to."""
     for policy in policies:
         rules: Sequence[Rule] = policy.spec.egress if direction == EGRESS else policy.spec.ingress
         for rule in rules:
@@ -94,7 +100,7 @@ async def _allows(
             if not peers:
                 return True
             for each in peers:
-                if await _is_peer(diagnosis, each, policy, peer, address):
+                if await _is_peer(diagnosis, each, policy, peer):
                     return True
     return False
 
@@ -103,13 +109,11 @@ async def _is_peer(
     diagnosis: Diagnosis,
     peer: networking_v1.NetworkPolicyPeer,
     policy: Policy,
-    pod: core_v1.Pod | None,
-    address: str,
+    pod: core_v1.Pod,
 ) -> bool:
     if peer.ip_block is not None:
-        addresses = [each.ip for each in pod.status.pod_ips if each.ip] if pod is not None else []
-        return any(_inside(each, peer.ip_block) for each in (*addresses, address) if each)
-    if pod is None or pod.spec.host_network:
+        return any(_inside(each.ip, peer.ip_block) for each in pod.status.pod_ips if each.ip)
+    if pod.spec.host_network:
         return False
     if peer.namespace_selector is None:
         if namespace_of(pod) != namespace_of(policy):
@@ -132,10 +136,6 @@ def _inside(address: str, block: networking_v1.IPBlock) -> bool:
         )
     except ValueError:
         return False
-
-
-def _address(service: core_v1.Service) -> str:
-    return (service.spec.cluster_ip if service.spec is not None else None) or ""
 
 
 def _stopped(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from kube.api import core_v1
 from wherry.why import commands
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, Reference, reference
 from wherry.why.owners import template_owner
+from wherry.why.times import parsed
 
 _FAILED = re.compile(r"^(Readiness|Liveness|Startup) probe (?:failed|errored)[^:]*: ?(.*)", re.S)
 _KILLED = re.compile(r"^Container (\S+) failed (liveness|startup) probe")
@@ -53,9 +55,23 @@ async def unready(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:
             return [_cause(text, failure, pod, container, "startup", change)]
         if container.readiness_probe is not None:
             failure = await _last_failure(diagnosis, pod, "readiness")
+            if not failure and _is_new(status, container.readiness_probe, diagnosis.reader.now):
+                text = f"the readiness probe of container {container.name} has not succeeded yet"
+                return [Cause(text, about=reference(pod), waits=True)]
             text = f"the readiness probe of container {container.name} fails"
             return [_cause(text, failure, pod, container, "readiness", change)]
     return _gates(pod)
+
+
+def _is_new(status: core_v1.ContainerStatus, probe: core_v1.Probe, now: datetime) -> bool:
+    """Return whether a container has not run for long enough for a probe to have failed."""
+    running = status.state.running if status.state is not None else None
+    started = parsed(running.started_at) if running is not None else None
+    period = probe.period_seconds or 10
+    seconds = (
+        (probe.initial_delay_seconds or 0) + (probe.timeout_seconds or 1) + period * (probe.failure_threshold or 3)
+    )
+    return started is not None and (now - started).total_seconds() < seconds
 
 
 def _gates(pod: core_v1.Pod) -> Sequence[Cause]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from kube import node_affinity, taints
+from kube import node_affinity, object_conditions, taints
 from kube.api import core_v1
 from kube.object_names import name_of
 from kube.pod_requests import Amounts, amounts
@@ -17,13 +17,12 @@ from wherry.why.model import Cause, Reference, reference
 from wherry.why.owners import template_owner
 
 DEFAULT_SCHEDULER = "default-scheduler"
-MOST_NODES_NAMED = 3
 STOPPING_EFFECTS = (taints.NO_SCHEDULE, taints.NO_EXECUTE)
 
 
 def condition(pod: core_v1.Pod, type_: str) -> core_v1.PodCondition | None:
     """Return a pod's condition."""
-    return next((each for each in pod.status.conditions if each.type == type_), None)
+    return object_conditions.find(pod.status.conditions, type_)
 
 
 async def unscheduled(diagnosis: Diagnosis, pod: core_v1.Pod) -> Sequence[Cause]:

@@ -42,7 +42,8 @@ async def slices(diagnosis: Diagnosis, service: core_v1.Service) -> Sequence[Cau
     if any(_ready(each) or publishes for one in found for each in one.endpoints):
         return ()
     what = "has their addresses as ready" if any(one.endpoints for one in found) else "has their addresses"
-    text = f"its pods are Ready, and no EndpointSlice {what} yet: if that lasts, no controllers are running"
+    pods = "pods have addresses" if publishes else "pods are Ready"
+    text = f"its {pods}, and no EndpointSlice {what} yet: if that lasts, no controllers are running"
     return [Cause(text, "kubectl get lease kube-controller-manager -n kube-system -o yaml", reference(service))]
 
 

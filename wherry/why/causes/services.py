@@ -52,7 +52,7 @@ async def _selection(diagnosis: Diagnosis, service: core_v1.Service, spec: core_
     if not pods:
         return [await _no_pods(diagnosis, service, spec.selector)]
     ready = [pod for pod in pods if (found := condition(pod, "Ready")) is not None and found.status == "True"]
-    if ready or spec.publish_not_ready_addresses:
+    if ready or (spec.publish_not_ready_addresses and any(pod.status.pod_ip for pod in pods)):
         return ()
     return await of_pods(diagnosis, pods)
 

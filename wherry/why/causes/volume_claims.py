@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kube import quantity
 from kube.api import core_v1, storage_v1
 from kube.object_names import name_of, namespace_of
@@ -108,8 +110,8 @@ async def _pending(diagnosis: Diagnosis, obj: core_v1.PersistentVolumeClaim) -> 
     if found.volume_binding_mode == "WaitForFirstConsumer" and not obj.metadata.annotations.get(
         "volume.kubernetes.io/selected-node"
     ):
-        if await _has_consumer(diagnosis, obj):
-            return ()
+        if consumers := await _consumers(diagnosis, obj):
+            return await _of_consumer(diagnosis, obj, consumers[0])
         text = f"claim {name} gets its volume when the first pod that uses it is scheduled (WaitForFirstConsumer)"
         return [Cause(text, about=about, waits=True)]
     if found.provisioner == "kubernetes.io/no-provisioner":
@@ -121,13 +123,28 @@ async def _pending(diagnosis: Diagnosis, obj: core_v1.PersistentVolumeClaim) -> 
     return [Cause(text, "kubectl get pods -A", about)]
 
 
-async def _has_consumer(diagnosis: Diagnosis, obj: core_v1.PersistentVolumeClaim) -> bool:
-    """Return whether a pod uses the claim: then it is the pod that cannot be scheduled."""
-    return any(
-        v.persistent_volume_claim is not None and v.persistent_volume_claim.claim_name == name_of(obj)
+async def _consumers(diagnosis: Diagnosis, obj: core_v1.PersistentVolumeClaim) -> Sequence[core_v1.Pod]:
+    """Return the pods that use a claim and have not ended."""
+    return [
+        pod
         for pod in await diagnosis.reader.all(core_v1.Pod, namespace_of(obj))
-        for v in pod.spec.volumes
-    )
+        if pod.status.phase not in ("Succeeded", "Failed")
+        and any(
+            v.persistent_volume_claim is not None and v.persistent_volume_claim.claim_name == name_of(obj)
+            for v in pod.spec.volumes
+        )
+    ]
+
+
+async def _of_consumer(diagnosis: Diagnosis, obj: core_v1.PersistentVolumeClaim, pod: core_v1.Pod) -> Sequence[Cause]:
+    """Return why a claim's first pod has no node: that is what the claim waits for. Nothing if that pod is asked about."""
+    waits = f"claim {name_of(obj)} gets its volume when {reference(pod)}, which uses it, is scheduled"
+    if diagnosis.is_asked(pod):
+        return ()
+    found = await diagnosis.causes(pod)
+    if not found:
+        return [Cause(waits, about=reference(obj), waits=True)]
+    return [msgspec.structs.replace(found[0], text=f"{waits}: {found[0].text}")]
 
 
 def _no_default(obj: core_v1.PersistentVolumeClaim, classes: Sequence[storage_v1.StorageClass]) -> Cause:

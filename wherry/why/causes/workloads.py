@@ -14,6 +14,7 @@ from kube.object_names import name_of, namespace_of
 from wherry.why import commands
 from wherry.why.causes.deletion import finalizers
 from wherry.why.causes.scheduling import condition
+from wherry.why.causes.webhook_failures import webhook_failure
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 from wherry.why.owners import controller_of, template_owner
@@ -165,6 +166,8 @@ async def refusal(diagnosis: Diagnosis, obj: Any, message: str) -> Cause:
     """Return the cause of an error of the API server for a pod of a workload: a quota, a limit, a policy, a webhook."""
     about = reference(obj)
     text = f"the API server refuses its pods: {message}"
+    if found := await webhook_failure(diagnosis, message):
+        return msgspec.structs.replace(found, text=f"the API server refuses its pods: {found.text}")
     if "exceeded quota" in message:
         name = message.partition("exceeded quota: ")[2].partition(",")[0]
         return Cause(

@@ -201,6 +201,11 @@ async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pyte
         ("query=a&tailLines=100001", "tailLines: Invalid value: 100001: must be between 0 and 100000, inclusive"),
         ("query=a&boot=1", "boot: Invalid value: 1: must be less than 1"),
         ("query=a&sinceTime=now", 'sinceTime: Invalid value: "now": invalid time format'),
+        *(
+            (f"query=a&{name}={time}".replace("+", "%2B"), f'{name}: Invalid value: "{time}": invalid time format')
+            for name in ("sinceTime", "untilTime")
+            for time in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")
+        ),
         (
             "query=a&sinceTime=2026-01-02T00:00:00Z&untilTime=2026-01-01T00:00:00Z",
             'untilTime: Invalid value: "2026-01-01T00:00:00Z": must be after `sinceTime`',
