@@ -40,6 +40,8 @@ class Streamed:
             work.result()
         elif self._begun:
             await _end(send)
+        elif self._stop.is_set():
+            await failures.answer(StatusError(503, "ServiceUnavailable", "the page ends"))(scope, receive, send)
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

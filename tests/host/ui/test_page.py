@@ -195,6 +195,8 @@ def test_a_long_log_keeps_its_last_lines(cluster: Cluster, page: Tab) -> None:
     page.open(page.evaluate("location.origin") + f"/?show=Pod/default/{name}")
     page.click("[role=tab]", "Logs")
     page.wait_text("following", "#panel")
+    cluster.pods.log(name, "it begins")
+    page.wait_text("it begins", "#panel pre")
     for part in range(8):
         cluster.pods.log(name, "\n".join(f"line {part * 1000 + number}" for number in range(1000)))
     page.wait_text("line 7999", "#panel pre")

@@ -20,6 +20,14 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** Return an element of a picture (SVG), with attributes and children as el() has them. */
+export function svg(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== false) attribute(made, name, value);
+  made.append(...children.flat().filter((each) => each !== null && each !== undefined).map(node));
+  return made;
+}
+
 function node(child) {
   return child instanceof Node ? child : document.createTextNode(plain(child));
 }

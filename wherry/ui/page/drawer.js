@@ -2,8 +2,10 @@
 
 import { getJson } from "./api.js";
 import { age, clock, copyButton, el, keyed, text } from "./dom.js";
-import { Collection, Live } from "./live.js";
+import { following } from "./following.js";
+import { Collection } from "./live.js";
 import { logs } from "./logs.js";
+import { rollout } from "./rollout.js";
 import { story } from "./story.js";
 import { yaml } from "./yaml.js";
 
@@ -11,7 +13,10 @@ const PLURALS = {
   Pod: "/api/v1|pods", Node: "/api/v1|nodes", Deployment: "/apis/apps/v1|deployments", StatefulSet: "/apis/apps/v1|statefulsets",
   DaemonSet: "/apis/apps/v1|daemonsets", Job: "/apis/batch/v1|jobs",
 };
-const TABS = { Pod: ["Story", "Events", "Logs", "Containers", "YAML"] };
+const TABS = {
+  Pod: ["Story", "Events", "Logs", "Containers", "YAML"],
+  Deployment: ["Story", "Rollout", "Events", "YAML"],
+};
 const OTHER_TABS = ["Story", "Events", "YAML"];
 
 /** Return whether the page shows objects of a kind. */
@@ -80,7 +85,7 @@ export class Drawer {
       each.tabIndex = selected ? 0 : -1;
     }
     this.panel.setAttribute("aria-labelledby", `tab-${name}`);
-    const make = { Story: story, Events: events, Logs: logsOf, Containers: containers, YAML: yamlOf }[name];
+    const make = { Story: story, Rollout: rollout, Events: events, Logs: logsOf, Containers: containers, YAML: yamlOf }[name];
     this.content = make(this.shown);
     this.panel.replaceChildren(this.content);
   }
@@ -93,7 +98,7 @@ export class Drawer {
     if (object === this.shown) return;
     const first = !this.shown.state;
     this.shown = object;
-    if (this.tab === "Containers" || (first && this.tab === "Logs")) this.select(this.tab);
+    if (this.tab === "Containers" || (first && ["Logs", "Rollout"].includes(this.tab))) this.select(this.tab);
   }
 
   arrows(event) {
@@ -109,34 +114,19 @@ export class Drawer {
 
 function events({ kind, namespace, name }) {
   const list = el("ol", { class: "moments" });
-  const state = el("p", { role: "status", class: "hint" }, "reading…");
   const fieldSelector = `involvedObject.kind=${kind},involvedObject.name=${name}`;
   const path = `/api/v1/namespaces/${encodeURIComponent(namespace || "default")}/events`;
   const collection = new Collection("events", path, (event) => event, { fieldSelector });
   const timeOf = (event) => event.series?.lastObservedTime || event.lastTimestamp || event.eventTime || event.metadata.creationTimestamp;
-  const show = () => {
+  return following([collection], list, () => {
     const found = [...collection.items.values()].sort((a, b) => Date.parse(timeOf(a)) - Date.parse(timeOf(b)));
     keyed(list, found, (event) => event.metadata.uid, () => el("li"), (item, event) => {
       const often = (event.series?.count || event.count || 1) > 1 ? ` (x${event.series?.count || event.count})` : "";
       text(item, `${clock(timeOf(event))} ${event.reason || ""}: ${event.message || ""}${often}`);
       item.className = event.type === "Warning" ? "warning" : "";
     });
-    text(state, collection.refused || (collection.listed && !found.length ? "there are no events" : ""));
-  };
-  let planned = false;
-  const changed = () => {
-    if (planned) return;
-    planned = true;
-    requestAnimationFrame(() => {
-      planned = false;
-      show();
-    });
-  };
-  const live = new Live([collection], { changed, state: (name, why) => name === "lost" && text(state, `${why}: trying again`) });
-  live.run();
-  const place = el("div", {}, list, state);
-  place.close = () => live.stop();
-  return place;
+    return collection.listed && !found.length ? "there are no events" : "";
+  });
 }
 
 function logsOf(object) {

@@ -37,10 +37,10 @@ export function logs(pod) {
 
 async function read(pod, query, output, state, signal) {
   const lines = new Lines(output);
-  state.textContent = "reading…";
+  // The server of a log that is followed answers with its first line, which may never come.
+  state.textContent = query.follow ? "following" : "reading…";
   try {
     const answer = await get(`/api/v1/namespaces/${encodeURIComponent(pod.namespace)}/pods/${encodeURIComponent(pod.name)}/log`, query, signal);
-    state.textContent = query.follow ? "following" : "";
     for await (const text of texts(answer)) lines.add(text);
     state.textContent = query.follow ? "the log ended" : "the log until now";
   } catch (error) {

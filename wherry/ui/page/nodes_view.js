@@ -64,8 +64,12 @@ function showTile(element, { node, pods }, now) {
     used.pods += 1;
   }
   for (const { field, words } of BARS) if (bars.has(field)) showBar(bars.get(field), used[field], node ? node[field] : 0, words);
+  showCells(cells, pods, now);
+}
+
+/** Show pods as cells. One of them is reached with the tab key, the others with arrows. */
+export function showCells(cells, pods, now) {
   keyed(cells, pods, (pod) => pod.uid, cell, (each, pod) => showCell(each, pod, level(pod.state, now)));
-  // One cell of a tile is reached with the tab key, the others with arrows.
   if (cells.firstChild && cells.firstChild.tabIndex !== 0) cells.firstChild.tabIndex = 0;
 }
 

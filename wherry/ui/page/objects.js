@@ -43,10 +43,22 @@ function condition(object, type, status) {
   return (object.status?.conditions || []).find((each) => each.type === type && each.status === status);
 }
 
+/** Return a label selector as the API's query has it. */
+export function selectorText({ matchLabels = {}, matchExpressions = [] } = {}) {
+  const values = (each) => `(${(each.values || []).join(",")})`;
+  const words = {
+    In: (each) => `${each.key} in ${values(each)}`, NotIn: (each) => `${each.key} notin ${values(each)}`,
+    Exists: (each) => each.key, DoesNotExist: (each) => `!${each.key}`,
+  };
+  const labels = Object.entries(matchLabels).map(([name, value]) => `${name}=${value}`);
+  return [...labels, ...matchExpressions.filter((each) => words[each.operator]).map((each) => words[each.operator](each))].join(",");
+}
+
 export function deployment(object) {
   const failure = condition(object, "ReplicaFailure", "True") || condition(object, "Progressing", "False");
   const found = workload("Deployment", object, object.spec?.replicas ?? 1, object.status?.readyReplicas || 0, failure);
   const unavailable = condition(object, "Available", "False");
+  found.selector = selectorText(object.spec?.selector);
   if (found.state.level === "wait" && unavailable) found.state.late = (Date.parse(unavailable.lastTransitionTime) || found.created) + LATE;
   return found;
 }
