@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -15,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kube.client import Client
 from kube.errors import StatusError
-from wherry.ui import failures, files
+from wherry.ui import failures, files, traffic
+from wherry.ui.computing import Computing, names
 from wherry.ui.guard import Guard
 from wherry.ui.reading import Reading
 from wherry.ui.session import COOKIE, HEADER, Session
@@ -41,7 +43,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
     """Return the application that serves the page on a port; its watches and logs end when `stop` is set."""
     cookie, loaded = COOKIE.format(port), files.load()
     reading, watching = Reading(cluster.client, stop), Watching(cluster.client, stop)
-    stories = Stories(cluster.client, cluster.namespace)
+    stories, pictures = Stories(cluster.client, cluster.namespace), Computing("pictures of Services")
 
     async def page(request: Request) -> Response:
         content, media_type = loaded[files.INDEX]
@@ -68,6 +70,12 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
     async def watch(request: Request) -> ASGIApp:
         return watching.answer(request)
 
+    async def picture(request: Request) -> ASGIApp:
+        return await pictures.answer(partial(traffic.picture, cluster.client, *names(request, "namespace", "name")))
+
+    async def stopped(request: Request) -> ASGIApp:
+        return await pictures.answer(partial(traffic.stopped, cluster.client, *names(request, "namespace")))
+
     def route(path: str, handler: Handler) -> Route:
         return Route(path, _Authenticated(handler, session, cookie), methods=["GET"])
 
@@ -78,6 +86,8 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
         route("/about", about),
         route("/watch", watch),
         route("/why", stories.answer),
+        route("/traffic", picture),
+        route("/stopped", stopped),
         route("/api/{path:path}", reading.answer),
         route("/apis/{path:path}", reading.answer),
     ]

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from kube.errors import StatusError
 
 RESOURCES = {
-    "/api/v1": ("events", "namespaces", "nodes", "pods"),
+    "/api/v1": ("events", "namespaces", "nodes", "pods", "services"),
     "/apis/apps/v1": ("daemonsets", "deployments", "replicasets", "statefulsets"),
     "/apis/batch/v1": ("cronjobs", "jobs"),
+    "/apis/discovery.k8s.io/v1": ("endpointslices",),
+    "/apis/networking.k8s.io/v1": ("networkpolicies",),
 }
 CLUSTER_SCOPED = ("namespaces", "nodes")
 READ = ("continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch")

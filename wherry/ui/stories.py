@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
+from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -11,14 +12,10 @@ from starlette.responses import JSONResponse
 from kube.client import Client
 from kube.clock import SYSTEM
 from kube.errors import StatusError
-from wherry.errors import WherryError
-from wherry.ui.places import Places
+from wherry.ui.computing import Computing, names
 from wherry.why import report, story
 
-AT_A_TIME = 4
-SECONDS = 30.0
 _KIND = re.compile(r"[a-zA-Z][a-zA-Z0-9.-]{0,252}")
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.:-]{0,251}[a-z0-9])?")
 
 
 class Stories:
@@ -26,19 +23,16 @@ class Stories:
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client, self._namespace = client, namespace
-        self._places = Places(AT_A_TIME, "stories")
+        self._computing = Computing("stories")
 
     async def answer(self, request: Request) -> JSONResponse:
         """Answer `kind`, `namespace` and `name`. Raise StatusError."""
-        kind, namespace, name = (request.query_params.get(each, "") for each in ("kind", "namespace", "name"))
-        if not _KIND.fullmatch(kind) or not _NAME.fullmatch(name) or (namespace and not _NAME.fullmatch(namespace)):
-            raise StatusError(400, "BadRequest", "name one object with kind, namespace and name")
-        try:
-            with self._places.one():
-                async with asyncio.timeout(SECONDS):
-                    found = await story.compose(self._client, kind, name, namespace or self._namespace, SYSTEM.now())
-        except WherryError as error:
-            raise StatusError(404, "NotFound", str(error)) from error
-        except TimeoutError as error:
-            raise StatusError(504, "Timeout", f"the story is not complete after {SECONDS:g} s") from error
-        return JSONResponse(report.data(found) | {"nothing": report.NOTHING_WRONG})
+        kind = request.query_params.get("kind", "")
+        namespace, name = names(request, "namespace", "name", optional="namespace")
+        if not _KIND.fullmatch(kind):
+            raise StatusError(400, "BadRequest", "name the kind of an object")
+        return await self._computing.answer(partial(self._story, kind, namespace or self._namespace, name))
+
+    async def _story(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        found = await story.compose(self._client, kind, name, namespace, SYSTEM.now())
+        return report.data(found) | {"nothing": report.NOTHING_WRONG}

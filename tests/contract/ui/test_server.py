@@ -26,7 +26,15 @@ POD = {
     "metadata": {"name": "web"},
     "spec": {"containers": [{"name": "c", "image": "x"}]},
 }
-DATA = ["/about", "/watch?w=/api/v1/pods", "/why?kind=pod&name=web", "/api/v1/pods", "/apis/apps/v1/deployments"]
+DATA = [
+    "/about",
+    "/traffic?namespace=default&name=web",
+    "/stopped?namespace=default",
+    "/watch?w=/api/v1/pods",
+    "/why?kind=pod&name=web",
+    "/api/v1/pods",
+    "/apis/apps/v1/deployments",
+]
 
 
 class Site:

@@ -10,6 +10,22 @@ from tests.support.chromium import Chromium, Tab
 from tests.support.ui_page import count, deployment, page_server, tab
 from wherry.testing import Cluster
 
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+}
+CLOSED = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "wall", "namespace": "default"},
+    "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Ingress"]},
+}
+SOME = {
+    **CLOSED,
+    "spec": {**CLOSED["spec"], "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "till"}}}]}]},
+}  # type: ignore[dict-item]
 BIG = {"resources": {"requests": {"memory": "640Gi"}}}
 
 
@@ -59,3 +75,32 @@ def test_a_rollout_is_shown_as_it_happens(cluster: Cluster, page: Tab) -> None:
     page.wait_text("2 older ReplicaSets without pods: kubectl rollout undo goes back to one", "#panel")
     page.click("#panel .set .cell")
     page.wait_text("Pod web-", "#drawer-title")
+
+
+def test_a_service_is_drawn_with_what_policies_stop(cluster: Cluster, page: Tab) -> None:
+    cluster.apply(SERVICE)
+    cluster.wait("service/web", lambda found: bool(found["spec"]["clusterIP"]))
+    show(page, "Service/default/web", "Traffic")
+    page.wait("document.querySelectorAll('#panel a.box.ok').length === 3")
+    page.wait("document.querySelectorAll('#panel .line.open').length >= 4")
+    for drawn in (cluster.get("service/web")["spec"]["clusterIP"], "http 80/TCP", "to port 8080"):
+        page.wait(f"document.querySelector('#panel svg').textContent.includes('{drawn}')")
+    page.wait_text("Nothing that the cluster's objects show stops connections.", "#panel")
+    page.wait_text("3/3", "#services tbody")
+    cluster.apply(CLOSED)
+    page.wait("document.querySelectorAll('#panel .line.closed').length === 3")
+    page.wait_text("network policy wall lets no connection reach port 8080", "#panel .causes")
+    page.wait_text("Closed", "#services tbody")
+    page.wait_text("network policy wall lets no connection reach port 8080", "#services tbody")
+    page.wait_text("Service default/web", "#problems")
+    cluster.apply(SOME)
+    page.wait("document.querySelectorAll('#panel .line.limited').length === 3")
+    page.wait_text("only pods with app=till of namespace default may connect", "#services tbody")
+    page.wait("!document.querySelector('#problems li')")
+    cluster.delete("networkpolicy/wall")
+    page.wait("document.querySelectorAll('#panel .line.open').length >= 4")
+    page.wait_text("Ready", "#services tbody")
+    page.click("#panel a.box.ok")
+    page.wait_text("Pod web-", "#drawer-title")
+    cluster.delete("service/web")
+    page.wait("!document.querySelector('#services tbody tr')")

@@ -16,7 +16,7 @@ export function el(tag, attributes = {}, ...children) {
     if (typeof value === "function") made.addEventListener(name, value);
     else made.setAttribute(name, value === true ? "" : plain(value));
   }
-  made.append(...children.flat().filter((each) => each !== null && each !== undefined).map(node));
+  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined).map(node));
   return made;
 }
 
@@ -24,7 +24,7 @@ export function el(tag, attributes = {}, ...children) {
 export function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== false) attribute(made, name, value);
-  made.append(...children.flat().filter((each) => each !== null && each !== undefined).map(node));
+  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined).map(node));
   return made;
 }
 

@@ -7,15 +7,18 @@ import { Collection } from "./live.js";
 import { logs } from "./logs.js";
 import { rollout } from "./rollout.js";
 import { story } from "./story.js";
+import { traffic } from "./traffic.js";
 import { yaml } from "./yaml.js";
 
 const PLURALS = {
   Pod: "/api/v1|pods", Node: "/api/v1|nodes", Deployment: "/apis/apps/v1|deployments", StatefulSet: "/apis/apps/v1|statefulsets",
   DaemonSet: "/apis/apps/v1|daemonsets", Job: "/apis/batch/v1|jobs",
+  Service: "/api/v1|services",
 };
 const TABS = {
   Pod: ["Story", "Events", "Logs", "Containers", "YAML"],
   Deployment: ["Story", "Rollout", "Events", "YAML"],
+  Service: ["Story", "Traffic", "Events", "YAML"],
 };
 const OTHER_TABS = ["Story", "Events", "YAML"];
 
@@ -85,7 +88,7 @@ export class Drawer {
       each.tabIndex = selected ? 0 : -1;
     }
     this.panel.setAttribute("aria-labelledby", `tab-${name}`);
-    const make = { Story: story, Rollout: rollout, Events: events, Logs: logsOf, Containers: containers, YAML: yamlOf }[name];
+    const make = { Story: story, Rollout: rollout, Traffic: traffic, Events: events, Logs: logsOf, Containers: containers, YAML: yamlOf }[name];
     this.content = make(this.shown);
     this.panel.replaceChildren(this.content);
   }

@@ -66,8 +66,36 @@ export function showWorkloads(place, workloads, now) {
 
 function row(object) {
   const parts = { ready: el("td"), state: el("span", { class: "badge" }) };
-  const name = el("button", { type: "button", class: "link", "data-open": key(object) }, `${object.kind} ${object.name}`);
-  const element = el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, object.namespace), parts.ready, el("td", {}, parts.state));
+  const element = el("tr", {}, heading(object), el("td", {}, object.namespace), parts.ready, el("td", {}, parts.state));
+  element.parts = parts;
+  return element;
+}
+
+function heading(object) {
+  return el("th", { scope: "row" }, el("button", { type: "button", class: "link", "data-open": key(object) }, `${object.kind} ${object.name}`));
+}
+
+/** Show Services; returns how many are not shown. */
+export function showServices(place, services, now) {
+  keyed(place, services.slice(0, MOST_ROWS), key, serviceRow, (element, each) => {
+    const shownLevel = level(each.state, now);
+    if (element.shown === each && element.level === shownLevel) return;
+    element.shown = each;
+    element.level = shownLevel;
+    const { address, ports, endpoints, state, detail } = element.parts;
+    text(address, each.address);
+    text(ports, each.ports);
+    text(endpoints, each.type === "ExternalName" ? "" : `${each.ready}/${each.all}`);
+    text(state, each.state.word);
+    state.className = `badge ${shownLevel}`;
+    text(detail, each.state.detail);
+  });
+  return Math.max(0, services.length - MOST_ROWS);
+}
+
+function serviceRow(object) {
+  const parts = { address: el("td"), ports: el("td"), endpoints: el("td"), state: el("span", { class: "badge" }), detail: el("p", { class: "detail" }) };
+  const element = el("tr", {}, heading(object), el("td", {}, object.namespace), parts.address, parts.ports, parts.endpoints, el("td", {}, parts.state, parts.detail));
   element.parts = parts;
   return element;
 }

@@ -4,19 +4,26 @@ import { exchange, getJson } from "./api.js";
 import { el, keyed, plain, text } from "./dom.js";
 import { Drawer, shows } from "./drawer.js";
 import * as filters from "./filters.js";
-import { moveBetweenProblems, showProblems, showWorkloads } from "./lists_view.js";
+import { moveBetweenProblems, showProblems, showServices, showWorkloads } from "./lists_view.js";
 import { Collection, Live } from "./live.js";
 import { legend, moveFocus, showNodes } from "./nodes_view.js";
 import * as objects from "./objects.js";
 import { summary } from "./pods.js";
 import { problems } from "./problems.js";
+import { policy, service, slice, withEndpoints } from "./services.js";
+import { Stopped } from "./stopped.js";
 
 const byId = (id) => document.getElementById(id);
 const WORKLOADS = ["deployments", "statefulsets", "daemonsets", "jobs"];
+const OF_SERVICES = ["services", "endpointslices", "networkpolicies"];
 const NAMESPACE = /^[a-z0-9-]{0,63}$/;
 const TICK = 5000;
-const state = { filters: filters.read(), collections: {}, live: null, about: { namespace: "default" }, note: "", failure: "" };
+const state = { filters: filters.read(), collections: {}, live: null, about: { namespace: "default" }, services: null, note: "", failure: "" };
 const drawer = new Drawer(byId("drawer"), { closed: () => open("") });
+const stopped = new Stopped(() => {
+  state.services = null;
+  invalidate();
+});
 let planned = false;
 
 function invalidate() {
@@ -40,6 +47,9 @@ function collections({ namespace, labels }) {
     new Collection("statefulsets", `/apis/apps/v1${inside}/statefulsets`, objects.statefulSet, query),
     new Collection("daemonsets", `/apis/apps/v1${inside}/daemonsets`, objects.daemonSet, query),
     new Collection("jobs", `/apis/batch/v1${inside}/jobs`, objects.job, query),
+    new Collection("services", `/api/v1${inside}/services`, service, query),
+    new Collection("endpointslices", `/apis/discovery.k8s.io/v1${inside}/endpointslices`, slice),
+    new Collection("networkpolicies", `/apis/networking.k8s.io/v1${inside}/networkpolicies`, policy),
   ];
 }
 
@@ -50,6 +60,7 @@ function connect() {
   const list = collections(state.filters);
   const live = new Live(list, { changed: (each) => live === state.live && changed(each), state: (name, why) => live === state.live && connection(name, why) });
   state.live = live;
+  state.services = null;
   state.collections = Object.fromEntries(list.map((each) => [each.name, each]));
   connection("connecting", "");
   live.run();
@@ -61,6 +72,10 @@ function changed(collection) {
     state.note = `You may not list the pods of all namespaces: the page shows namespace ${state.about.namespace}.`;
     setFilters({ namespace: state.about.namespace });
     return;
+  }
+  if (OF_SERVICES.includes(collection.name)) {
+    state.services = null;
+    stopped.follow(itemsOf("networkpolicies"), itemsOf("endpointslices"));
   }
   invalidate();
 }
@@ -98,6 +113,12 @@ function itemsOf(name) {
   return [...(state.collections[name]?.items.values() || [])];
 }
 
+function services(now) {
+  const slices = state.collections.endpointslices;
+  state.services ??= withEndpoints(itemsOf("services"), itemsOf("endpointslices"), stopped.found, Boolean(slices?.listed), now);
+  return state.services;
+}
+
 function more(section, number, what) {
   const place = section.querySelector(".more");
   place.hidden = !number;
@@ -113,11 +134,13 @@ function render() {
   const allNodes = itemsOf("nodes");
   const withPods = new Set(pods.map((each) => each.node));
   const nodes = allNodes.filter((each) => filters.matches(each, words) || withPods.has(each.name));
-  const found = problems(selected(allNodes), workloads, pods, now);
-  const section = { problems: byId("problems"), nodes: byId("nodes"), workloads: byId("workloads") };
+  const shownServices = selected(services(now));
+  const found = problems(selected(allNodes), [...workloads, ...shownServices], pods, now);
+  const section = { problems: byId("problems"), nodes: byId("nodes"), workloads: byId("workloads"), services: byId("services") };
   more(section.problems, showProblems(section.problems.querySelector("ul"), found), "problems");
   more(section.nodes, showNodes(section.nodes.querySelector(".tiles"), nodes, pods, now), "nodes");
   more(section.workloads, showWorkloads(section.workloads.querySelector("tbody"), workloads, now), "workloads");
+  more(section.services, showServices(section.services.querySelector("tbody"), shownServices, now), "Services");
   const listed = Object.values(state.collections).every((each) => each.listed || each.refused);
   text(byId("problems-count"), found.length ? `What is wrong (${found.length})` : listed ? "Nothing is wrong" : "What is wrong");
   document.title = found.length ? `(${found.length}) Wherry` : "Wherry";
@@ -132,6 +155,7 @@ function showNotes() {
     state.failure,
     state.note,
     ...Object.values(state.collections).filter((each) => each.refused).map((each) => `${each.name}: ${each.refused}`),
+    stopped.hidden ? `Policies of ${stopped.hidden} more namespaces are not evaluated: choose a namespace.` : "",
     partly ? "Bars count the pods that the filters select." : "",
   ].filter(Boolean);
   keyed(byId("notes"), notes, (each) => each, () => el("p", { class: "note" }), text);
@@ -146,7 +170,8 @@ function showDrawer(now) {
   const [kind, namespace, name] = state.filters.show.split("/");
   if (!name || !shows(kind)) return drawer.close();
   const plural = kind === "Pod" ? "pods" : kind === "Node" ? "nodes" : `${kind.toLowerCase()}s`;
-  const object = state.collections[plural]?.items.get(`${namespace}/${name}`);
+  const known = state.collections[plural]?.items.get(`${namespace}/${name}`);
+  const object = kind === "Service" ? services(now).find((each) => each.namespace === namespace && each.name === name) : known;
   drawer.open(state.filters.show, object || { kind, namespace, name });
   drawer.update(object, now);
 }
@@ -170,7 +195,9 @@ function listen() {
   document.addEventListener("keydown", keys);
   document.addEventListener("click", (event) => {
     const key = event.target.closest?.("[data-open]")?.dataset.open;
-    if (key) open(key);
+    if (!key || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault(); // of a link in a picture
+    open(key);
   });
   byId("nodes").addEventListener("keydown", (event) => moveFocus(byId("nodes"), event));
   byId("problems").addEventListener("keydown", (event) => moveBetweenProblems(byId("problems"), event));
