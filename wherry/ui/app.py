@@ -10,13 +10,13 @@ from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kube.client import Client
 from kube.errors import StatusError
-from wherry.ui import failures, files, traffic
+from wherry.ui import failures, files, inside, sources, traffic
 from wherry.ui.computing import Computing, names
 from wherry.ui.guard import Guard
 from wherry.ui.reading import Reading
@@ -44,6 +44,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
     cookie, loaded = COOKIE.format(port), files.load()
     reading, watching = Reading(cluster.client, stop), Watching(cluster.client, stop)
     stories, pictures = Stories(cluster.client, cluster.namespace), Computing("pictures of Services")
+    inner = Computing("metrics")
 
     async def page(request: Request) -> Response:
         content, media_type = loaded[files.INDEX]
@@ -65,7 +66,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
         return answer
 
     async def about(request: Request) -> ASGIApp:
-        return JSONResponse({"server": cluster.server, "namespace": cluster.namespace})
+        return JSONResponse({"server": cluster.server, "namespace": cluster.namespace, "parts": sources.PARTS})
 
     async def watch(request: Request) -> ASGIApp:
         return watching.answer(request)
@@ -75,6 +76,12 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
 
     async def stopped(request: Request) -> ASGIApp:
         return await pictures.answer(partial(traffic.stopped, cluster.client, *names(request, "namespace")))
+
+    async def numbers(request: Request) -> ASGIApp:
+        return await inner.answer(partial(inside.numbers, cluster.client, *names(request, "node", optional="node")))
+
+    async def source(request: Request) -> ASGIApp:
+        return PlainTextResponse(sources.text(request.query_params.get("part", "")))
 
     def route(path: str, handler: Handler) -> Route:
         return Route(path, _Authenticated(handler, session, cookie), methods=["GET"])
@@ -88,6 +95,8 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
         route("/why", stories.answer),
         route("/traffic", picture),
         route("/stopped", stopped),
+        route("/inside", numbers),
+        route("/source", source),
         route("/api/{path:path}", reading.answer),
         route("/apis/{path:path}", reading.answer),
     ]

@@ -1,9 +1,10 @@
 // The page: filters, live collections, and one rendering for each frame in which something changed.
 
 import { exchange, getJson } from "./api.js";
-import { el, keyed, plain, text } from "./dom.js";
+import { attribute, el, keyed, plain, text } from "./dom.js";
 import { Drawer, shows } from "./drawer.js";
 import * as filters from "./filters.js";
+import { Inside } from "./inside.js";
 import { moveBetweenProblems, showProblems, showServices, showWorkloads } from "./lists_view.js";
 import { Collection, Live } from "./live.js";
 import { legend, moveFocus, showNodes } from "./nodes_view.js";
@@ -18,12 +19,15 @@ const WORKLOADS = ["deployments", "statefulsets", "daemonsets", "jobs"];
 const OF_SERVICES = ["services", "endpointslices", "networkpolicies"];
 const NAMESPACE = /^[a-z0-9-]{0,63}$/;
 const TICK = 5000;
+const MOST_NODES = 500;
+const SECTIONS = ["problems", "nodes", "workloads", "services"];
 const state = { filters: filters.read(), collections: {}, live: null, about: { namespace: "default" }, services: null, note: "", failure: "" };
 const drawer = new Drawer(byId("drawer"), { closed: () => open("") });
 const stopped = new Stopped(() => {
   state.services = null;
   invalidate();
 });
+const inside = new Inside(byId("inside"), () => itemsOf("nodes").map((each) => each.name).slice(0, MOST_NODES));
 let planned = false;
 
 function invalidate() {
@@ -125,8 +129,20 @@ function more(section, number, what) {
   text(place, number ? `${number} more ${what} are not shown: use the filters.` : "");
 }
 
+function showView() {
+  const isInside = state.filters.view === "inside";
+  inside.show(isInside, state.about.parts);
+  for (const each of SECTIONS) byId(each).hidden = isInside;
+  for (const each of document.querySelectorAll("[data-view]")) attribute(each, "aria-current", each.dataset.view === (isInside ? "inside" : "") ? "page" : null);
+  return isInside;
+}
+
 function render() {
   const now = Date.now();
+  if (showView()) {
+    showNotes();
+    return showDrawer(now);
+  }
   const words = filters.wordsOf(state.filters.text);
   const selected = (list) => list.filter((each) => filters.matches(each, words));
   const pods = selected(itemsOf("pods"));
@@ -195,9 +211,11 @@ function listen() {
   document.addEventListener("keydown", keys);
   document.addEventListener("click", (event) => {
     const key = event.target.closest?.("[data-open]")?.dataset.open;
-    if (!key || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const view = event.target.closest?.("[data-view]")?.dataset.view;
+    if ((!key && view === undefined) || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault(); // of a link in a picture
-    open(key);
+    if (key) open(key);
+    else setFilters({ view }, true);
   });
   byId("nodes").addEventListener("keydown", (event) => moveFocus(byId("nodes"), event));
   byId("problems").addEventListener("keydown", (event) => moveBetweenProblems(byId("problems"), event));
