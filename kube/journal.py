@@ -58,6 +58,34 @@ class Page(msgspec.Struct, rename="camel"):
     complete_since: float
 
 
+class Listed(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An entry with its object, for lists over many objects: `resource`, the plural name, or `kind`, whichever is known."""
+
+    time: float
+    actor: str
+    text: str
+    name: str
+    namespace: str = ""
+    group: str = ""
+    kind: str = ""
+    resource: str = ""
+    uid: str = ""
+    revision: int = 0
+    trace: str = ""
+
+
+class List(msgspec.Struct, rename="camel"):
+    """The API's answer about many objects: the newest entries of a time, the oldest first; `more` if there are others."""
+
+    entries: list[Listed]
+    complete_since: float
+    more: bool
+
+
+Entries = Sequence[tuple[int, Entry]]
+"""Entries with their memory."""
+
+
 class _Ring:
     """The entries of one namespace, by object, and the objects in the order of all entries."""
 
@@ -141,6 +169,16 @@ class Journal:
         """Return the entries about an object with their memory, the oldest first, also those of earlier objects of its name."""
         ring = self._rings.get(namespace)
         return ring.objects.get((key, name), ()) if ring is not None else ()
+
+    def objects(self, namespace: str | None) -> list[tuple[str, tuple[str, str], Entries]]:
+        """Return the objects that have entries in a namespace, or in all (None): namespace, kind's key and name, entries."""
+        names = list(self._rings) if namespace is None else [namespace]
+        found = [(each, self._rings[each]) for each in names if each in self._rings]
+        return [(each, about, entries) for each, ring in found for about, entries in ring.objects.items()]
+
+    def complete_since_all(self) -> float:
+        """Return the time since which the journal has every entry of all namespaces."""
+        return max([self.began, *(ring.dropped for ring in self._rings.values())])
 
     def complete_since(self, namespace: str) -> float:
         """Return the time since which the journal has every entry of a namespace."""

@@ -1,7 +1,8 @@
 """GET /wherry/v1/journal: entries of the journal about one object, for those who may get the object.
 
 Query: group, version, resource (plural name), namespace, name. Answers JSON: `entries`, the oldest first, and `completeSince`,
-the time (seconds since 1970) since which there is an entry for everything. Everybody who is authenticated may use the path
+the time (seconds since 1970) since which there is an entry for everything. Without any of the options that name an object, it
+is a list of entries about many (`journal_list.py`). Everybody who is authenticated may use the path
 (ClusterRole wherry:journal); then the object is authorized as a GET of it would be.
 """
 
@@ -14,6 +15,7 @@ from control.auth.authorizers import decide
 from control.auth.user import Authorizer, AuthzAttributes, Decision
 from control.custom.definitions import Definitions
 from control.http.exchange import Request, Response
+from control.server import journal_list
 from kube import errors
 from kube.journal import Entry, Journal, Page, kind_key, resource_key
 from kube.owners import owner_of
@@ -35,6 +37,9 @@ class JournalPage:
             raise errors.path_not_found()
         options = ("group", "version", "resource", "namespace", "name")
         group, version, plural, namespace, name = map(request.option, options)
+        if not (group or version or plural or name):
+            found = await journal_list.listed(self._journal, self._custom, self._authorizer, request)
+            return Response(200, msgspec.json.encode(found))
         resource = by_path(group, version, plural) or await self._custom.find_prepared(group, version, plural)
         if resource is None or not name:
             raise errors.bad_request(f"name an object by the query options {', '.join(options)}")

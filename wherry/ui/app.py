@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kube.client import Client
 from kube.errors import StatusError
-from wherry.ui import failures, files, inside, sources, traffic
+from wherry.ui import decisions, failures, files, inside, sources, traffic
 from wherry.ui.computing import Computing, names
 from wherry.ui.guard import Guard
 from wherry.ui.reading import Reading
@@ -44,7 +44,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
     cookie, loaded = COOKIE.format(port), files.load()
     reading, watching = Reading(cluster.client, stop), Watching(cluster.client, stop)
     stories, pictures = Stories(cluster.client, cluster.namespace), Computing("pictures of Services")
-    inner = Computing("metrics")
+    inner = Computing("metrics and decisions")
 
     async def page(request: Request) -> Response:
         content, media_type = loaded[files.INDEX]
@@ -80,6 +80,10 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
     async def numbers(request: Request) -> ASGIApp:
         return await inner.answer(partial(inside.numbers, cluster.client, *names(request, "node", optional="node")))
 
+    async def decided(request: Request) -> ASGIApp:
+        namespace = names(request, "namespace", optional="namespace")[0]
+        return await inner.answer(partial(decisions.decided, cluster.client, namespace, decisions.query(request)))
+
     async def source(request: Request) -> ASGIApp:
         return PlainTextResponse(sources.text(request.query_params.get("part", "")))
 
@@ -96,6 +100,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
         route("/traffic", picture),
         route("/stopped", stopped),
         route("/inside", numbers),
+        route("/decisions", decided),
         route("/source", source),
         route("/api/{path:path}", reading.answer),
         route("/apis/{path:path}", reading.answer),

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from kube import kubeconfig
+from kube.clock import SYSTEM
 from wherry import cluster as clusters
 from wherry.testing.async_cluster import AsyncCluster
 from wherry.ui import app, server
@@ -261,3 +262,16 @@ async def test_credentials_that_the_server_does_not_accept_do_not_end_the_sessio
                 assert status == 502 and "does not accept the kubeconfig's credentials" in body["message"]
             async with site.client.get(site.own + "/watch?w=/api/v1/nodes", headers=site.page) as answer:
                 assert [json.loads(line)["error"]["code"] async for line in answer.content] == [502]
+
+
+async def test_decisions_of_the_journal_are_those_of_a_time_and_a_namespace(site: Site) -> None:
+    await site.begin()
+    await site.cluster.create(POD)
+    now = SYSTEM.now().timestamp()
+    status, found = await site.get(f"/decisions?namespace=default&since={now - 60:.3f}&until={now + 60:.3f}")
+    assert status == 200 and "web" in {each["name"] for each in found["entries"]}
+    assert found["completeSince"] <= now and found["more"] is False
+    _, before = await site.get(f"/decisions?since=1&until={now - 60:.3f}")
+    assert before["entries"] == []
+    for wrong in ("", "?since=1", "?since=-1&until=2", "?since=1&until=x", "?since=1&until=2&namespace=../x"):
+        assert (await site.get("/decisions" + wrong))[0] == 400

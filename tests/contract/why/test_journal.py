@@ -79,6 +79,67 @@ async def test_the_journal_shows_an_object_to_those_alone_who_may_get_it() -> No
         assert (await page(cluster, "web", "eve", resource="secrets")).status_code == 403
 
 
+def settings(name: str, namespace: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+
+
+async def listed(cluster: AsyncCluster, user: str = "kubernetes-admin", **query: str) -> httpx2.Response:
+    """Return the answer about all objects."""
+    transport = cluster.transport(user, None if user == "kubernetes-admin" else [])
+    async with httpx2.AsyncClient(base_url="http://cluster", transport=transport) as client:
+        return await client.get(PATH, params=query)
+
+
+async def test_what_was_decided_at_a_time_is_listed() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([pod("first"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}])
+        middle = SYSTEM.now().timestamp()
+        await cluster.apply(settings("second", "shop"))
+        answer = (await listed(cluster, since=str(middle))).json()
+        assert ("ConfigMap", "shop", "second", "kubernetes-admin") in {
+            (each.get("kind"), each.get("namespace"), each["name"], each["actor"]) for each in answer["entries"]
+        }
+        assert all(each["time"] > middle for each in answer["entries"])
+        assert answer["completeSince"] < middle and not answer["more"]
+        former = (await listed(cluster, until=str(middle), namespace="default")).json()["entries"]
+        assert {each["name"] for each in former if each.get("kind") == "Pod"} == {"first"}
+        times = [each["time"] for each in former]
+        assert times == sorted(times)
+        one = (await listed(cluster, limit="1")).json()
+        assert len(one["entries"]) == 1 and one["more"]
+        assert one["entries"][0]["time"] == max(each["time"] for each in answer["entries"])
+        for query in ({"since": "x"}, {"until": "nan"}, {"limit": "many"}):
+            refused = await listed(cluster, **query)
+            assert refused.status_code == 400 and "is a number" in refused.json()["message"]
+
+
+async def test_the_list_has_objects_that_the_user_may_list_and_no_others() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([pod("web"), {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}}])
+        await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        await cluster.apply(settings("till", "shop"))
+        assert (await listed(cluster, "eve")).json()["entries"] == []
+        assert (await listed(cluster, "eve", namespace="default")).json()["entries"] == []
+        rbac = "rbac.authorization.k8s.io"
+        binding = {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "eve"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "eve", "apiGroup": rbac}],
+        }
+        await cluster.apply(binding)
+        found = (await listed(cluster, "eve", namespace="default")).json()["entries"]
+        names = {(each.get("kind") or each["resource"], each["name"]) for each in found}
+        assert ("Pod", "web") in names and not any(kind in ("Secret", "secrets") for kind, _ in names)
+        assert (await listed(cluster, "eve", namespace="shop")).json()["entries"] == []
+        assert (await listed(cluster, "eve")).json()["entries"] == [], (
+            "of all namespaces only to those who may list in all"
+        )
+        everything = {each["name"] for each in (await listed(cluster, limit="500")).json()["entries"]}
+        assert {"web", "key", "till"} <= everything
+
+
 @pytest.mark.parametrize("query", [{"resource": "nopes"}, {"name": ""}, {"version": "v9"}])
 async def test_a_wrong_query_is_refused(query: dict[str, Any]) -> None:
     async with AsyncCluster(0) as cluster:

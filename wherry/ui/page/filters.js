@@ -1,6 +1,6 @@
 // Filters and the open object, which are in the URL: a link to the page shows the same.
 
-const NAMES = ["namespace", "labels", "text", "show", "view"];
+const NAMES = ["namespace", "labels", "text", "show", "view", "at"];
 
 /** Return the filters of the URL. */
 export function read() {

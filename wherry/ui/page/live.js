@@ -7,10 +7,10 @@ const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15000;
 const STEADY = 5000;
 
-/** A collection: `path` and `query` of the API, `keep` returns what is stored of an object. */
+/** A collection: `path` and `query` of the API, `keep` returns what is stored of an object; `history` records it, if there is one. */
 export class Collection {
   constructor(name, path, keep, query = {}) {
-    Object.assign(this, { name, path, keep, query });
+    Object.assign(this, { name, path, keep, query, history: null });
     this.items = new Map();
     this.revision = "";
     this.refused = "";
@@ -23,8 +23,10 @@ export class Collection {
     if (event.type === "ERROR") throw new ApiError(object.code || 500, object.message || "the watch ended", object.reason || "");
     if (event.type !== "BOOKMARK") {
       const key = keyOf(metadata);
-      if (event.type === "DELETED") this.items.delete(key);
-      else this.items.set(key, this.keep(object));
+      const item = event.type === "DELETED" ? null : this.keep(object);
+      if (item === null) this.items.delete(key);
+      else this.items.set(key, item);
+      this.history?.change(this.name, key, item, Date.now());
     }
     this.revision = metadata.resourceVersion || this.revision;
   }
@@ -104,6 +106,7 @@ export class Live {
       this.changed(collection);
       return;
     }
+    collection.history?.replace(collection.name, collection.items, found, Date.now());
     collection.items = found;
     collection.listed = true;
     collection.revision = collection.nextRevision;

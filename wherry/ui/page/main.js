@@ -4,6 +4,7 @@ import { exchange, getJson } from "./api.js";
 import { attribute, el, keyed, plain, text } from "./dom.js";
 import { Drawer, shows } from "./drawer.js";
 import * as filters from "./filters.js";
+import { History } from "./history.js";
 import { Inside } from "./inside.js";
 import { moveBetweenProblems, showProblems, showServices, showWorkloads } from "./lists_view.js";
 import { Collection, Live } from "./live.js";
@@ -13,6 +14,7 @@ import { summary } from "./pods.js";
 import { problems } from "./problems.js";
 import { policy, service, slice, withEndpoints } from "./services.js";
 import { Stopped } from "./stopped.js";
+import { TimeView } from "./time_view.js";
 
 const byId = (id) => document.getElementById(id);
 const WORKLOADS = ["deployments", "statefulsets", "daemonsets", "jobs"];
@@ -21,13 +23,17 @@ const NAMESPACE = /^[a-z0-9-]{0,63}$/;
 const TICK = 5000;
 const MOST_NODES = 500;
 const SECTIONS = ["problems", "nodes", "workloads", "services"];
-const state = { filters: filters.read(), collections: {}, live: null, about: { namespace: "default" }, services: null, note: "", failure: "" };
+const state = { filters: filters.read(), collections: {}, live: null, about: { namespace: "default" }, history: new History(), former: null, services: null, note: "", failure: "" };
 const drawer = new Drawer(byId("drawer"), { closed: () => open("") });
 const stopped = new Stopped(() => {
   state.services = null;
   invalidate();
 });
-const inside = new Inside(byId("inside"), () => itemsOf("nodes").map((each) => each.name).slice(0, MOST_NODES));
+const inside = new Inside(byId("inside"), () => current("nodes").map((each) => each.name).slice(0, MOST_NODES));
+const time = new TimeView(byId("time").querySelector("div"), {
+  moved: (at) => setFilters({ at: at ? String(at) : "" }),
+  context: () => ({ namespace: state.filters.namespace, history: state.history }),
+});
 let planned = false;
 
 function invalidate() {
@@ -65,6 +71,8 @@ function connect() {
   const live = new Live(list, { changed: (each) => live === state.live && changed(each), state: (name, why) => live === state.live && connection(name, why) });
   state.live = live;
   state.services = null;
+  state.history = new History();
+  for (const each of list) each.history = state.history;
   state.collections = Object.fromEntries(list.map((each) => [each.name, each]));
   connection("connecting", "");
   live.run();
@@ -79,7 +87,7 @@ function changed(collection) {
   }
   if (OF_SERVICES.includes(collection.name)) {
     state.services = null;
-    stopped.follow(itemsOf("networkpolicies"), itemsOf("endpointslices"));
+    stopped.follow(current("networkpolicies"), current("endpointslices"));
   }
   invalidate();
 }
@@ -113,12 +121,30 @@ function open(key) {
 }
 
 // -- rendering ------------------------------------------------------------------------------------------------------------
-function itemsOf(name) {
+function current(name) {
   return [...(state.collections[name]?.items.values() || [])];
+}
+
+// The collections of the moment that is shown; null if it is a former one that the page has not recorded.
+function shownItems() {
+  const at = moment();
+  if (!at) return (state.former = null);
+  if (state.former?.at !== at || state.former.history !== state.history) state.former = { at, history: state.history, items: state.history.at(at) };
+  return state.former.items;
+}
+
+function moment() {
+  return /^\d{1,15}$/.test(state.filters.at) ? Number(state.filters.at) : 0;
+}
+
+function itemsOf(name) {
+  const items = moment() ? shownItems()?.get(name) : state.collections[name]?.items;
+  return [...(items?.values() || [])];
 }
 
 function services(now) {
   const slices = state.collections.endpointslices;
+  if (moment()) return withEndpoints(itemsOf("services"), itemsOf("endpointslices"), new Map(), true, now, new Map());
   state.services ??= withEndpoints(itemsOf("services"), itemsOf("endpointslices"), stopped.found, Boolean(slices?.listed), now);
   return state.services;
 }
@@ -138,7 +164,9 @@ function showView() {
 }
 
 function render() {
-  const now = Date.now();
+  const now = moment() || Date.now();
+  time.show(moment());
+  document.body.classList.toggle("past", Boolean(moment()));
   if (showView()) {
     showNotes();
     return showDrawer(now);
@@ -158,7 +186,8 @@ function render() {
   more(section.workloads, showWorkloads(section.workloads.querySelector("tbody"), workloads, now), "workloads");
   more(section.services, showServices(section.services.querySelector("tbody"), shownServices, now), "Services");
   const listed = Object.values(state.collections).every((each) => each.listed || each.refused);
-  text(byId("problems-count"), found.length ? `What is wrong (${found.length})` : listed ? "Nothing is wrong" : "What is wrong");
+  const unknown = moment() && !shownItems();
+  text(byId("problems-count"), unknown ? "What was wrong is not known" : found.length ? `What is wrong (${found.length})` : listed ? "Nothing is wrong" : "What is wrong");
   document.title = found.length ? `(${found.length}) Wherry` : "Wherry";
   showNotes();
   showNamespaces();
@@ -170,6 +199,8 @@ function showNotes() {
   const notes = [
     state.failure,
     state.note,
+    moment() && !shownItems() ? "States of objects at this moment are not recorded: the page was not open. The decisions before it are above." : "",
+    moment() && shownItems() ? "A former moment: details that are opened are those of now." : "",
     ...Object.values(state.collections).filter((each) => each.refused).map((each) => `${each.name}: ${each.refused}`),
     stopped.hidden ? `Policies of ${stopped.hidden} more namespaces are not evaluated: choose a namespace.` : "",
     partly ? "Bars count the pods that the filters select." : "",
@@ -178,7 +209,7 @@ function showNotes() {
 }
 
 function showNamespaces() {
-  const names = itemsOf("namespaces").map((each) => each.name);
+  const names = current("namespaces").map((each) => each.name);
   keyed(byId("namespaces"), names, (each) => each, (name) => el("option", { value: name }), () => {});
 }
 
@@ -186,7 +217,7 @@ function showDrawer(now) {
   const [kind, namespace, name] = state.filters.show.split("/");
   if (!name || !shows(kind)) return drawer.close();
   const plural = kind === "Pod" ? "pods" : kind === "Node" ? "nodes" : `${kind.toLowerCase()}s`;
-  const known = state.collections[plural]?.items.get(`${namespace}/${name}`);
+  const known = (moment() ? shownItems()?.get(plural) : state.collections[plural]?.items)?.get(`${namespace}/${name}`);
   const object = kind === "Service" ? services(now).find((each) => each.namespace === namespace && each.name === name) : known;
   drawer.open(state.filters.show, object || { kind, namespace, name });
   drawer.update(object, now);

@@ -35,30 +35,30 @@ export function policy({ metadata }) {
   return { namespace: metadata.namespace, revision: metadata.resourceVersion };
 }
 
-/** Return Services with their endpoints, their state, and what policies stop (`stopped` by namespace and name). */
-export function withEndpoints(services, slices, stopped, known, now) {
+/** Return Services with their endpoints, their state, and what policies stop (`stopped` by namespace and name); `since` has when those without began to be so. */
+export function withEndpoints(services, slices, stopped, known, now, since = unready) {
   const counts = new Map();
   for (const { namespace, service: name, ready, all } of slices) {
     const found = counts.get(`${namespace}/${name}`) || { ready: 0, all: 0 };
     counts.set(`${namespace}/${name}`, { ready: found.ready + ready, all: found.all + all });
   }
   const there = new Set(services.map((each) => each.uid));
-  for (const uid of unready.keys()) if (!there.has(uid)) unready.delete(uid);
+  for (const uid of since.keys()) if (!there.has(uid)) since.delete(uid);
   return services.map((each) => {
     const { ready, all } = counts.get(`${each.namespace}/${each.name}`) || { ready: 0, all: 0 };
-    if (ready) unready.delete(each.uid);
-    else if (!unready.has(each.uid)) unready.set(each.uid, now);
-    return { ...each, ready, all, state: stateOf(each, ready, all, stopped.get(each.namespace)?.[each.name]?.[0], known) };
+    if (ready) since.delete(each.uid);
+    else if (!since.has(each.uid)) since.set(each.uid, now);
+    return { ...each, ready, all, state: stateOf(each, ready, all, stopped.get(each.namespace)?.[each.name]?.[0], known, since.get(each.uid)) };
   });
 }
 
-function stateOf(service, ready, all, cause, known) {
+function stateOf(service, ready, all, cause, known, since) {
   if (cause && !cause.partial) return { level: "bad", word: "Closed", detail: cause.text };
   if (service.type === "ExternalName") return { level: "ok", word: "Elsewhere", detail: "" };
   if (!known) return { level: "wait", word: "Endpoints not known", detail: "" };
   if (!ready && service.selects) {
     // Pods of it that start are no fault yet.
-    const late = unready.get(service.uid) + LATE;
+    const late = since + LATE;
     return { level: "wait", word: "NoEndpoints", detail: all ? `none of its ${all} endpoints is ready` : "no pod is behind it", late };
   }
   if (!ready) return { level: "wait", word: "NoEndpoints", detail: "no EndpointSlice has a ready address for it" };
