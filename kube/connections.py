@@ -41,6 +41,8 @@ SECONDS = Histogram(
     *("host", "verb"),
     buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
 )
+SOCKET_HEARTBEAT = 30.0
+"""Seconds between pings of a WebSocket, whose other end may vanish without a word."""
 ERRORS = (TimeoutError, aiohttp.ClientError, OSError)
 """Errors of a failed connection."""
 
@@ -128,6 +130,21 @@ class Connections:
                 headers=headers,
                 timeout=NO_LIMIT,
                 allow_redirects=False,
+                ssl=self._settings(),
+                server_hostname=self._access.server_name or None,
+            )
+
+    async def open_socket(
+        self, path: str, headers: Mapping[str, str], subprotocol: str, most_bytes: int
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket; `path` has its query. Its head must come within a minute. Raises ERRORS."""
+        async with self._wait(60):
+            return await self._pool(0).ws_connect(
+                URL(self.server + path, encoded=True),
+                protocols=(subprotocol,),
+                headers=headers,
+                heartbeat=SOCKET_HEARTBEAT,
+                max_msg_size=most_bytes,
                 ssl=self._settings(),
                 server_hostname=self._access.server_name or None,
             )

@@ -22,6 +22,7 @@ from wherry.ui.guard import Guard
 from wherry.ui.reading import Reading
 from wherry.ui.session import COOKIE, HEADER, Session
 from wherry.ui.stories import Stories
+from wherry.ui.terminal import Terminals
 from wherry.ui.watching import Watching
 
 MOST_OF_A_BODY = 1024
@@ -96,6 +97,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
         Route("/session", exchange, methods=["POST"]),
         route("/about", about),
         route("/watch", watch),
+        Route("/exec", Terminals(cluster.client, session, cookie, stop)),
         route("/why", stories.answer),
         route("/traffic", picture),
         route("/stopped", stopped),

@@ -16,7 +16,9 @@ from wherry.ui.places import Places
 
 AT_A_TIME = 4
 SECONDS = 30.0
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.:-]{0,251}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_WITH_COLONS = re.compile(r"[a-z0-9](?:[a-z0-9.:-]{0,251}[a-z0-9])?")
+"""Names of roles too; a node's name may have none, since a port would follow it."""
 
 
 class Computing:
@@ -37,9 +39,12 @@ class Computing:
             raise StatusError(504, "Timeout", f"the {self._name} are not complete after {SECONDS:g} s") from error
 
 
-def names(request: Request, *wanted: str, optional: str = "") -> list[str]:
+def names(request: Request, *wanted: str, optional: str = "", colons: bool = False) -> list[str]:
     """Return parameters that are names of objects or namespaces. Raise StatusError 400 if one is not."""
+    pattern = _WITH_COLONS if colons else _NAME
     found = [request.query_params.get(each, "") for each in wanted]
-    if any(not _NAME.fullmatch(value) for name, value in zip(wanted, found, strict=True) if value or name != optional):
+    if any(
+        not pattern.fullmatch(value) for name, value in zip(wanted, found, strict=True) if value or name != optional
+    ):
         raise StatusError(400, "BadRequest", f"name one object with {' and '.join(wanted)}")
     return found

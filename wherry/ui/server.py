@@ -11,8 +11,8 @@ from starlette.types import ASGIApp
 
 from kube.serving.bound import bound
 from kube.serving.limits import ServingLimits
-from kube.serving.protocol import BoundedProtocol
 from kube.serving.server import BoundedServer
+from wherry.ui.protocol import PageProtocol
 
 ADDRESS = "127.0.0.1"
 CONNECTIONS = 64
@@ -55,7 +55,7 @@ async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> 
     """Serve until `stop` is set."""
     config = uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        http=PageProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -28,7 +28,7 @@ class Stories:
     async def answer(self, request: Request) -> JSONResponse:
         """Answer `kind`, `namespace` and `name`. Raise StatusError."""
         kind = request.query_params.get("kind", "")
-        namespace, name = names(request, "namespace", "name", optional="namespace")
+        namespace, name = names(request, "namespace", "name", optional="namespace", colons=True)
         if not _KIND.fullmatch(kind):
             raise StatusError(400, "BadRequest", "name the kind of an object")
         return await self._computing.answer(partial(self._story, kind, namespace or self._namespace, name))

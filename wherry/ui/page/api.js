@@ -64,6 +64,11 @@ export async function getJson(path, query, signal) {
   return (await get(path, query, signal)).json();
 }
 
+/** Open a WebSocket of the server of the page, which gets the session's token as a subprotocol. */
+export function socket(path, query) {
+  return new WebSocket(`${location.origin.replace("http", "ws")}${path}?${query}`, ["wherry.terminal", `wherry.token.${token()}`]);
+}
+
 /** Yield the text of a response as it comes. */
 export async function* texts(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

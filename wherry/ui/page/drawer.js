@@ -1,4 +1,4 @@
-// The details of one object, in tabs: story, events, logs, containers, YAML.
+// The details of one object, in tabs: story, rollout, traffic, events, logs, terminal, containers, YAML.
 
 import { getJson } from "./api.js";
 import { age, clock, copyButton, el, keyed, text } from "./dom.js";
@@ -7,6 +7,7 @@ import { Collection } from "./live.js";
 import { logs } from "./logs.js";
 import { rollout } from "./rollout.js";
 import { story } from "./story.js";
+import { terminal } from "./terminal.js";
 import { traffic } from "./traffic.js";
 import { yaml } from "./yaml.js";
 
@@ -16,7 +17,7 @@ const PLURALS = {
   Service: "/api/v1|services",
 };
 const TABS = {
-  Pod: ["Story", "Events", "Logs", "Containers", "YAML"],
+  Pod: ["Story", "Events", "Logs", "Terminal", "Containers", "YAML"],
   Deployment: ["Story", "Rollout", "Events", "YAML"],
   Service: ["Story", "Traffic", "Events", "YAML"],
 };
@@ -88,7 +89,7 @@ export class Drawer {
       each.tabIndex = selected ? 0 : -1;
     }
     this.panel.setAttribute("aria-labelledby", `tab-${name}`);
-    const make = { Story: story, Rollout: rollout, Traffic: traffic, Events: events, Logs: logsOf, Containers: containers, YAML: yamlOf }[name];
+    const make = { Story: story, Rollout: rollout, Traffic: traffic, Events: events, Logs: logsOf, Terminal: terminal, Containers: containers, YAML: yamlOf }[name];
     this.content = make(this.shown);
     this.panel.replaceChildren(this.content);
   }
@@ -101,7 +102,7 @@ export class Drawer {
     if (object === this.shown) return;
     const first = !this.shown.state;
     this.shown = object;
-    if (this.tab === "Containers" || (first && ["Logs", "Rollout"].includes(this.tab))) this.select(this.tab);
+    if (this.tab === "Containers" || (first && ["Logs", "Rollout", "Terminal"].includes(this.tab))) this.select(this.tab);
   }
 
   arrows(event) {
