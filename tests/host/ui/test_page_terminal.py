@@ -116,8 +116,9 @@ SCREENS = [
 def test_control_sequences_move_and_erase(cluster: Cluster, browser: Chromium) -> None:
     with page_server(cluster.kubeconfig) as link, tab(browser, link) as page:
         page.wait_text("live", "#connection")
+        texts = [each[0] for each in SCREENS]
         found = page.evaluate(
-            f"""import('/static/screen.js').then(({{Screen}}) => {json.dumps([each[0] for each in SCREENS])}.flatMap((text) => {{
+            f"""import('/static/screen.js').then(({{Screen}}) => {json.dumps(texts)}.flatMap((text) => {{
               const [whole, parts] = [new Screen(10, 3), new Screen(10, 3)];
               whole.write(text);
               for (const each of text) parts.write(each);
@@ -128,6 +129,7 @@ def test_control_sequences_move_and_erase(cluster: Cluster, browser: Chromium) -
         assert found == wanted
         kept = page.evaluate(
             """import('/static/screen.js').then(({Screen}) => { const s = new Screen(80, 24);
-            for (let n = 0; n < 5000; n++) s.write(`line ${n}\\r\\n`); return [s.lines.length, s.lines[s.lines.length - 2]]; })"""
+            for (let n = 0; n < 5000; n++) s.write(`line ${n}\\r\\n`);
+            return [s.lines.length, s.lines[s.lines.length - 2]]; })"""
         )
         assert kept == [2000, "line 4999"]
