@@ -1,4 +1,4 @@
-"""GET /wherry/v1/journal without an object: what was decided at a time, about all objects that the user may list.
+"""GET /wherry/v1/journal without an object: decisions of a time about all objects that the user may list.
 
 Query: namespace (all if there is none), since and until (seconds since 1970), limit. An entry is answered to those who may list
 its kind in the namespace; without a namespace, in all. The journal is gone through in slices, for it may have 60 000 entries.

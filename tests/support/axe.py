@@ -1,4 +1,4 @@
-"""axe-core in a tab: what people with screen readers, keyboards or weak eyes could not use."""
+"""axe-core in a tab: finds obstacles for people with screen readers, keyboards or weak eyes."""
 
 from __future__ import annotations
 

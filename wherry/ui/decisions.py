@@ -1,4 +1,4 @@
-"""What the control plane's journal says was decided at a time, with the visitor's rights."""
+"""Decisions of a time, from the control plane's journal, with the visitor's rights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def query(request: Request) -> dict[str, str]:
 
 
 async def decided(client: Client, namespace: str, wanted: dict[str, str]) -> dict[str, Any]:
-    """Return the entries as JSON data, or {"why": ...} if there are none to be had."""
+    """Return the entries as JSON data, or {"why": ...} if they cannot be read."""
     try:
         data = await client.call("GET", PATH, query=wanted | ({"namespace": namespace} if namespace else {}))
         found = msgspec.json.decode(data, type=List)

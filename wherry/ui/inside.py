@@ -1,6 +1,6 @@
 """Numbers of the inside view: metrics of the API server, and of one node's agent and proxy, read with the visitor's rights.
 
-What cannot be had has the reason instead: no right to read it, another program's control plane, a proxy that serves its
+Where a number is missing, there is the reason: no right to read it, another program's control plane, a proxy that serves its
 metrics on the node's loopback address only.
 """
 

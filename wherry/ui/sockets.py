@@ -58,6 +58,7 @@ class PageSocket:
             if self._lost or self._parser.state is State.CLOSED or self._parser.parser_exc is not None:
                 return None
             self._came.clear()
+            await self._protocol.flow.drain()  # the answers to pings, too, have to be read
             with contextlib.suppress(RuntimeError):
                 self._transport.resume_reading()
             await self._came.wait()

@@ -142,17 +142,18 @@ async def _ports(
 ) -> list[dict[str, Any]]:
     """Return the ports of an endpoint: the number of the Service's, the endpoint's own number, and what stops connections."""
     numbers = {each.name or "": each.port for each in one.ports}
+    isolated = pod is not None and bool(await policies.isolating(diagnosis, pod, policies.INGRESS))
     found: list[dict[str, Any]] = []
     for index, port in enumerate(ports):
         number = numbers.get(port.name or "") or (number_at(pod, port) if pod is not None else None)
         if number is None:
             continue
-        closed = await policies.blocked(diagnosis, [pod], [port]) if pod is not None else ()
-        some = await policies.limited(diagnosis, [pod], [port]) if pod is not None and not closed else ()
+        closed = await policies.blocked(diagnosis, [pod], [port]) if isolated and pod is not None else ()
+        some = await policies.limited(diagnosis, [pod], [port]) if isolated and pod is not None and not closed else ()
         state = "closed" if closed else "limited" if some else "open"
-        found.append(
-            {"of": index, "number": number, "state": state, "why": next((each.text for each in (*closed, *some)), "")}
-        )
+        why = next((each.text for each in (*closed, *some)), "")
+        found.append({"of": index, "number": number, "state": state, "why": why})
+        await asyncio.sleep(0)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Terminals of the page's server: who may open one, and what is passed on."""
+"""Terminals of the page's server: access to them, and the messages that are passed on."""
 
 from __future__ import annotations
 

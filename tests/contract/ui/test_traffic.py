@@ -1,4 +1,4 @@
-"""What the page's server computes of Services: their pictures, and what policies stop."""
+"""Pictures of Services, and connections that policies stop, as the page's server computes them."""
 
 from __future__ import annotations
 

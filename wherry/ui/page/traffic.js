@@ -75,9 +75,9 @@ function parts(found, namespace, name) {
   ].filter(Boolean);
 }
 
-function cause({ text, fix }) {
-  const item = el("li", {}, el("p", {}, text));
-  if (fix) item.append(el("p", { class: "fix" }, el("code", {}, fix), " ", copyButton(fix, "Copy the fix")));
+function cause({ text, fix, partial }) {
+  const item = el("li", { class: partial ? "partial" : null }, el("p", {}, text));
+  if (fix) item.append(el("p", { class: "fix" }, el("code", {}, fix), " ", copyButton(fix, partial ? "Copy the command" : "Copy the fix")));
   return item;
 }
 
