@@ -101,6 +101,13 @@ class StatusError(Exception):
         )
 
 
+class Unreachable(StatusError):
+    """No server answered: the client's own error, in the form of one of the API."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, "ServiceUnavailable", message)
+
+
 MOST_SHOWN = 10 * 1024
 """Characters of a value that an error shows: clients choose how long it is, and how many errors show it."""
 OMITTED: Any = object()

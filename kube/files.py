@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -14,6 +15,22 @@ def write_file(path: Path, data: bytes, mode: int, group: int = -1, *, keep_owne
     `group` is the number of the group that it gets; -1 leaves the process's own. With `keep_owner`, root gives it the
     owner and group of the file that it replaces.
     """
+    with naming_file(path):
+        _write_file(path, data, mode, group, keep_owner=keep_owner)
+
+
+@contextlib.contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Name the file in errors that have none: those of writing to an open file, for example on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno:
+            error.filename = str(path)
+        raise
+
+
+def _write_file(path: Path, data: bytes, mode: int, group: int, *, keep_owner: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -105,9 +105,11 @@ async def pieces(argv: Sequence[str], *, timeout: float) -> AsyncGenerator[bytes
         late.cancel()
         if process.returncode is None:
             _kill(process)
-            while await process.stdout.read(_PIECE):
-                pass  # a pipe with something in it would keep the process from being waited for
-            await process.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    while await process.stdout.read(_PIECE):
+                        pass  # a pipe with something in it would keep the process from being waited for
+                    await process.wait()
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

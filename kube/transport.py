@@ -27,7 +27,7 @@ from kube import servers as known
 from kube.client import Response, error_of
 from kube.clock import SYSTEM, Clock
 from kube.connections import ERRORS, REQUESTS, AnswerTooLong, Connections
-from kube.errors import StatusError, long_answer
+from kube.errors import StatusError, Unreachable, long_answer
 from kube.kubeconfig import Access
 from kube.loops import Loops
 from kube.server_certificates import NodesCertificate
@@ -282,5 +282,5 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno).lower()
 
 
-def _unreachable(server: str, error: BaseException | str) -> StatusError:
-    return StatusError(503, "ServiceUnavailable", f"cannot reach the API server at {server}: {_words(error)}")
+def _unreachable(server: str, error: BaseException | str) -> Unreachable:
+    return Unreachable(f"cannot reach the API server at {server}: {_words(error)}")

@@ -165,7 +165,11 @@ def routes(connection: socket.socket, family: int, protocol: int) -> list[tuple[
     """
     number = socket.AF_INET if family == 4 else socket.AF_INET6
     found = []
-    for message in netlink.dump(connection, GET_ROUTE, _ROUTE.pack(number, 0, 0, 0, MAIN_TABLE, protocol, 0, 0, 0)):
+    try:
+        messages = netlink.dump(connection, GET_ROUTE, _ROUTE.pack(number, 0, 0, 0, MAIN_TABLE, protocol, 0, 0, 0))
+    except FileNotFoundError:  # a network namespace without any route so far has no table
+        return []
+    for message in messages:
         _, length, _, _, table, by, _, _, flags = _ROUTE.unpack_from(message.body)
         if table == MAIN_TABLE and protocol in (0, by) and not flags & 0x200:  # RTM_F_CLONED
             values = dict(netlink.attributes(message.body, _ROUTE.size))

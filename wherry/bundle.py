@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from wherry import os_errors
 from wherry.errors import WherryError
 from wherry.oci import ARCHITECTURE
 
@@ -54,8 +55,12 @@ class Manifest:
     digest: str
 
 
-def write(target: IO[bytes], sources: Sequence[tuple[str, Path | IO[bytes]]], version: str) -> str:
-    """Write a bundle of files (path in the bundle, file) and return the SHA-256 of its SHA256SUMS; raises WherryError.
+Sources = Sequence[tuple[str, Path | IO[bytes]]]
+"""Files of a bundle: the path in it, and the file."""
+
+
+def members(sources: Sources, count: Callable[[int], None] = lambda size: None) -> list[Member]:
+    """Read the files of a bundle that is to be written, and count what was read; raises WherryError.
 
     A file that is open stays open.
     """
@@ -64,7 +69,11 @@ def write(target: IO[bytes], sources: Sequence[tuple[str, Path | IO[bytes]]], ve
             raise WherryError(f"{path} is no name in a bundle: rename the file to letters, digits and ._+~-")
     if twice := {path for path, _ in sources if [each for each, _ in sources].count(path) > 1}:
         raise WherryError(f"two files have the name {min(twice)}: rename one of them")
-    members = [_member(path, source) for path, source in sources]
+    return [_member(path, source, count) for path, source in sources]
+
+
+def write(target: IO[bytes], sources: Sources, members: Sequence[Member], version: str) -> str:
+    """Write a bundle of files that were read before, and return the SHA-256 of its SHA256SUMS; raises WherryError."""
     has_wheels = any(path.startswith(f"{WHEELS}/") for path, _ in sources)
     content = {
         "format": FORMAT_WITH_WHEELS if has_wheels else FORMAT,
@@ -83,7 +92,9 @@ def write(target: IO[bytes], sources: Sequence[tuple[str, Path | IO[bytes]]], ve
                 try:
                     tar.addfile(_entry(member.path, member.size), reader)  # type: ignore[arg-type]
                 except OSError as error:
-                    raise WherryError(f"{member.path} cannot be written to the bundle: {error}") from error
+                    raise WherryError(
+                        f"{member.path} cannot be written to the bundle: {os_errors.reason(error)}"
+                    ) from error
             if reader.digest() != member.sha256:
                 raise WherryError(f"{member.path} changed while it was read: run the command again")
     return hashlib.sha256(sums).hexdigest()
@@ -95,7 +106,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise WherryError(f"{path} cannot be read: {error.strerror}") from error
+        raise WherryError(f"{path} cannot be read: {os_errors.reason(error)}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise WherryError(f"{path} is no bundle: it is not a regular file")
@@ -215,13 +226,14 @@ def _next(tar: tarfile.TarFile, name: str) -> tarfile.TarInfo:
     return entry
 
 
-def _copy(source: IO[bytes] | None, target: IO[bytes] | None) -> str:
-    """Copy to a target, if there is one, and return the SHA-256 of all that was read."""
+def _copy(source: IO[bytes] | None, target: IO[bytes] | None, count: Callable[[int], None] = lambda size: None) -> str:
+    """Copy to a target, if there is one, count each block, and return the SHA-256 of all that was read."""
     digest = hashlib.sha256()
     while source is not None and (block := source.read(_BLOCK)):
         digest.update(block)
         if target is not None:
             target.write(block)
+        count(len(block))
     return digest.hexdigest()
 
 
@@ -236,14 +248,14 @@ def _read(source: Path | IO[bytes]) -> Iterator[IO[bytes]]:
         yield source
 
 
-def _member(path: str, source: Path | IO[bytes]) -> Member:
+def _member(path: str, source: Path | IO[bytes], count: Callable[[int], None]) -> Member:
     try:
         with _read(source) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise WherryError(f"{source} is not a regular file")
-            return Member(path, os.fstat(file.fileno()).st_size, _copy(file, None))
+            return Member(path, os.fstat(file.fileno()).st_size, _copy(file, None, count))
     except OSError as error:
-        raise WherryError(f"{source} cannot be read: {error.strerror}") from error
+        raise WherryError(f"{source} cannot be read: {os_errors.reason(error)}") from error
 
 
 def _entry(name: str, size: int) -> tarfile.TarInfo:

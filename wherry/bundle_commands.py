@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from wherry import options
+from wherry import options, os_errors
 from wherry.errors import UsageError, WherryError
 from wherry.membership import installed, root
 from wherry.progress import position_in, step
@@ -60,12 +61,13 @@ def bundle_create(
             with step("save images", to=errors) as progress:
                 asyncio.run(images.export(installed(prefix), saved, image, progress))
             sources.append((f"{bundle.IMAGES}/saved.tar", saved))
-        with (
-            step("write the bundle", to=errors) as progress,
-            new_file(path) as file,
-            position_in(file.fileno(), progress),
-        ):
-            digest = bundle.write(file, sources, VERSION)
+        with step("read the files", to=errors) as progress:
+            progress.total = sum(map(_size, sources))
+            members = bundle.members(sources, progress.add)
+        with step("write the bundle", to=errors) as progress, new_file(path) as file:
+            progress.total = sum(member.size for member in members)
+            with position_in(file.fileno(), progress):
+                digest = bundle.write(file, sources, members, VERSION)
     print(digest)
 
 
@@ -113,6 +115,14 @@ def bundle_load(
         raise WherryError("the images are not loaded, because there is no cluster: run `wherry up`, then this again")
 
 
+def _size(source: tuple[str, Path | IO[bytes]]) -> int:
+    """Return the size of a file of a bundle, 0 if it cannot be read, which is reported when it is."""
+    try:
+        return os.stat(source[1] if isinstance(source[1], Path) else source[1].fileno()).st_size
+    except OSError:
+        return 0
+
+
 def _install(files: Sequence[Path]) -> None:
     from wherry import bundle_packages
 
@@ -155,7 +165,7 @@ def _reported(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WherryError(f"{error.filename or path}: {error.strerror or error}") from error
+        raise WherryError(f"{error.filename or path}: {os_errors.reason(error)}") from error
 
 
 @contextlib.contextmanager
@@ -164,6 +174,6 @@ def _unnamed_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         file = tempfile.TemporaryFile(dir=path.absolute().parent)
     except OSError as error:
-        raise WherryError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise WherryError(f"{path} cannot be written: {os_errors.reason(error)}") from error
     with file:
         yield file

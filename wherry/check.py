@@ -35,7 +35,7 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     yield from _settings_file(settings)
     yield from _certificates(settings)
     for obstacle in firewall.obstacles(settings):
-        yield Finding("warning", obstacle.what, obstacle.fix)
+        yield Finding("warning", obstacle.what, obstacle.fix, is_command=True)
 
 
 def require(settings: Settings, *, running: bool) -> None:
@@ -61,7 +61,10 @@ def require_shared(settings: Settings) -> None:
 def _require(found: Iterable[Finding]) -> None:
     bad = [f for f in found if f.level != "ok"]
     for finding in bad:
-        errors.print(styled("  ", (finding.what, "yellow"), f": {finding.fix}"))
+        what = styled("  ", (finding.what, "yellow"), ":" if finding.is_command else f": {finding.fix}")
+        errors.print(what)
+        if finding.is_command:
+            errors.print(f"    {finding.fix}", soft_wrap=True)
     if any(f.level == "error" for f in bad):
         raise WherryError("this machine lacks what is named above; nothing was started")
 

@@ -42,10 +42,16 @@ def machine(settings: Settings, format: str) -> bool:
 
 def _print(finding: Finding) -> bool:
     what, *more = beside(f"{finding.level:8}", plain(finding.what))
-    fix = wrapped(f"→ {plain(finding.fix)}", 8) if finding.fix else []
+    fix = _fix(finding) if finding.fix else []
     line = styled((what[:8], _COLOURS[finding.level]), "\n".join((what[8:], *more, *fix)))
     console.print(line, soft_wrap=True)
     return finding.level != "error"
+
+
+def _fix(finding: Finding) -> list[str]:
+    if finding.is_command:  # one line, to be pasted
+        return [f"{' ' * 8}→ {plain(finding.fix)}"]
+    return wrapped(f"→ {plain(finding.fix)}", 8)
 
 
 def security(settings: Settings, format: str) -> bool:

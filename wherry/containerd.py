@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kube.files import write_file
 from kube.process import CommandError, run
-from wherry import cni_plugins, daemons, oci, pause, registries
+from wherry import cni_plugins, daemons, oci, os_errors, pause, registries
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.progress import Progress, position_in
@@ -193,7 +193,7 @@ async def load_archive(settings: Settings, archive: Path, progress: Progress | N
         with archive.open("rb") as file, position_in(file.fileno(), progress or Progress("")):
             result = await run(argv, timeout=LOAD_SECONDS, check=False, stdin=file.fileno())
     except OSError as error:
-        raise WherryError(f"{archive} cannot be read: {error.strerror}") from error
+        raise WherryError(f"{archive} cannot be read: {os_errors.reason(error)}") from error
     if result.returncode != 0:
         raise WherryError(f"{archive} cannot be imported: {result.stderr.strip() or result.stdout.strip()}")
     after = set(await image_names(settings))

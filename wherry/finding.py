@@ -8,8 +8,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. `fix` is the command to run if `level` is not ok."""
+    """One finding. `fix` is what to do if `level` is not ok; with `is_command`, a line of shell that is never broken."""
 
     level: Literal["ok", "warning", "error"]
     what: str
     fix: str = ""
+    is_command: bool = False

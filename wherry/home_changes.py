@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from wherry import os_errors
 from wherry.errors import WherryError
 from wherry.home_files import opened, read, unfinished
 
@@ -56,7 +57,7 @@ def change(path: Path, edit: Callable[[bytes], bytes], uid: int, gid: int, now: 
     except NotADirectoryError as error:
         raise LeftError("its folder is a link or no folder") from error
     except OSError as error:
-        raise LeftError(f"it cannot be changed ({error.strerror})") from error
+        raise LeftError(f"it cannot be changed ({os_errors.reason(error)})") from error
 
 
 def _read(folder: int, name: str, uid: int) -> tuple[bytes, os.stat_result]:

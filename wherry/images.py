@@ -138,6 +138,11 @@ async def save(settings: Settings, path: Path, names: Sequence[str], progress: P
 
 async def export(settings: Settings, file: IO[bytes], names: Sequence[str], progress: Progress | None = None) -> None:
     """Write images to an open file as an archive; raises WherryError if one is not there."""
-    full = _full_names(await listed(settings), names)
-    with position_in(file.fileno(), progress or Progress("")):
+    found = await listed(settings)
+    full = _full_names(found, names)
+    progress = progress or Progress("")
+    # What the archive has in addition is small; layers that images share make it smaller.
+    progress.total = sum({image.digest: bytes_of(image.size) for image in found if image.name in full}.values())
+    with position_in(file.fileno(), progress):
         await run([*ctr(settings), "images", "export", "-", *full], timeout=SECONDS, stdout=file.fileno())
+    progress.total = progress.done

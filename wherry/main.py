@@ -224,7 +224,7 @@ def main() -> None:
 
 
 def _fail(text: str, status: int = 1) -> NoReturn:
-    errors.print(f"wherry: {text}", style="red", soft_wrap=True)
+    errors.print(f"wherry: {os_errors.with_fix(text)}", style="red", soft_wrap=True)
     sys.exit(status)
 
 

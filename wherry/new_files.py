@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from kube.files import naming_file
+from wherry import os_errors
 from wherry.errors import WherryError
 
 MODE = 0o600
@@ -50,12 +52,30 @@ def link_or_copy(source: Path, path: Path) -> None:
         shutil.copyfileobj(file, target, 1 << 20)
 
 
+def name_or_copy(file: IO[bytes], path: Path) -> None:
+    """Give an open file without a name one, where it can have one, or copy it; raises as `new_file`. Blocks."""
+    os.fsync(file.fileno())
+    with _folder_of(path) as folder:
+        try:
+            os.link(f"/proc/self/fd/{file.fileno()}", path.name, dst_dir_fd=folder)
+        except FileExistsError as error:
+            raise _exists(path) from error
+        except OSError:  # another filesystem, or one without such files
+            pass
+        else:
+            os.fsync(folder)
+            return
+    with new_file(path) as target:
+        file.seek(0)
+        shutil.copyfileobj(file, target, 1 << 20)
+
+
 @contextlib.contextmanager
 def _folder_of(path: Path) -> Iterator[int]:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise WherryError(f"{path} cannot be written: {error.strerror}") from error
+        raise WherryError(f"{path} cannot be written: {os_errors.reason(error)}") from error
     try:
         if _there(folder, path.name):
             raise _exists(path)
@@ -74,9 +94,9 @@ def _create(folder: int, path: Path) -> Iterator[IO[bytes]]:
     except FileExistsError as error:
         raise _exists(path.with_name(partial)) from error
     except OSError as error:
-        raise WherryError(f"{path} cannot be written: {error.strerror}") from error
+        raise WherryError(f"{path} cannot be written: {os_errors.reason(error)}") from error
     try:
-        with open(descriptor, "w+b") as file:
+        with naming_file(path), open(descriptor, "w+b") as file:
             yield file
     finally:
         with contextlib.suppress(FileNotFoundError):

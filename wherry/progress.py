@@ -1,7 +1,8 @@
 """Steps of a command: shown while they run, and one line about each when it ends, with its duration, amount and rate.
 
-On a terminal a step is one line that is redrawn eight times a second by a thread, and is never wider than the terminal. In a
-pipe or a log nothing is redrawn: a step that lasts adds a line every half minute, so that a log shows what runs.
+On a terminal a step is one line that is redrawn eight times a second by a thread, and is never wider than the terminal; it
+has a bar if the total is known. In a pipe or a log nothing is redrawn: a step that lasts adds a line every half minute, so that
+a log shows what runs.
 """
 
 from __future__ import annotations
@@ -26,15 +27,21 @@ LINE_SECONDS = 30.0
 """Seconds between two lines about a step that runs, where nothing can be redrawn."""
 LEAST_WIDTH = 12
 """Characters of a step's name that a narrow terminal shows before its amount is cut."""
+BAR_CELLS = 20
+"""Characters of a bar, which a terminal without room for it does not show."""
 BYTES = "bytes"
 
 
 class Progress:
-    """The amount of work that a step has done: bytes, or numbers of something else. `total` is 0 if it is not known."""
+    """The amount of work that a step has done: bytes, or numbers of something else. `total` is 0 if it is not known.
+
+    `now` is what is worked on, shown on a terminal.
+    """
 
     def __init__(self, what: str, unit: str = BYTES) -> None:
         self.what, self.unit = what, unit
         self.done = self.total = 0
+        self.now = ""
         self._began = time.monotonic()
 
     @property
@@ -59,9 +66,17 @@ class Progress:
             return ""
         done, total = self._text(self.done), self._text(self.total)
         of = f" of {total}" if self.total > self.done and total != done else ""
-        rate = f", {self._text(int(self.done / self.elapsed))}/s" if self.elapsed >= 0.1 else ""
+        each_second = int(self.done / self.elapsed) if self.elapsed >= 0.1 else 0
+        rate = f", {self._text(each_second)}/s" if each_second else ""
         unit = "" if self.unit == BYTES else f" {self.unit}"
         return f"{done}{of}{unit}{rate}"
+
+    def bar(self, cells: int = BAR_CELLS) -> str:
+        """Return a bar of the work that was done; empty if the total is not known."""
+        if not self.total:
+            return ""
+        filled = min(cells, cells * self.done // self.total)
+        return "█" * filled + "░" * (cells - filled)
 
     def _text(self, number: int) -> str:
         return size(number) if self.unit == BYTES else str(number)
@@ -75,13 +90,14 @@ class _Line:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         mark, width = self._spinner.render(console.get_time()), max(1, options.max_width - 1)
-        amount = self._progress.amount()
-        what = styled(self._progress.what)
+        amount, bar = self._progress.amount(), self._progress.bar()
+        if width < 4 + LEAST_WIDTH + BAR_CELLS + len(amount):
+            bar = ""
+        what = styled(self._progress.what + (f": {self._progress.now}" if self._progress.now else ""))
+        rest = "".join(f"  {part}" for part in (bar, amount) if part)
         # The name is cut before the amount is.
-        what.truncate(max(LEAST_WIDTH, width - 4 - len(amount)), overflow="ellipsis")
-        text = Text.assemble(mark if isinstance(mark, Text) else "", " ", what)
-        if amount:
-            text.append(f"  {amount}", style="dim")
+        what.truncate(max(LEAST_WIDTH, width - 2 - len(rest)), overflow="ellipsis")
+        text = Text.assemble(mark if isinstance(mark, Text) else "", " ", what, (rest, "dim"))
         text.truncate(width, overflow="ellipsis")
         text.no_wrap = True
         yield text
@@ -107,7 +123,10 @@ def step(what: str, unit: str = BYTES, *, to: Console | None = None) -> Iterator
 
 @contextlib.contextmanager
 def size_of(path: Path, progress: Progress) -> Iterator[None]:
-    """Show the size of a file, which another program or library writes, as the amount of a step."""
+    """Show the size of a file, which another program or library writes, as the amount of a step.
+
+    If it has another name in the end, all of the total was written.
+    """
 
     def look() -> None:
         with contextlib.suppress(OSError):
@@ -115,13 +134,19 @@ def size_of(path: Path, progress: Progress) -> Iterator[None]:
 
     with _repeated(look, 1 / REDRAWN_A_SECOND, f"size of {path}"):
         yield
-    look()
+    if path.exists() or not progress.total:
+        look()
+    else:
+        progress.done = progress.total
 
 
 @contextlib.contextmanager
 def position_in(descriptor: int, progress: Progress) -> Iterator[None]:
-    """Show the position in an open file as the amount of a step; a program that inherited the descriptor moves it."""
-    progress.total = os.fstat(descriptor).st_size
+    """Show the position in an open file as the amount of a step; a program that inherited the descriptor moves it.
+
+    The total is the size of the file, unless it is set: a file that is written has none yet.
+    """
+    progress.total = progress.total or os.fstat(descriptor).st_size
 
     def look() -> None:
         with contextlib.suppress(OSError):

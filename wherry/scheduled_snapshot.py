@@ -44,7 +44,7 @@ async def take(saved: Settings, again: str = "") -> Taken:
     try:
         deleted = await snapshot_catalog.prune(saved, kept, newest=summary.path.name, in_bucket=not problem)
     except (WherryError, OSError) as error:
-        problem = problem or f"surplus snapshots are not removed: {error}"
+        problem = problem or f"surplus snapshots are not removed: {os_errors.text(error)}"
     return Taken(
         path=str(summary.path),
         size=summary.size,

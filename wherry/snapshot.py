@@ -130,13 +130,23 @@ async def restore(settings: Settings, what: str, confirm: Callable[[Summary], No
         with _named(copy, what):
             confirm(await asyncio.to_thread(archive.summary, copy))  # validated before anything is asked or stopped
             async with _stopped(settings):
-                with step("restore the objects", KEYS, to=errors) as progress:
-                    if settings.store == "etcd":
-                        from control.storage.etcd import restore as etcd_restore
+                return await _restore_objects(settings, copy)
 
-                        async with opened_etcd(settings) as store:
-                            return await etcd_restore.restore(store, copy, count=progress.set)
-                    return await asyncio.to_thread(sqlite_snapshot.restore, copy, control_config(settings).database)
+
+async def _restore_objects(settings: Settings, copy: Path) -> int:
+    what = "restore the objects"
+    if settings.store == "etcd":
+        from control.storage.etcd import restore as etcd_restore
+
+        with step(what, KEYS, to=errors) as progress:
+            async with opened_etcd(settings) as store:
+                return await etcd_restore.restore(store, copy, count=progress.set)
+    database = control_config(settings).database
+    written = database.with_name(f"{database.name}.restoring.partial")
+    with step(what, to=errors) as progress, size_of(written, progress):
+        progress.total = copy.stat().st_size
+        revision = await asyncio.to_thread(sqlite_snapshot.restore, copy, database)
+    return revision
 
 
 def local_file(settings: Settings, what: str) -> Path | None:
@@ -160,6 +170,7 @@ async def _fetched(settings: Settings, what: str, private: Path) -> Path:
     if path is not None:
         disk_space.require_room(private, path.stat().st_size if path.is_file() else 0)
         with step("read the snapshot", to=errors) as progress:
+            progress.total = path.stat().st_size
             return await asyncio.to_thread(copy_in, path, private, progress.add, follow=not is_name)
     name = what
     if what.startswith(S3_URL):
@@ -204,9 +215,10 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
             carried.unlink(missing_ok=True)
             partial = carried.with_name(carried.name + ".partial")
             with step("copy the database", to=errors) as progress, size_of(partial, progress):
-                disk_space.require_room(database.parent, database.stat().st_size)
+                progress.total = database.stat().st_size
+                disk_space.require_room(database.parent, progress.total)
                 await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
-                progress.done = carried.stat().st_size
+                progress.set(size := carried.stat().st_size, size)
             summary = await asyncio.to_thread(archive.summary, carried)
             with step("write the objects to etcd", KEYS, to=errors) as progress:
                 async with opened_etcd(wanted) as store:

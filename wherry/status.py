@@ -6,6 +6,7 @@ every node is Ready: pods that are not Ready, certificates that end soon and a f
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -102,8 +103,8 @@ class Status:
         )
 
 
-async def collect(settings: Settings, now: datetime) -> Status:
-    """Ask the daemons and the API server."""
+async def collect(settings: Settings, now: datetime, server_seconds: float | None = None) -> Status:
+    """Ask the daemons and the API server, which has a limit for its answers."""
     found: list[Daemon] = []
     for name, pid in (await daemons.running(settings)).items():
         problem = await health.problem(settings, name) if pid else None
@@ -114,7 +115,7 @@ async def collect(settings: Settings, now: datetime) -> Status:
     status.snapshots, status.others = snapshot_status.read(settings, now), _others(settings)
     status.outdated = installation.outdated({daemon.name: daemon.pid for daemon in found})
     try:
-        async with cluster.connect(settings) as client:
+        async with asyncio.timeout(server_seconds), cluster.connect(settings) as client:
             await client.call("GET", "/readyz")
             # A worker may look at its own node and at what runs there.
             own = settings.is_worker
@@ -124,6 +125,9 @@ async def collect(settings: Settings, now: datetime) -> Status:
             selector = f"spec.nodeName={settings.node_name}" if own else ""
             pods = (await client.list(core_v1.Pod, field_selector=selector)).items
             status.server = getattr(client.transport, "server", settings.server)
+    except TimeoutError as error:
+        status.server_problem = str(error) or f"it did not answer within {server_seconds:g} s"
+        return status
     except (StatusError, WherryError) as error:
         status.server_problem = error.message if isinstance(error, StatusError) else str(error)
         return status

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import tarfile
-import time
+import tempfile
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.process import CommandError, pieces
 from wherry import (
-    addon_list,
     certs_commands,
     check,
-    cluster,
     cni_plugins,
     containerd,
     daemon_logs,
     daemons,
     expiry,
+    os_errors,
     output,
     status,
     support_lists,
@@ -41,46 +35,94 @@ from wherry import (
 )
 from wherry.command_options import Option
 from wherry.errors import WherryError
+from wherry.new_files import name_or_copy
+from wherry.progress import step
 from wherry.redaction import redacted, without_values
+from wherry.scratch_file import ScratchFile
 from wherry.settings import Settings
-from wherry.snapshot_files import private_folder, publish, require_new
+from wherry.snapshot_files import require_new
+from wherry.support_objects import Item, ServerItems
+from wherry.terminal import errors
 
-SECONDS = 30.0
-"""Limit for what each item waits for; removing secrets from it takes time in proportion to its size."""
-LATER_SECONDS, LAST_SECONDS, MOST_LATE = 3.0, 1.0, 3
-"""Limits for each list after one that took too long, and after so many."""
+SECONDS, AWAY_SECONDS = 15.0, 2.0
+"""Limits for what each item waits for, and for requests to an API server that is away; removing secrets from an item takes
+time in proportion to its size."""
 MOST_BYTES = 16 << 20
-"""Size of an item: a larger list ends with the last object that fits, of larger texts the beginning is left out."""
-PAGE = 100
+"""Size of a text: of a larger one the beginning is left out."""
 LOG_LINES = 20_000
-Item = Callable[[], Awaitable[str]]
 
 
 async def create(settings: Settings, path: Path | None, options: dict[str, Option], clock: Clock = SYSTEM) -> Path:
-    """Write the archive, by default in a folder for root alone, and return its path; raises WherryError, OSError."""
+    """Write the archive, by default in a folder for root alone, and return its path; raises WherryError, OSError.
+
+    If the disk of the folder is full or read-only, the archive is written to another, in the end to that of temporary files.
+    """
     if path is not None:
         require_new(path)
-    folder = settings.layout.state / "support"
     name = f"wherry-support-{settings.node_name}-{clock.now():%Y%m%d-%H%M%S}"
-    target = folder / f"{name}.tar.gz"
-    with private_folder(folder) as private:
-        made = private / "bundle.tar.gz"
-        with tarfile.open(made, "w:gz") as archive:
-            items = {**_of_wherry(settings, options), **_of_machine(settings), **_of_cluster(settings)}
-            for file, item in items.items():
-                data = (await _text(item)).encode(errors="replace")
-                info = tarfile.TarInfo(f"{name}/{file}")
-                info.size, info.mode, info.mtime = len(data), 0o600, int(clock.now().timestamp())
-                await asyncio.to_thread(archive.addfile, info, io.BytesIO(data))
-        made.chmod(0o600)
+    folders, problems = _folders(settings.layout.state / "support")
+    targets = [*([path] if path is not None else []), *(folder / f"{name}.tar.gz" for folder in folders)]
+    with ScratchFile(target.parent for target in targets) as scratch:
+        server = ServerItems(settings)
+        with tarfile.open(fileobj=scratch, mode="w:gz") as archive:  # type: ignore[call-overload]
+            for what, items in _groups(settings, options, server).items():
+                with step(f"collect {what}", "items", to=errors) as progress:
+                    progress.set(0, len(items))
+                    for file, item in items.items():
+                        progress.now = file
+                        await _add(archive, f"{name}/{file}", item, clock)
+                        progress.add(1)
+        if server.away:
+            errors.print(f"the cluster's objects are not in it: {server.away}", style="yellow", soft_wrap=True)
+        made, others = await asyncio.to_thread(_publish, scratch, targets)
+    if path is None:
+        for problem in (*problems, *others):
+            errors.print(problem, style="yellow", soft_wrap=True)
+    elif made != path:
+        raise WherryError(f"{others[0]}: the bundle is {made} instead")
+    return made
+
+
+def _folders(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the folders for a bundle without a path, `folder` first, and why that one cannot be used."""
+    temporary = Path(tempfile.gettempdir())
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        return [temporary], [os_errors.sentence(error)]
+    return [folder, temporary], []
+
+
+async def _add(archive: tarfile.TarFile, name: str, item: Item, clock: Clock) -> None:
+    data = (await _text(item)).encode(errors="replace")
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = len(data), 0o600, int(clock.now().timestamp())
+    await asyncio.to_thread(archive.addfile, info, io.BytesIO(data))
+
+
+def _publish(scratch: ScratchFile, targets: Sequence[Path]) -> tuple[Path, list[str]]:
+    """Write the archive to the first target that takes it; return it with the problems of those before. Raises the last one."""
+    problems: list[str] = []
+    for target in targets:
         try:
-            await asyncio.to_thread(publish, made, path or target)
+            name_or_copy(scratch.file, target)
         except (WherryError, OSError) as error:
-            if path is None:
+            if target == targets[-1]:
                 raise
-            await asyncio.to_thread(publish, made, target)
-            raise WherryError(f"{error}: the bundle is {target} instead") from error
-    return path or target
+            problems.append(os_errors.text(error))
+        else:
+            return target, problems
+    raise AssertionError("the last target returns or raises")
+
+
+def _groups(settings: Settings, options: dict[str, Option], server: ServerItems) -> dict[str, dict[str, Item]]:
+    """Return the items by what they are, in the order in which they are collected."""
+    return {
+        "versions, status and options": {"readyz.txt": server.readiness, **_of_wherry(settings, options, server)},
+        "logs": _logs(settings),
+        "the state of the machine": _of_machine(settings),
+        "the cluster's objects": server.lists(),
+    }
 
 
 async def _text(item: Item) -> str:
@@ -98,14 +140,18 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _of_wherry(settings: Settings, options: dict[str, Option]) -> dict[str, Item]:
+def _of_wherry(settings: Settings, options: dict[str, Option], server: ServerItems) -> dict[str, Item]:
+    def seconds() -> float:
+        """Return the limit for requests to the API server, which has shown whether it is away."""
+        return AWAY_SECONDS if server.away else SECONDS
+
     async def version() -> str:
-        async with asyncio.timeout(SECONDS):
-            return output.dumped(await versions.collect(settings), "yaml")
+        async with asyncio.timeout(2 * SECONDS):
+            return output.dumped(await versions.collect(settings, seconds()), "yaml")
 
     async def state() -> str:
-        async with asyncio.timeout(SECONDS):
-            found = await status.collect(settings, SYSTEM.now())
+        async with asyncio.timeout(2 * SECONDS):
+            found = await status.collect(settings, SYSTEM.now(), seconds())
         return output.dumped(without_values(status.as_data(found)), "json")
 
     async def findings() -> str:
@@ -118,20 +164,22 @@ def _of_wherry(settings: Settings, options: dict[str, Option]) -> dict[str, Item
         return output.dumped(without_values(wanted.as_options(settings, options)), "yaml")
 
     async def certificates() -> str:
-        found = await asyncio.to_thread(lambda: [*expiry.certificates(settings), *expiry.authorities(settings)])
+        async with asyncio.timeout(SECONDS):
+            found = await asyncio.to_thread(lambda: [*expiry.certificates(settings), *expiry.authorities(settings)])
         return output.dumped([certs_commands.as_data(one) for one in found], "yaml")
 
-    found: dict[str, Item] = {
+    return {
         "version.yaml": version,
         "status.json": state,
         "check.yaml": findings,
         "options.yaml": config,
         "certificates.yaml": certificates,
     }
+
+
+def _logs(settings: Settings) -> dict[str, Item]:
     known = [*(["containerd"] if settings.own_containerd else []), *daemons.roles(settings)]
-    for daemon in known:
-        found[f"logs/{daemon}.log"] = _log(settings, daemon)
-    return found
+    return {f"logs/{daemon}.log": _log(settings, daemon) for daemon in known}
 
 
 def _log(settings: Settings, daemon: str) -> Item:
@@ -147,8 +195,22 @@ def _of_machine(settings: Settings) -> dict[str, Item]:
     layout = settings.layout
     folders = [layout.cni_configuration, *cni_plugins.searched(settings)]
     commands["machine/cni.txt"] = ["ls", "-l", *map(str, folders)]
-    commands |= {f"runtime/{name}.txt": [*ctr, name, "list"] for name in ("containers", "images", "tasks")}
-    return {name: lambda argv=argv: _printed(argv) for name, argv in commands.items()}  # type: ignore[misc]
+    found: dict[str, Item] = {name: _output_of(argv) for name, argv in commands.items()}
+    for name in ("containers", "images", "tasks"):
+        found[f"runtime/{name}.txt"] = _of_runtime(settings, [*ctr, name, "list"])
+    return found
+
+
+def _output_of(argv: list[str]) -> Item:
+    return lambda: _printed(argv)
+
+
+def _of_runtime(settings: Settings, argv: list[str]) -> Item:
+    async def read() -> str:
+        await asyncio.to_thread(containerd.require_running, settings)
+        return await _printed(argv)
+
+    return read
 
 
 async def _printed(argv: list[str]) -> str:
@@ -174,61 +236,3 @@ def _without_rests(text: str) -> str:
     text = text.partition("\n")[2]
     head, end, rest = text.partition("-----END ")
     return rest.partition("\n")[2] if end and "-----BEGIN " not in head else text
-
-
-def _of_cluster(settings: Settings) -> dict[str, Item]:
-    late = list[str]()
-
-    async def read(path: str) -> str:
-        seconds = LAST_SECONDS if len(late) >= MOST_LATE else LATER_SECONDS if late else SECONDS
-        try:
-            async with cluster.connect(settings) as client:
-                return await _listed(client, path, seconds)
-        except TimeoutError as error:
-            late.append(path)
-            raise WherryError(f"it took more than {seconds:g} s") from error
-
-    async def addons() -> str:
-        async with asyncio.timeout(LATER_SECONDS if late else SECONDS), cluster.connect(settings) as client:
-            found = await addon_list.listed(settings, client)
-        return output.dumped(without_values([addon_list.as_data(one) for one in found]), "yaml")
-
-    lists = support_lists.paths()
-    items = {f"cluster/{name}.json": lambda path=path: read(path) for name, path in lists.items()}
-    return {**items, "cluster/addons.yaml": addons}
-
-
-async def _listed(client: Client, path: str, seconds: float) -> str:
-    """Return a list as JSON; it is read page by page, and ends with what is left out of it, if anything is."""
-    found, size, head, left_out = list[str](), 0, dict[str, Any](), ""
-    end, after = time.monotonic() + seconds, ""
-    while not left_out and (after or not head):
-        query = {"limit": str(PAGE), **({"continue": after} if after else {})}
-        try:
-            async with asyncio.timeout(seconds):
-                body = await client.call("GET", path, query=query)
-        except (TimeoutError, StatusError) as error:
-            if not head:
-                raise
-            left_out = redacted(_described(error))
-            break
-        head, texts, after = await asyncio.to_thread(_page, body)
-        for text in texts:
-            size += len(text)
-            if size > MOST_BYTES:
-                left_out = f"more than {MOST_BYTES >> 20} MiB"
-                break
-            found.append(text)
-        if after and time.monotonic() > end:
-            left_out = f"more than {seconds:g} s"
-    whole = {**head, **({"leftOut": f"what follows {len(found)} objects: {left_out}"} if left_out else {})}
-    return json.dumps(whole)[:-1] + ', "items": [\n' + ",\n".join(found) + "\n]}\n"
-
-
-def _page(body: bytes) -> tuple[dict[str, Any], list[str], str]:
-    """Return the fields of a list beside its objects, each object as JSON, and the token of the next page."""
-    answer: Any = msgspec.json.decode(body)
-    metadata = answer.get("metadata") or {}
-    texts = [msgspec.json.format(msgspec.json.encode(without_values(each))).decode() for each in answer["items"]]
-    head = {"kind": answer.get("kind"), "metadata": {"resourceVersion": metadata.get("resourceVersion")}}
-    return head, texts, metadata.get("continue") or ""

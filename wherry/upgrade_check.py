@@ -205,7 +205,8 @@ def _machine(facts: Facts) -> Iterator[Row]:
     else:
         yield Row(OK, "daemons", "all of this machine run")
     for finding in facts.missing:
-        yield Row(ERROR, "machine", finding.what, finding.fix)
+        fix = f"`{finding.fix}`" if finding.is_command else finding.fix  # no line ends within backquotes
+        yield Row(ERROR, "machine", finding.what, fix)
     for ending in facts.endings:
         yield Row(WARNING, "certificates", ending.what, ending.fix)
     if not facts.endings:

@@ -12,7 +12,7 @@ from pathlib import Path
 from kube import kubeconfig
 from kube.clock import SYSTEM
 from kube.kubeconfig import KubeconfigError
-from wherry import home_changes, home_files, kubeconfig_entries
+from wherry import home_changes, home_files, kubeconfig_entries, os_errors
 from wherry.home_changes import LeftError
 from wherry.kubeconfig_entries import Merged
 from wherry.settings import Settings
@@ -130,7 +130,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _leave(target: Path, error: Exception) -> None:
-    reason = (error.strerror if isinstance(error, OSError) else None) or error
+    reason = os_errors.reason(error) if isinstance(error, OSError) else error
     console.print(f"\n{target} is not changed: {reason}.", soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 
 import msgspec
@@ -23,9 +24,9 @@ def line() -> str:
     return f"wherry {VERSION} (Kubernetes {GIT_VERSION})"
 
 
-async def collect(settings: Settings) -> dict[str, str]:
-    """Return the versions by component; what cannot be asked has the reason in its place."""
-    return {**_own(), "server": await _server(settings), "runtime": await _runtime(settings)}
+async def collect(settings: Settings, server_seconds: float | None = None) -> dict[str, str]:
+    """Return the versions by component; what cannot be asked, the server within a limit, has the reason in its place."""
+    return {**_own(), "server": await _server(settings, server_seconds), "runtime": await _runtime(settings)}
 
 
 def without_cluster(why: str) -> dict[str, str]:
@@ -42,11 +43,13 @@ def _own() -> dict[str, str]:
     }
 
 
-async def _server(settings: Settings) -> str:
+async def _server(settings: Settings, seconds: float | None) -> str:
     try:
-        async with cluster.connect(settings) as api:
+        async with asyncio.timeout(seconds), cluster.connect(settings) as api:
             answer = msgspec.json.decode(await api.call("GET", "/version"))
             return str(answer["gitVersion"])
+    except TimeoutError as error:
+        return f"{UNKNOWN}: {str(error) or f'it did not answer within {seconds:g} s'}"
     except (StatusError, WherryError, OSError, ValueError, KeyError, TypeError) as error:
         return f"{UNKNOWN}: {error}"
 

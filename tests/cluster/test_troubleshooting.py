@@ -307,7 +307,7 @@ WHERRY: dict[str, Symptom] = {
     "the firewall chain … drops what pods send and get": Symptom(
         "nft add table ip fw && nft add chain ip fw forward '{type filter hook forward priority 5; policy drop;}'",
         "chain forward",
-        "wherry check | tr -s '\\n ' ' ' | grep -o 'nft insert rule[^→]*accept' | sh -e",
+        "wherry check | grep -o 'nft insert rule.*accept' | sh -e",
         ("wherry check || true; nft delete table ip fw", "(?s)^(?!.*drops what pods)"),
         seen="wherry check",
         alone=True,

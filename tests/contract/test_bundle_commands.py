@@ -26,7 +26,7 @@ def made(tmp_path: Path) -> tuple[Path, str]:
         file.write_bytes(content)
         sources.append((path, file))
     with (tmp_path / "bundle").open("wb") as written:
-        return tmp_path / "bundle", bundle.write(written, sources, "1.2.3")
+        return tmp_path / "bundle", bundle.write(written, sources, bundle.members(sources), "1.2.3")
 
 
 def change(path: Path, how: Callable[[dict[str, bytes]], Any]) -> None:

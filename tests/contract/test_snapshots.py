@@ -276,7 +276,8 @@ async def test_an_unreachable_etcd_is_reported_before_anything_is_started(instal
         await storage.reach(wanted)
     await (await SqliteStore.open(control_config(installed).database)).close()
     refused = await wherry(installed, "store", "migrate", "--etcd-servers", "http://127.0.0.1:9", code=1)
-    assert "etcd: " in str(refused.exception)
+    problem = "etcd: 127.0.0.1:9: connection refused: check that etcd runs, and --etcd-servers http://127.0.0.1:9"
+    assert str(refused.exception) == problem
     assert saved.load(installed.prefix) == installed
 
 

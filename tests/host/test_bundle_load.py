@@ -45,7 +45,8 @@ def bundled(folder: Path, *packages: Path) -> tuple[Path, str]:
     path = folder / "test.bundle"
     path.unlink(missing_ok=True)
     with path.open("wb") as file:
-        return path, bundle.write(file, [(f"packages/{each.name}", each) for each in packages], "1")
+        sources = [(f"packages/{each.name}", each) for each in packages]
+        return path, bundle.write(file, sources, bundle.members(sources), "1")
 
 
 def load(machine: CopiedMachine, path: Path, *options: str) -> subprocess.CompletedProcess[str]:

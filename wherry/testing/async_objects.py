@@ -12,7 +12,7 @@ from kube.client import APPLY, JSON, MERGE, Client
 from kube.errors import StatusError
 from kube.json_object import Object
 from wherry.testing.errors import ClusterError
-from wherry.testing.manifests import Source, objects
+from wherry.testing.manifests import Source, located
 from wherry.testing.resources import Resource, Resources
 from wherry.testing.timing.real import RealTime
 from wherry.testing.timing.virtual import VirtualTime
@@ -37,9 +37,16 @@ class AsyncObjects(abc.ABC):
 
     async def apply(self, source: Source, *, namespace: str = "default") -> list[Object]:
         """Apply objects by server-side apply, in order; return them as the server has them. Raise ClusterError."""
-        return [await self._apply(obj, namespace) for obj in objects(source)]
+        return [await self._apply(obj, namespace, where) for where, obj in located(source)]
 
-    async def _apply(self, obj: Object, namespace: str) -> Object:
+    async def _apply(self, obj: Object, namespace: str, place: str) -> Object:
+        """Apply an object; errors name its place, if it has one."""
+        try:
+            return await self._applied(obj, namespace)
+        except ClusterError as error:
+            raise ClusterError(f"{place}: {error}" if place else str(error)) from error
+
+    async def _applied(self, obj: Object, namespace: str) -> Object:
         resource = await self._served(obj["apiVersion"], obj["kind"])
         metadata = obj["metadata"]
         where = (metadata.get("namespace") or namespace) if resource.namespaced else ""

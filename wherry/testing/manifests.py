@@ -10,6 +10,7 @@ import yaml
 
 from kube import bounded_files, yaml_errors
 from kube.json_object import Object
+from wherry import os_errors
 from wherry.testing.errors import ClusterError
 
 MOST_BYTES = 64 << 20
@@ -30,23 +31,34 @@ class _Loader(yaml.SafeLoader):
 Source: TypeAlias = "str | Path | Mapping[str, Any] | Iterable[Source]"
 
 
+Located: TypeAlias = "tuple[str, Object]"
+"""The place of an object, such as `web.yaml, document 2`, empty if it is none of a text; and the object."""
+
+
 def objects(source: Source) -> list[Object]:
     """Return the objects of a source. Raise ClusterError.
 
     A source is the path of a file or folder, YAML text, an object, or several of these.
     """
+    return [obj for _, obj in located(source)]
+
+
+def located(source: Source, where: str = "") -> list[Located]:
+    """Return the objects of a source, each with its place. Raise ClusterError."""
     if isinstance(source, Mapping):
         if str(source.get("kind", "")).endswith("List") and isinstance(source.get("items"), list):
-            return [each for item in source["items"] for each in objects(item)]
-        return [_checked(dict(source))]
+            return [each for item in source["items"] for each in located(item, where)]
+        return [(where, _checked(dict(source), where))]
     if isinstance(source, Path):
         return _files(source)
-    if isinstance(source, str):
+    if isinstance(source, str) and not where:
         return _documents(source, "the text") if "\n" in source or ":" in source else _files(Path(source))
-    return [each for item in source for each in objects(item)]
+    if isinstance(source, Iterable) and not where:
+        return [each for item in source for each in located(item)]
+    raise ClusterError(f"{where}: {_shortened(source)} is not an object with apiVersion and kind")
 
 
-def _files(path: Path) -> list[Object]:
+def _files(path: Path) -> list[Located]:
     if path.is_dir():
         files = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
         if not files:
@@ -54,33 +66,37 @@ def _files(path: Path) -> list[Object]:
         return [each for file in files for each in _files(file)]
     try:
         text = bounded_files.read_text(path, MOST_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ClusterError(f"{path}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}") from error
+    except OSError as error:
+        raise ClusterError(f"{path}: {os_errors.reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise ClusterError(f"{path}: it is not text in UTF-8: give a file of manifests") from error
     return _documents(text, str(path))
 
 
-def _documents(text: str, where: str) -> list[Object]:
+def _documents(text: str, where: str) -> list[Located]:
     try:
-        found = [each for each in yaml.load_all(text, _Loader) if each is not None]
-    except (yaml.YAMLError, RecursionError) as error:
+        found = list(yaml.load_all(text, _Loader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ClusterError(f"{where}: not YAML: {yaml_errors.with_line(error, text)}") from error
-    result = []
-    for document in found:
-        if not isinstance(document, Mapping):
-            raise ClusterError(f"{where}: {_shortened(document)} is not an object with apiVersion and kind")
-        result += objects(document)
+    result = list[Located]()
+    for number, document in enumerate(found, 1):
+        if document is not None:
+            place = f"{where}, document {number}" if len(found) > 1 else where
+            if not isinstance(document, Mapping):
+                raise ClusterError(f"{place}: {_shortened(document)} is not an object with apiVersion and kind")
+            result += located(document, place)
     if not result:
         raise ClusterError(f"{where}: no objects")
     return result
 
 
-def _checked(obj: Object) -> Object:
-    metadata = obj.get("metadata")
+def _checked(obj: Object, where: str) -> Object:
+    metadata, start = obj.get("metadata"), f"{where}: " if where else ""
     for field in ("apiVersion", "kind"):
         if not isinstance(obj.get(field), str) or not obj[field]:
-            raise ClusterError(f"an object without {field}: {_shortened(obj)}")
+            raise ClusterError(f"{start}an object without {field}: {_shortened(obj)}")
     if not isinstance(metadata, Mapping) or not (metadata.get("name") or metadata.get("generateName")):
-        raise ClusterError(f"{obj['kind']}: an object without metadata.name: {_shortened(obj)}")
+        raise ClusterError(f"{start}{obj['kind']}: an object without metadata.name: {_shortened(obj)}")
     return obj
 
 

@@ -26,7 +26,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from control.storage.etcd.errors import OutcomeUnknown, is_transient, not_executed, translate
+from control.storage.etcd.errors import OutcomeUnknown, details, is_transient, not_executed, translate
 from control.storage.store import Unavailable
 from kube.urls import host_port
 
@@ -136,10 +136,10 @@ class Cluster:
                 if not is_transient(error):
                     raise translate(error, unsure=unsure) from error
                 unsure |= not not_executed(error)
-                self.fail_over(at, error.details() or error.code().name)
+                self.fail_over(at, details(error))
                 self._renew(at)
                 if unsure and not twice:
-                    raise OutcomeUnknown(f"etcd: {error.details() or error.code().name}") from error
+                    raise OutcomeUnknown(f"etcd: {details(error)}") from error
                 if loop.time() + pause >= end:
                     raise translate(error) from error
             except grpc.aio.UsageError as error:

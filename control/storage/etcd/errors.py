@@ -9,6 +9,7 @@ from __future__ import annotations
 import grpc
 import grpc.aio
 
+from control.storage.etcd.words import in_words
 from control.storage.store import NoSpace, StoreError, Unavailable
 
 
@@ -53,6 +54,11 @@ def _busy(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in (error.details() or "")
 
 
+def details(error: grpc.aio.AioRpcError) -> str:
+    """Return why a call failed, in plain words if it is about the connection."""
+    return in_words(error.details() or "") or error.code().name
+
+
 def translate(error: grpc.aio.AioRpcError, *, unsure: bool = False) -> StoreError:
     """Return the error for a failed call; `unsure` if an earlier attempt may have taken effect."""
     text = error.details() or ""
@@ -67,7 +73,7 @@ def translate(error: grpc.aio.AioRpcError, *, unsure: bool = False) -> StoreErro
         return NoSpace(text)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
         return ResponseTooLarge(f"etcd: {text}")
-    return Unavailable(f"etcd: {text or error.code().name}")
+    return Unavailable(f"etcd: {details(error)}")
 
 
 def not_executed(error: grpc.aio.AioRpcError) -> bool:

@@ -26,7 +26,7 @@ import grpc.aio
 
 from control.event_loop.pacing import ServerSlice
 from control.storage.etcd.cluster import END, FIRST_PAUSE, LAST_PAUSE, MAX_RESPONSE_BYTES, Cluster
-from control.storage.etcd.errors import ResponseTooLarge, translate
+from control.storage.etcd.errors import ResponseTooLarge, details, translate
 from control.storage.etcd.mapping import ALL_KEYS, EtcdMapping
 from control.storage.etcd.messages import Event as WireEvent
 from control.storage.etcd.messages import RangeRequest, RangeResponse, WatchCreateRequest, WatchRequest, WatchResponse
@@ -168,7 +168,7 @@ class EtcdWatch:
         except grpc.aio.AioRpcError as error:
             if isinstance(translate(error), ResponseTooLarge):
                 raise self._too_large() from error
-            why = error.details() or error.code().name
+            why = details(error)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

@@ -36,7 +36,7 @@ def made(tmp_path: Path) -> Path:
         file.write_bytes(content)
         sources.append((path, file))
     with (tmp_path / "bundle").open("wb") as written:
-        bundle.write(written, sources, "1.2.3")
+        bundle.write(written, sources, bundle.members(sources), "1.2.3")
     return tmp_path / "bundle"
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_changes_after_the_verification_is_not_installed(made: Path,
 )
 def test_a_name_that_no_bundle_may_have_is_refused_when_it_is_written(name: str, tmp_path: Path) -> None:
     with pytest.raises(WherryError, match="is no name in a bundle"):
-        bundle.write(io.BytesIO(), [(name, tmp_path)], "1")
+        bundle.members([(name, tmp_path)])
 
 
 # -- the command ----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from netproxy import modes
-from wherry import allocator, check
+from wherry import allocator, check, check_command, firewall, terminal
 from wherry.check import ROOTS_FOLDERS
 from wherry.errors import WherryError
+from wherry.finding import Finding
 from wherry.settings import Settings
 
 
@@ -78,3 +79,15 @@ def test_programs_of_root_are_found_by_users_whose_path_lacks_their_folders(
     monkeypatch.setattr(check, "ROOTS_FOLDERS", (str(tmp_path),))
     assert check._which("iptables-restore") == str(tmp_path / "iptables-restore")
     assert {"/usr/sbin", "/sbin"} <= set(ROOTS_FOLDERS)
+
+
+def test_a_command_to_paste_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = firewall.Chain("inet", "filter", "forward", "forward", drops=True)
+    (obstacle,) = firewall.judge([chain], Settings(pod_cidr="10.244.0.0/16,fd00::/48"))
+    finding = Finding("warning", obstacle.what, obstacle.fix, is_command=True)
+    monkeypatch.setattr(check, "findings", lambda settings, running: [finding])
+    monkeypatch.setattr(terminal.errors, "_force_terminal", True)
+    check.require(Settings(), running=False)
+    assert f"\n    {obstacle.fix}\n" in capsys.readouterr().err
+    check_command.machine(Settings(prefix="/nowhere"), "table")
+    assert f"\n        → {obstacle.fix}\n" in capsys.readouterr().out and len(obstacle.fix) > 200

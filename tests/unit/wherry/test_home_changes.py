@@ -173,7 +173,9 @@ def test_an_error_of_the_edit_or_the_disk_leaves_the_file_and_no_lock(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(LeftError, match=r"it cannot be changed \(No space left on device\)"):
+    with pytest.raises(
+        LeftError, match=r"it cannot be changed \(no space left on device: the disk is full, free space on it\)"
+    ):
         change(target, edit, UID, GID, NOW)
     assert files(target) == {"config": b"data"}
 

@@ -56,7 +56,7 @@ def test_an_archive_is_new_and_only_its_owner_may_read_it(tmp_path: Path, monkey
     assert path.read_bytes() == b"archive" and stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(WherryError, match="exists: remove it or name another file"):
         image_commands.image_save(path, [NAME])
-    with pytest.raises(WherryError, match="cannot be written: No such file or directory"):
+    with pytest.raises(WherryError, match="cannot be written: no such file or directory: check the path"):
         image_commands.image_save(tmp_path / "none/app.tar", [NAME])
 
 

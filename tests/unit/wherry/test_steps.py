@@ -93,6 +93,37 @@ def test_a_terminal_is_never_exceeded_and_redrawn_ten_times_a_second_at_most() -
         (line,) = shown(console).splitlines()
         assert len(line.rstrip()) < width and ("…" in line) == (width < 60)
         assert ("7.0 MiB of 48 MiB" in line) == (width > 20)
+        assert ("██░░░" in line) == (width > 60)
+
+
+def test_a_known_total_is_drawn_as_a_bar() -> None:
+    found = Progress("load")
+    found.add(5)
+    assert found.bar() == ""
+    for done, filled in ((0, 0), (1, 0), (24, 10), (47, 19), (48, 20), (60, 20)):
+        found.set(done, 48)
+        assert found.bar() == "█" * filled + "░" * (20 - filled)
+
+
+def test_a_line_names_what_is_worked_on_beside_the_bar_and_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    at(monkeypatch, 0.0)
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    found = Progress("collect logs", "items")
+    found.set(6, 12)
+    found.now = "logs/agent.log"
+    at(monkeypatch, 2.0)
+    console.print(progress._Line(found))
+    bar = "█" * 10 + "░" * 10
+    assert shown(console).rstrip()[2:] == f"collect logs: logs/agent.log  {bar}  6 of 12 items, 3/s"
+
+
+def test_the_size_of_a_file_that_was_renamed_is_its_total(tmp_path: Path) -> None:
+    partial, found = tmp_path / "a.partial", Progress("write")
+    partial.write_bytes(b"abc")
+    found.total = 5
+    with size_of(partial, found):
+        partial.rename(tmp_path / "a")
+    assert found.done == 5
 
 
 def test_a_terminal_shows_one_line_after_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

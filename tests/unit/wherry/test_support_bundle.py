@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import tarfile
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ import pytest
 
 from kube import pki, resources
 from kube.clock import SYSTEM
-from kube.errors import StatusError
+from kube.errors import StatusError, Unreachable
 from kube.gateway import objects
 from kube.process import CommandError
-from wherry import cluster, support_bundle, support_lists
+from wherry import cluster, support_bundle, support_lists, support_objects
 from wherry.errors import WherryError
 from wherry.settings import Settings
+from wherry.support_objects import ServerItems
 
 
 @pytest.fixture
@@ -28,7 +30,6 @@ def settings(tmp_path: Path) -> Settings:
 
 
 Collected = list[str]
-OF_CLUSTER, OF_WHERRY = support_bundle._of_cluster, support_bundle._of_wherry
 
 
 @pytest.fixture
@@ -40,10 +41,13 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Collected:
         times.append("item")
         return "text"
 
-    monkeypatch.setattr(support_bundle, "_of_wherry", lambda settings, options: {"item": item})
-    monkeypatch.setattr(support_bundle, "_of_machine", lambda settings: {})
-    monkeypatch.setattr(support_bundle, "_of_cluster", lambda settings: {})
+    groups(monkeypatch, {"item": item})
     return times
+
+
+def groups(monkeypatch: pytest.MonkeyPatch, items: dict[str, support_objects.Item]) -> None:
+    """Have only these items collected."""
+    monkeypatch.setattr(support_bundle, "_groups", lambda settings, options, server: {"something": items})
 
 
 class Lists:
@@ -71,7 +75,7 @@ class Lists:
 async def listed(lists: Lists, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> tuple[Any, list[str]]:
     """Return the list of pods in a bundle, and the first and last of its names."""
     monkeypatch.setattr(cluster, "connect", lists.connect)
-    found = json.loads(await support_bundle._of_cluster(settings)["cluster/pods.json"]())
+    found = json.loads(await ServerItems(settings).lists()["cluster/pods.json"]())
     names = [pod["metadata"]["name"] for pod in found["items"]]
     return found, [names[0], names[-1]]
 
@@ -86,7 +90,7 @@ async def test_a_list_is_read_page_by_page(settings: Settings, monkeypatch: pyte
 async def test_a_list_over_the_limit_of_size_is_json_and_says_so(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(support_bundle, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(support_objects, "MOST_BYTES", 1 << 20)
     lists = Lists(1000, status={"message": "a" * 10_000})
     found, names = await listed(lists, monkeypatch, settings)
     assert found["leftOut"] == "what follows 104 objects: more than 1 MiB" and names == ["p0", "p103"]
@@ -105,7 +109,7 @@ async def test_a_page_that_fails_leaves_the_earlier_ones(settings: Settings, mon
     assert names == ["p0", "p99"] and found["leftOut"] == "what follows 100 objects: the token has expired"
 
 
-async def test_after_a_list_that_took_too_long_the_others_are_waited_for_less(
+async def test_after_three_lists_that_took_too_long_no_other_is_requested(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists = Lists(1)
@@ -114,15 +118,55 @@ async def test_after_a_list_that_took_too_long_the_others_are_waited_for_less(
         await asyncio.Event().wait()
 
     lists.effects = hanging
-    monkeypatch.setattr(support_bundle, "SECONDS", 0.02)
-    monkeypatch.setattr(support_bundle, "LATER_SECONDS", 0.01)
-    monkeypatch.setattr(support_bundle, "LAST_SECONDS", 0.005)
-    monkeypatch.setattr(cluster, "connect", lists.connect)
-    items = [item for name, item in support_bundle._of_cluster(settings).items() if name.endswith(".json")]
-    found = [await support_bundle._text(item) for item in items]
+    monkeypatch.setattr(support_objects, "SECONDS", 0.02)
+    monkeypatch.setattr(support_objects, "LATER_SECONDS", 0.01)
+    found = await collected_lists(lists, monkeypatch, ServerItems(settings))
     assert found[0] == "not collected: it took more than 0.02 s\n"
     assert found[1:3] == ["not collected: it took more than 0.01 s\n"] * 2
-    assert set(found[3:]) == {"not collected: it took more than 0.005 s\n"}
+    why = "3 lists were not answered, the last because it took more than 0.01 s"
+    assert set(found[3:]) == {f"not collected: it was not requested: {why}\n"} and len(lists.requests) == 3
+
+
+async def collected_lists(lists: Lists, monkeypatch: pytest.MonkeyPatch, server: ServerItems) -> list[str]:
+    monkeypatch.setattr(cluster, "connect", lists.connect)
+    return [await support_bundle._text(item) for item in server.lists().values()]
+
+
+@pytest.mark.parametrize("away", [True, False])
+async def test_a_server_that_does_not_answer_is_asked_for_no_list(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    lists, server = Lists(1), ServerItems(settings)
+
+    async def effects(number: int) -> None:
+        if away:
+            raise Unreachable("cannot reach the API server at https://a: no route to host")
+        if number == 1:
+            raise StatusError(500, "InternalError", "it is not ready")
+
+    lists.effects = effects
+    monkeypatch.setattr(cluster, "connect", lists.connect)
+    assert (await support_bundle._text(server.readiness)).startswith("not collected: ")
+    found = await collected_lists(lists, monkeypatch, server)
+    if away:
+        why = "it was not requested: cannot reach the API server at https://a: no route to host"
+        assert set(found) == {f"not collected: {why}\n"} and len(lists.requests) == 1
+    else:
+        assert json.loads(found[0])["items"] and len(lists.requests) > 50
+
+
+async def test_a_server_that_hangs_is_waited_for_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists, server = Lists(1), ServerItems(settings)
+
+    async def hanging(number: int) -> None:
+        await asyncio.Event().wait()
+
+    lists.effects = hanging
+    monkeypatch.setattr(cluster, "connect", lists.connect)
+    monkeypatch.setattr(support_objects, "PROBE_SECONDS", 0.01)
+    assert "did not answer within 0.01 s" in await support_bundle._text(server.readiness)
+    await collected_lists(lists, monkeypatch, server)
+    assert len(lists.requests) == 1
 
 
 def test_every_kind_is_listed_but_those_with_secrets_and_copies() -> None:
@@ -153,22 +197,25 @@ async def test_certificates_are_listed_with_their_end_and_without_keys(settings:
     made = pki.new_ca("kubernetes", SYSTEM.now())
     made.save(settings.layout.pki, "ca")
     (settings.layout.pki / "broken.crt").write_text("damaged")
-    text = await OF_WHERRY(settings, {})["certificates.yaml"]()
+    text = await support_bundle._of_wherry(settings, {}, ServerItems(settings))["certificates.yaml"]()
     assert f"path: {settings.layout.pki}/ca.crt" in text and "subject: kubernetes" in text and "expires: " in text
     assert f"path: {settings.layout.pki}/broken.crt" in text and "problem: it is no certificate in PEM" in text
     assert "PRIVATE" not in text and "BEGIN" not in text
 
 
 async def test_any_error_of_an_item_is_in_its_place(
-    settings: Settings, collected: Collected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Deep(Lists):
         async def call(self, method: str, path: str, *, query: Mapping[str, str]) -> bytes:
             return b"[" * 2000 + b"]" * 2000
 
     monkeypatch.setattr(cluster, "connect", Deep(0).connect)
-    pods = OF_CLUSTER(settings)["cluster/pods.json"]
-    monkeypatch.setattr(support_bundle, "_of_cluster", lambda settings: {"cluster/pods.json": pods})
+
+    async def item() -> str:
+        return "text"
+
+    groups(monkeypatch, {"cluster/pods.json": ServerItems(settings).lists()["cluster/pods.json"], "item": item})
     found = dict(texts(await support_bundle.create(settings, tmp_path / "a.tgz", {})))
     assert found["item"] == "text" and found["cluster/pods.json"].startswith("not collected: RecursionError: ")
 
@@ -226,7 +273,7 @@ async def test_a_target_that_cannot_be_written_is_refused_before_anything_is_col
 
 
 async def test_a_bundle_whose_target_cannot_be_written_after_all_is_kept(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collected: Collected
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -235,8 +282,32 @@ async def test_a_bundle_whose_target_cannot_be_written_after_all_is_kept(
         folder.rmdir()
         return "text"
 
-    monkeypatch.setattr(support_bundle, "_of_wherry", lambda settings, options: {"item": removing})
+    groups(monkeypatch, {"item": removing})
     with pytest.raises(WherryError, match=r"a\.tgz.*: the bundle is .*support/wherry-support-n1-.*tar\.gz instead$"):
         await support_bundle.create(settings, folder / "a.tgz", {})
     [kept] = (settings.layout.state / "support").glob("*.tar.gz")
     assert dict(texts(kept)) == {"item": "text"} and kept.stat().st_mode & 0o777 == 0o600
+
+
+async def test_steps_are_shown_on_standard_error(
+    settings: Settings, collected: Collected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await support_bundle.create(settings, tmp_path / "a.tgz", {})
+    shown = capsys.readouterr()
+    assert shown.err.startswith("✓ collect something (1 items, ") and not shown.out
+
+
+async def test_without_the_state_folder_the_bundle_is_among_temporary_files(
+    settings: Settings,
+    collected: Collected,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    state = settings.layout.state
+    state.parent.mkdir(parents=True)
+    state.write_text("a file, below which nothing can be created")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = await support_bundle.create(settings, None, {})
+    assert made.parent == tmp_path and dict(texts(made)) == {"item": "text"} and made.stat().st_mode & 0o777 == 0o600
+    assert f"{state}/support: not a directory: check the path: a part of it is a file" in capsys.readouterr().err

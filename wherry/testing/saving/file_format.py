@@ -15,7 +15,7 @@ import msgspec
 
 from kube import decode_errors
 from kube.files import write_file
-from wherry import VERSION
+from wherry import VERSION, os_errors
 from wherry.testing.errors import ClusterError
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def write(path: Path, content: Content, body: object) -> None:
     try:
         write_file(path, data, MODE)
     except OSError as error:
-        raise ClusterError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ClusterError(f"{path} cannot be written: {os_errors.reason(error)}") from error
 
 
 def read(path: Path, content: Content, type: type[T]) -> T:
@@ -55,7 +55,7 @@ def read(path: Path, content: Content, type: type[T]) -> T:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ClusterError(f"{path} is not {_NOUNS[content]}, or is damaged: {error}") from error
     except OSError as error:
-        raise ClusterError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ClusterError(f"{path} cannot be read: {os_errors.reason(error)}") from error
     if len(body) > MOST_BYTES:
         raise ClusterError(f"{path} has more than {MOST_BYTES} bytes")
     try:

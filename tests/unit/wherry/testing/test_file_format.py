@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, data: bytes,
 
 
 def test_a_path_that_cannot_be_read_or_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="none cannot be read: No such file or directory"):
+    with pytest.raises(ClusterError, match="none cannot be read: no such file or directory: check the path"):
         file_format.read(tmp_path / "none", "cluster", dict[str, int])
     (tmp_path / "file").write_text("")
     with pytest.raises(ClusterError, match="cannot be written: "):

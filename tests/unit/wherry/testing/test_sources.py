@@ -27,11 +27,16 @@ def test_objects_come_from_text_files_folders_dicts_and_lists(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("no-such.yaml", "no-such.yaml: No such file or directory"),
+        ("no-such.yaml", "no-such.yaml: no such file or directory: check the path"),
         (Path("/dev/zero"), "/dev/zero: it has more than 64 MiB"),
         ("a: [", "the text: not YAML: "),
         ("- 1\n- 2\n", "is not an object with apiVersion and kind"),
         ("kind: Pod\n", "an object without apiVersion"),
+        (TEXT + "---\n---\nkind: Pod\n", "the text, document 3: an object without apiVersion: {'kind': 'Pod'}"),
+        (TEXT + "---\n- 7\n", "the text, document 2: [7] is not an object with apiVersion and kind"),
+        ("kind: List\nitems: [a]\n", "the text: 'a' is not an object with apiVersion and kind"),
+        ("a: 2026-99-99\n", "the text: not YAML: a value is neither a number nor a date"),
+        (Path("/bin/true"), "/bin/true: it is not text in UTF-8: give a file of manifests"),
         ({"apiVersion": "v1", "kind": "Pod"}, "Pod: an object without metadata.name"),
         ("# nothing\n", "the text: no objects"),
     ],
