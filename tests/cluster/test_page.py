@@ -1,4 +1,4 @@
-"""What the page of `wherry ui` shows of a real cluster: numbers of its daemons, and a terminal in a container."""
+"""The page of `wherry ui` with a real cluster: numbers of its daemons, and a terminal in a container."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ MOST_KEYS = 200
 """Values of a family; more are left out."""
 Values = dict[str, dict[str, float]]
 """By family and labels, whose values are joined by " · "."""
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*+)"')
 
 
 def totals(text: str, wanted: Mapping[str, Sequence[str]]) -> Values:
