@@ -22,6 +22,8 @@ from wherry.ui.protocol import PageProtocol
 MOST_BYTES = 64 << 10
 """Bytes of a message from the browser."""
 NORMAL = 1000
+GOODBYE = 10.0
+"""Seconds that a browser has to take what is on its way, and to answer the close."""
 _SUBPROTOCOL = "sec-websocket-protocol"
 
 
@@ -74,12 +76,25 @@ class PageSocket:
         self._flush()
         await self._protocol.flow.drain()
 
-    def close(self) -> None:
-        """Close the connection."""
+    async def close(self) -> None:
+        """Close the connection, when the browser has answered the close or a while later.
+
+        Closing with unread bytes would reset the connection, and the browser would lose what is on its way.
+        """
         with contextlib.suppress(InvalidState):
             self._parser.send_close(NORMAL)
         self._flush()
-        self._transport.close()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE):
+                    while not self._lost and self._parser.state is not State.CLOSED and self._parser.parser_exc is None:
+                        self._frames.clear()
+                        self._came.clear()
+                        with contextlib.suppress(RuntimeError):
+                            self._transport.resume_reading()
+                        await self._came.wait()
+        finally:
+            self._transport.close()
 
     def _flush(self) -> None:
         data = b"".join(self._parser.data_to_send())

@@ -1,7 +1,9 @@
 """Terminals: commands in containers, with the visitor's rights. The only thing by which the page changes something.
 
 A browser's WebSocket has no headers of the page's own, so the session's token comes as a subprotocol; its Origin is required,
-since browsers let every site open WebSockets. Messages are those of Kubernetes' v5.channel.k8s.io, passed on both ways.
+since browsers let every site open WebSockets. Messages are those of Kubernetes' v5.channel.k8s.io, passed on both ways. A
+browser keeps all messages that its page has not processed yet, so the page reports what it has processed, and the server sends
+only so much beyond that.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ CHANNELS = "v5.channel.k8s.io"
 ERROR = 3
 FROM_BROWSER = (0, 4, 255)
 """Channels of the browser's messages: input, the size of the window, the end of input."""
+SEEN = 254
+"""Channel of the browser's messages that say, in decimal digits, how many more bytes the page has processed."""
+MOST_UNSEEN = 1 << 20
 MOST_WORDS, LONGEST_WORD = 32, 1024
 MOST_BYTES = 4 << 20
 """Bytes of a message of the API server."""
@@ -45,6 +50,26 @@ class _WithSockets(Protocol):
     def socket(
         self, path: str, subprotocol: str, *, most_bytes: int
     ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]: ...
+
+
+class _Window:
+    """Bytes that were sent and that the page has not processed yet."""
+
+    def __init__(self) -> None:
+        self._unseen, self._fell = 0, asyncio.Event()
+
+    async def sent(self, size: int) -> None:
+        """Count what was sent, and wait until more may be sent."""
+        self._unseen += size
+        while self._unseen > MOST_UNSEEN:
+            self._fell.clear()
+            await self._fell.wait()
+
+    def seen(self, text: bytes) -> None:
+        """Take a message of the page about what it has processed; others than numbers say nothing."""
+        if text.isdigit() and len(text) < 10:
+            self._unseen = max(0, self._unseen - int(text))
+            self._fell.set()
 
 
 class Terminals:
@@ -70,7 +95,7 @@ class Terminals:
             try:
                 await self._run(socket, path)
             finally:
-                socket.close()
+                await socket.close()
 
     async def _run(self, socket: PageSocket, path: str) -> None:
         transport = self._client.transport
@@ -86,9 +111,10 @@ class Terminals:
 
     async def _splice(self, socket: PageSocket, server: aiohttp.ClientWebSocketResponse) -> None:
         """Pass messages on until one side, or the page's server, ends."""
+        window = _Window()
         tasks = {
-            asyncio.create_task(_up(socket, server), name="terminal input"),
-            asyncio.create_task(_down(socket, server), name="terminal output"),
+            asyncio.create_task(_up(socket, server, window), name="terminal input"),
+            asyncio.create_task(_down(socket, server, window), name="terminal output"),
             asyncio.create_task(self._stop.wait(), name="end of a terminal"),
         }
         try:
@@ -99,18 +125,22 @@ class Terminals:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _up(socket: PageSocket, server: aiohttp.ClientWebSocketResponse) -> None:
+async def _up(socket: PageSocket, server: aiohttp.ClientWebSocketResponse, window: _Window) -> None:
     while (message := await socket.receive()) is not None:
+        if message[:1] == bytes([SEEN]):
+            window.seen(message[1:])
+            continue
         if not message or message[0] not in FROM_BROWSER:
             return
         await server.send_bytes(message)
 
 
-async def _down(socket: PageSocket, server: aiohttp.ClientWebSocketResponse) -> None:
+async def _down(socket: PageSocket, server: aiohttp.ClientWebSocketResponse, window: _Window) -> None:
     async for message in server:
         if message.type is not aiohttp.WSMsgType.BINARY:
             return
         await socket.send(message.data)
+        await window.sent(len(message.data))
 
 
 def exec_path(request: Request) -> str:

@@ -12,8 +12,9 @@ import pytest
 
 from kube import kubeconfig
 from tests.contract.ui.test_server import POD, Site, served
-from wherry.testing import Exec
+from wherry.testing import Exec, Output
 from wherry.testing.async_cluster import AsyncCluster
+from wherry.ui.terminal import MOST_BYTES, MOST_UNSEEN
 
 PATH = "/exec?namespace=default&name=web&container=c&command=sh"
 
@@ -135,6 +136,23 @@ async def test_texts_and_large_messages_end_the_terminal(site: Site) -> None:
             await (socket.send_str("x") if kind == "text" else socket.send_bytes(b"\x00" + b"x" * (65 << 10)))
             async with asyncio.timeout(20):
                 assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+
+
+async def test_output_waits_until_the_page_has_processed_what_was_sent(site: Site) -> None:
+    size = 3 * MOST_UNSEEN
+    site.cluster.pods.on_exec("web", lambda call: Output(stdout=b"x" * size))
+    found = 0
+    async with opened(site) as socket, asyncio.timeout(60):
+        with pytest.raises(TimeoutError):
+            while True:
+                found += len(await asyncio.wait_for(socket.receive_bytes(), 1.0)) - 1
+        assert found < MOST_UNSEEN + MOST_BYTES and found < size, "more was sent than the page has said it has seen"
+        seen = found
+        while found < size:
+            await socket.send_bytes(b"\xfe" + str(seen).encode())
+            seen = len(await socket.receive_bytes())
+            found += seen - 1
+    assert found == size
 
 
 async def test_terminals_are_limited_and_their_places_become_free(site: Site) -> None:

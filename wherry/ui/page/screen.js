@@ -3,6 +3,7 @@
 const SEQUENCE = /^\u001b(?:\[([?>=!]?)([0-9;]*)[ -/]*([@-~])|\]([^\u0007\u001b]*)(?:\u0007|\u001b\\)|[()*+#%]([^])|([^\[\]()*+#%]))/;
 const PARTIAL = /^\u001b(?:\[[?>=!]?[0-9;]*[ -/]*|\][^\u0007\u001b]*\u001b?|[()*+#%]?)$/;
 const MOST_LINES = 2000;
+const SPARE = 200; // lines that are removed at once
 const MOST_COLUMNS = 500;
 const LONGEST_SEQUENCE = 2000;
 
@@ -49,6 +50,11 @@ export class Screen {
   }
 
   put(characters) {
+    if (this.column === this.lines[this.row].length && this.column + characters.length <= this.columns && characters.every((each) => each.length === 1)) {
+      this.lines[this.row] += characters.join("");
+      this.column += characters.length;
+      return;
+    }
     for (const each of characters) {
       if (this.column >= this.columns) {
         this.column = 0;
@@ -72,11 +78,10 @@ export class Screen {
   down() {
     this.row += 1;
     if (this.row >= this.lines.length) this.lines.push("");
+    if (this.lines.length <= MOST_LINES + SPARE) return;
     const extra = this.lines.length - MOST_LINES;
-    if (extra > 0) {
-      this.lines.splice(0, extra);
-      this.row -= extra;
-    }
+    this.lines.splice(0, extra);
+    this.row -= extra;
   }
 
   control([, mark, parameters, letter]) {

@@ -4,7 +4,8 @@ import { socket } from "./api.js";
 import { el, text } from "./dom.js";
 import { Screen } from "./screen.js";
 
-const [INPUT, OUTPUT, ERRORS, STATUS, RESIZE] = [0, 1, 2, 3, 4];
+const [INPUT, OUTPUT, ERRORS, STATUS, RESIZE, SEEN] = [0, 1, 2, 3, 4, 254];
+const REPORTED = 64 << 10;
 const COLUMNS = 80;
 const ROWS = 24;
 const MOST_INPUT = 32 << 10;
@@ -56,7 +57,7 @@ export function terminal(pod) {
 
 class Session {
   constructor({ namespace, name }, container, command, output, said) {
-    Object.assign(this, { output, said, screen: new Screen(COLUMNS, ROWS), decoder: new TextDecoder(), encoder: new TextEncoder(), planned: false, ended: "" });
+    Object.assign(this, { output, said, screen: new Screen(COLUMNS, ROWS), decoder: new TextDecoder(), encoder: new TextEncoder(), planned: false, ended: "", seen: 0 });
     const query = new URLSearchParams({ namespace, name, container });
     for (const word of command) query.append("command", word);
     this.socket = socket("/exec", query);
@@ -78,6 +79,11 @@ class Session {
     const [channel, rest] = [bytes[0], bytes.subarray(1)];
     if (channel === STATUS) this.ended = status(new TextDecoder().decode(rest));
     if (channel === OUTPUT || channel === ERRORS) this.screen.write(this.decoder.decode(rest, { stream: true }));
+    this.seen += bytes.length;
+    if (this.seen > REPORTED) {
+      this.message(SEEN, String(this.seen));
+      this.seen = 0;
+    }
     if (this.planned) return;
     this.planned = true;
     requestAnimationFrame(() => this.show());
