@@ -196,7 +196,7 @@ def chromium() -> Iterator[Chromium]:
         )
         try:
             address = _address(Path(folder, "DevToolsActivePort"), process)
-            with connect(address, max_size=None, compression=None) as connection:
+            with connect(address, max_size=None, compression=None, ping_interval=None) as connection:
                 yield Chromium(connection)
         finally:
             process.terminate()

@@ -13,8 +13,8 @@ from tests.support.ui_page import count, deployment, page_server, pod, tab, user
 from wherry.testing import Cluster
 
 NODES, PODS, CHANGED = 40, 10_000, 50
-LONGEST_MS = 400
-"""Longest that the page may not react to input while pods change; 0 to 110 were measured beside other work of two cores."""
+LONGEST_MS = 500
+"""Longest that the page may not react to input while pods change; 212 were measured beside seven times the work of two cores."""
 VIEW = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",
@@ -101,7 +101,7 @@ def test_thousands_of_pods_are_shown_and_change_without_a_stutter(browser: Chrom
         copies(cluster, "/registry/minions/node-1", "node-1", NODES)
         copies(cluster, "/registry/pods/default/web", "web", PODS, **{'"nodeName":"node-1"': '"nodeName":"node-1-{}"'})
         with page_server(cluster.kubeconfig) as link, tab(browser, link) as shown:
-            shown.wait(f"document.querySelectorAll('.tile .cell.ok').length === {PODS + 1}", 60)
+            shown.wait(f"document.querySelectorAll('.tile .cell.ok').length === {PODS + 1}", 120)
             assert count(shown, ".tile") == NODES + 1
             shown.evaluate("window.longest = 0")
             for index in range(CHANGED):
