@@ -14,7 +14,7 @@ from wherry.testing import Cluster
 
 NODES, PODS, CHANGED = 40, 10_000, 50
 LONGEST_MS = 500
-"""Longest that the page may not react to input while pods change; 212 were measured beside seven times the work of two cores."""
+"""Longest that the page may not react to input while pods change; 212 were measured beside other work for 14 cores."""
 VIEW = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",
