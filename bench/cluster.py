@@ -2,8 +2,9 @@
 
     python -m bench.cluster [PART...]        prints one JSON object; all parts unless some are named
 
-Parts: rss (memory, fresh and after all else), idle (CPU time with 20 pods that do nothing), pod, burst, churn
-(each beside the container runtime alone, in the same run), services, probes (100 pods probed every second), cold (a start).
+Parts: rss (memory: fresh, after all else, and a minute after all of that is deleted), idle (CPU time with 20 pods that do
+nothing), pod, burst, churn (each beside the container runtime alone, in the same run), services, probes (100 pods probed
+every second), cold (a start).
 Times are seconds, memory is MiB (proportional set size, without containerd).
 """
 
@@ -18,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from bench import probes, signals
+from bench.inside import NAMESPACE
 from tests.support.cluster import BUSYBOX, Cluster, cluster, eventually
 
 DAEMONS = ("control", "agent", "netproxy", "supervisor")
 INSIDE = ("pod", "burst", "churn", "services")
 PARTS = ("rss", "idle", *INSIDE, "probes", "cold")
 IDLE_PODS = 20
+EMPTIED_SECONDS = 60
 
 
 def measure(parts: list[str]) -> dict[str, Any]:
@@ -58,6 +61,11 @@ def measure_in(made: Cluster, pids: Callable[[], dict[str, int]], parts: list[st
         result.update(probes.measure(made))
     if "rss" in parts:
         result["memory_after_load_mib"] = memory(pids())
+        eventually(
+            lambda: made.kubectl("get", "namespace", NAMESPACE, check=False).returncode != 0, "all is deleted", 120
+        )
+        time.sleep(EMPTIED_SECONDS)
+        result["memory_emptied_mib"] = memory(pids())
     return result
 
 

@@ -21,6 +21,9 @@ _TOO_LARGE = ("etcdserver: request is too large", "trying to send message larger
 class StatusError(Exception):
     """An API request failed: HTTP `code`, machine-readable `reason`, and `details` as in meta.k8s.io/v1 Status."""
 
+    refused_by = ""
+    """Admission plugin, webhook or policy that refused the request; clients do not get it."""
+
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code, self.reason, self.message, self.details = code, reason, message, details or {}

@@ -3,25 +3,30 @@
 `wherry why` reads it through the API. Entries are made by the code that decides, as it decides: they have what events and logs
 leave out (refused requests, the reasons of each node, changes by admission). The oldest entries of the namespaces with the most
 are dropped when all take more than the limit. Clients write some of the texts: each is cut, and counted by the memory it takes.
+
+An entry is kept as one block of memory, its encoded form, and decoded when it is read: as objects it would take twice the
+memory, in eight blocks that stay among those that are freed after a load, whose pages they keep in use.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kube.clock import Clock
+from kube.clock import Clock, parse_time
 from kube.tracing import spans
 
 PATH = "/wherry/v1/journal"
 """Path of the API that answers entries."""
 LIMIT_BYTES = 20 << 20
-ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 300, 900, 1000
-"""Memory of an entry without its texts, of an object with entries, and of a namespace."""
+DENIED = "(denied)"
+"""Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
+ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 60, 240, 1000
+"""Memory of an entry without its encoded form, of an object with entries, and of a namespace."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
 """Characters of a text and of a name, after which they are cut: no object has a longer name."""
 
@@ -34,6 +39,11 @@ def kind_key(group: str, kind: str) -> str:
 def resource_key(group: str, plural: str) -> str:
     """Return the key of a kind of which only the resource's name is known."""
     return f"/{plural}.{group}"
+
+
+def denied_name(namespace: str, name: str) -> str:
+    """Return the name by which denied requests for an object are recorded."""
+    return f"{namespace}/{name}" if namespace else name
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -82,8 +92,43 @@ class List(msgspec.Struct, rename="camel"):
     more: bool
 
 
-Entries = Sequence[tuple[int, Entry]]
-"""Entries with their memory."""
+def begin_of(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> float:
+    """Return the time from which entries are about an object: its first entry, or the end of the second of its creation."""
+    created = parse_time(metadata["creationTimestamp"]).timestamp()
+    return min([created + 1, *(each.time for each in entries if each.uid == metadata.get("uid"))])
+
+
+def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries about the present object of a name, of those about all objects that have had it.
+
+    One without a UID, or with the name for one (events about nodes), is about it if it is younger. Times of creation are
+    whole seconds: in the first one, it is younger if it follows an entry with the UID.
+    """
+    uid, names = metadata.get("uid"), ("", metadata.get("name"))
+    begin = begin_of(entries, metadata)
+    return [each for each in entries if each.uid == uid or (each.uid in names and each.time >= begin)]
+
+
+_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Entry)
+
+
+def _encoded(entry: Entry) -> bytes:
+    """Return an entry's encoded form. Characters that UTF-8 does not have are replaced, and such details left out."""
+    try:
+        return _encoder.encode(entry)
+    except UnicodeEncodeError:
+        texts = (each.encode(errors="replace").decode() for each in (entry.actor, entry.text, entry.uid))
+        return _encoder.encode(Entry(entry.time, *texts, entry.revision, entry.trace))
+
+
+class _Object:
+    """An object's key and name, and its encoded entries, the oldest first."""
+
+    __slots__ = ("about", "entries")
+
+    def __init__(self, about: tuple[str, str]) -> None:
+        self.about = about
+        self.entries: list[bytes] = []  # a deque takes 700 bytes more; most objects have few entries
 
 
 class _Ring:
@@ -92,8 +137,8 @@ class _Ring:
     __slots__ = ("bytes", "dropped", "objects", "order")
 
     def __init__(self, size: int) -> None:
-        self.objects: dict[tuple[str, str], deque[tuple[int, Entry]]] = {}
-        self.order: deque[tuple[str, str]] = deque()
+        self.objects: dict[tuple[str, str], _Object] = {}
+        self.order: deque[_Object] = deque()
         self.bytes = size
         self.dropped = 0.0
         """Time of the newest entry that was dropped."""
@@ -123,20 +168,19 @@ class Journal:
         """Add an entry about an object; `key` is its kind's."""
         key, namespace, name, actor, uid = (_cut(each, LONGEST_NAME) for each in (key, namespace, name, actor, uid))
         text = _cut(text, LONGEST_TEXT)
-        entry = Entry(self._clock.now().timestamp(), actor, text, uid, revision, spans.trace_id(), details)
+        entry = _encoded(Entry(self._clock.now().timestamp(), actor, text, uid, revision, spans.trace_id(), details))
         ring = self._rings.get(namespace)
         if ring is None:
             ring = self._rings[namespace] = _Ring(RING_BYTES + sys.getsizeof(namespace))
             self.bytes += ring.bytes
-        about = key, name
-        cost = ENTRY_BYTES + sys.getsizeof(actor) + sys.getsizeof(text) + sys.getsizeof(uid) + size_of(details)
-        entries = ring.objects.get(about)
-        added = cost
-        if entries is None:
-            entries = ring.objects[about] = deque()
+        added = _entry_bytes(entry)
+        known = ring.objects.get((key, name))
+        if known is None:
+            about = sys.intern(key), name
+            known = ring.objects[about] = _Object(about)
             added += _object_bytes(about)
-        entries.append((cost, entry))
-        ring.order.append(about)
+        known.entries.append(entry)
+        ring.order.append(known)
         ring.bytes += added
         self.bytes += added
         while self.bytes > self._limit:
@@ -155,26 +199,28 @@ class Journal:
             self.bytes -= ring.bytes
             self.began = max(self.began, ring.dropped)
             return
-        about = ring.order.popleft()
-        entries = ring.objects[about]
-        cost, entry = entries.popleft()
-        if not entries:
-            del ring.objects[about]
-            cost += _object_bytes(about)
+        oldest = ring.order.popleft()
+        entry = oldest.entries.pop(0)
+        cost = _entry_bytes(entry)
+        if not oldest.entries:
+            del ring.objects[oldest.about]
+            cost += _object_bytes(oldest.about)
         ring.bytes -= cost
         self.bytes -= cost
-        ring.dropped = entry.time
+        ring.dropped = _decoder.decode(entry).time
 
-    def about(self, key: str, namespace: str, name: str) -> Sequence[tuple[int, Entry]]:
-        """Return the entries about an object with their memory, the oldest first, also those of earlier objects of its name."""
+    def about(self, key: str, namespace: str, name: str) -> Iterator[tuple[int, Entry]]:
+        """Yield the entries about an object with their memory, the newest first, also those of earlier objects of its name."""
         ring = self._rings.get(namespace)
-        return ring.objects.get((key, name), ()) if ring is not None else ()
+        known = ring.objects.get((key, name)) if ring is not None else None
+        for entry in reversed(known.entries[:]) if known is not None else ():
+            yield _entry_bytes(entry), _decoder.decode(entry)
 
-    def objects(self, namespace: str | None) -> list[tuple[str, tuple[str, str], Entries]]:
-        """Return the objects that have entries in a namespace, or in all (None): namespace, kind's key and name, entries."""
+    def objects(self, namespace: str | None) -> list[tuple[str, str, str]]:
+        """Return the objects that have entries in a namespace, or in all (None): kind's key, namespace, name."""
         names = list(self._rings) if namespace is None else [namespace]
         found = [(each, self._rings[each]) for each in names if each in self._rings]
-        return [(each, about, entries) for each, ring in found for about, entries in ring.objects.items()]
+        return [(key, each, name) for each, ring in found for key, name in ring.objects]
 
     def complete_since_all(self) -> float:
         """Return the time since which the journal has every entry of all namespaces."""
@@ -186,21 +232,13 @@ class Journal:
         return max(self.began, ring.dropped) if ring is not None else self.began
 
 
+def _entry_bytes(entry: bytes) -> int:
+    return ENTRY_BYTES + len(entry)
+
+
 def _object_bytes(about: tuple[str, str]) -> int:
     return OBJECT_BYTES + sys.getsizeof(about[0]) + sys.getsizeof(about[1])
 
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + "..."
-
-
-def size_of(value: Any) -> int:
-    """Return the memory of JSON data in bytes."""
-    if value is None:
-        return 0
-    size = sys.getsizeof(value)
-    if isinstance(value, Mapping):
-        return size + sum(size_of(key) + size_of(each) for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return size + sum(map(size_of, value))
-    return size

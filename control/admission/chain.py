@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from control.admission.metrics import PLUGIN_SECONDS, STEP_SECONDS
 from control.interfaces.admission import Attributes, Plugin
+from kube.errors import StatusError
 
 _Part = tuple[Plugin, Callable[[Attributes], Awaitable[None]]]
 """A plugin with its method of a phase."""
@@ -57,6 +58,9 @@ class Chain:
                     try:
                         await work(attributes)
                         done = True
+                    except StatusError as error:
+                        error.refused_by = error.refused_by or plugin.name
+                        raise
                     finally:
                         now = time.perf_counter()
                         PLUGIN_SECONDS.observe(plugin.name, operation, "false" if done else "true", phase, now - before)

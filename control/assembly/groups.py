@@ -134,7 +134,7 @@ class Serving:
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
             discovery = Discovery(resources.built_in, resources.custom)
-            page = JournalPage(registry.journal, resources.custom, auth.authorizer)
+            page = JournalPage(registry.journal, resources.custom, auth.authorizer, registry)
             return build(health, discovery, auth.signer, documents, {JOURNAL_PATH: page})
 
         def debug(request: Request) -> str | None:

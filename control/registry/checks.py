@@ -6,7 +6,7 @@ The rules are those of apimachinery's api/validation and of pkg/apis/core/valida
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from control.patch.json_patch import identity
@@ -16,6 +16,8 @@ from kube.json_object import Object
 from kube.quantity import Quantity, QuantityError, canonical, parse
 
 Errors = list[FieldError]
+FieldErrors = Iterator[FieldError]
+"""Errors of a check that yields them."""
 NEGATIVE = "must be greater than or equal to 0"
 MAX_INT32 = 2**31 - 1
 
@@ -42,9 +44,9 @@ def in_range(value: int | None, low: int, high: int, path: str) -> Errors:
     return [invalid_value(path, value, f"must be between {low} and {high}, inclusive")]
 
 
-def each(path: str, value: Any, problems: Iterable[str]) -> Errors:
+def each(path: str, value: Any, problems: Collection[str]) -> Errors:
     """Return an Invalid value error for every message."""
-    return [invalid_value(path, value, problem) for problem in problems]
+    return [invalid_value(path, value, problem) for problem in problems] if problems else []
 
 
 def required_name(path: str, value: str | None, rule: Callable[[str], list[str]], detail: str = "") -> Errors:
@@ -94,8 +96,7 @@ def domain_prefixed(value: str, path: str) -> Errors:
         return [invalid_value(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')]
     errors = each(path, domain, names.dns1123_subdomain(domain))
     if not _PATH.fullmatch(rest):
-        detail = f"Invalid path (regex used for validation is '{_PATH.pattern}')"
-        errors.append(invalid_value(path, rest, detail))
+        errors.append(invalid_value(path, rest, f"Invalid path (regex used for validation is '{_PATH.pattern}')"))
     return errors
 
 

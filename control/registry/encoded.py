@@ -111,8 +111,7 @@ def finish(strategy: Strategy, namespace: str, data: bytes, dry_run: bool) -> Fi
     obj, context = msgspec.json.decode(data), Context(UserInfo(""))
     creation.prepare(context, strategy, namespace, obj)
     creation.validate(context, strategy, obj)
-    shown = creation.without_revision(obj) if dry_run else b""
-    return encode(obj), shown, obj["metadata"]["name"], context.warnings
+    return encode(obj), creation.without_revision(obj) if dry_run else b"", obj["metadata"]["name"], context.warnings
 
 
 # -- in this process ----------------------------------------------------------------------------------------------------

@@ -201,8 +201,7 @@ def _validate_owners(owners: list[Object]) -> list[FieldError]:
             if not owner.get(part):
                 found.append(errors.invalid_value(f"{where}.{part}", "", "must not be empty"))
         if (api_version, owner.get("kind")) == ("v1", "Event"):
-            detail = "/v1, Kind=Event is disallowed from being an owner"
-            found.append(errors.invalid_value(where, owner, detail))
+            found.append(errors.invalid_value(where, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             if controller:
                 found.append(

@@ -2,8 +2,10 @@
 
     spec.nodeName          a field; fields of an absent part are absent
     spec.drivers[*].name   the field of every item
+    spec.drivers[*9].name  the field of every item, or, without reading them, the error that there are more than 9
     spec.selector?         only if the field is present; it may be empty
     spec.exempt?.shares    only if the part is present
+    spec.{min,max}         rows of several fields, one field after the other
     (empty)                the object, part or item itself, for rules about several fields
 
 Rows are applied in their order, those below the same list item by item, which is the order of upstream's errors. They are
@@ -13,23 +15,27 @@ compiled to one function, as columns are (columns.py): walking them for every ob
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
 from control.registry.checks import Errors
 from control.registry.rules import Rule, Test, unique_item
-from kube.errors import duplicate
+from kube.errors import duplicate, too_many
 from kube.json_object import Object
 
 Row = tuple[str, Rule]
+_STEP = re.compile(r"(?P<key>[^?[]*)(?P<present>\?)?(?P<items>\[\*(?P<most>[0-9]*)\])?")
 
 
 class Rows:
     """Rules of the fields of an object, which are together a rule of the object."""
 
     def __init__(self, *rows: tuple[str, *tuple[Rule, ...]]) -> None:
-        self.rows = [row for path, *rules in rows for rule in rules for row in _flat(path, rule)]
+        self.rows = [
+            row for paths, *rules in rows for path in paths_of(paths) for rule in rules for row in _flat(path, rule)
+        ]
 
     def __call__(self, value: Object | None, path: str) -> Errors:
         return self._part(value or {}, path)
@@ -40,8 +46,19 @@ class Rows:
         return _Source().compiled(self.rows, "")
 
     @cached_property
-    def _part(self) -> Rule:
+    def _part(self) -> Callable[[Object, str], Errors]:
         return _Source().compiled(self.rows, "{path}")
+
+
+def paths_of(path: str) -> Iterator[str]:
+    """Yield the paths that one with names in braces stands for."""
+    before, brace, rest = path.partition("{")
+    if not brace:
+        yield path
+        return
+    keys, _, after = rest.partition("}")
+    for key in keys.split(","):
+        yield from paths_of(f"{before}{key}{after}")
 
 
 def _flat(path: str, rule: Rule) -> Iterator[Row]:
@@ -55,10 +72,10 @@ class _Source:
     """Source of the function for rows: parts and items are variables, and the path of a rule is an f-string."""
 
     def __init__(self) -> None:
-        self._names: dict[str, Any] = {"NOTHING": {}, "duplicate": duplicate}
+        self._names: dict[str, Any] = {"NOTHING": {}, "duplicate": duplicate, "too_many": too_many}
 
     def compiled(self, rows: Iterable[Row], path: str) -> Callable[..., Errors]:
-        lines = _indented(self._fields(rows, "obj", path, []))
+        lines = indented(self._fields(rows, "obj", path, []))
         source = ["def rule(obj, path=''):", " errors = []", *lines, " return errors"]
         exec("\n".join(source), self._names)  # noqa: S102 - of paths in this repository
         rule: Callable[..., Errors] = self._names["rule"]
@@ -73,25 +90,35 @@ class _Source:
         """Yield lines for the rows of a part's fields; `sets` gets the names of the sets of unique values."""
         for step, group in itertools.groupby(rows, lambda row: row[0].partition(".")[0]):
             below = [(path.partition(".")[2], rule) for path, rule in group]
-            key, value = step.removesuffix("?").removesuffix("[*]"), self._name("value")
+            parsed, value = _STEP.fullmatch(step), self._name("value")
+            assert parsed is not None, step
+            key = parsed["key"]
             where, found = f"{path}.{key}" if path else key, f"{place}.get({key!r})"
             if not step:
                 for _, rule in below:
-                    yield from self._rule(rule, place, f"f{path!r}" if "{" in path else repr(path), sets)
-            elif step.endswith("[*]"):
-                index, unique_values = self._name("index"), list[str]()
-                lines = _indented(self._fields(below, value, f"{where}[{{{index}}}]", unique_values))
-                yield from (f"{name} = set()" for name in unique_values)
-                yield f"for {index}, {value} in enumerate({found} or ()):"
-                yield from lines
-            elif step.endswith("?"):
+                    yield from self._rule(rule, place, _text(path), sets)
+            elif parsed["items"]:
+                yield from self._items(below, found, where, parsed["most"])
+            elif parsed["present"]:
                 yield f"{value} = {found}"
                 yield f"if {value} is not None:"
-                yield from _indented(self._fields(below, value, where, sets))
+                yield from indented(self._fields(below, value, where, sets))
             else:
                 is_part = any(path for path, _ in below)
                 yield f"{value} = {found} or NOTHING" if is_part else f"{value} = {found}"
                 yield from self._fields(below, value, where, sets)
+
+    def _items(self, rows: Iterable[Row], found: str, path: str, most: str) -> Iterator[str]:
+        index, item, items, unique_values = *map(self._name, ("index", "item", "items")), list[str]()
+        lines = indented(self._fields(rows, item, f"{path}[{{{index}}}]", unique_values))
+        yield f"{items} = {found} or ()"
+        if most:
+            yield f"if len({items}) > {most}:"
+            yield f" errors.append(too_many({_text(path)}, len({items}), {most}))"
+            yield f" {items} = ()"
+        yield from (f"{name} = set()" for name in unique_values)
+        yield f"for {index}, {item} in enumerate({items}):"
+        yield from lines
 
     def _rule(self, rule: Rule, value: str, path: str, sets: list[str]) -> Iterator[str]:
         if rule is unique_item:
@@ -105,5 +132,11 @@ class _Source:
             yield f"errors += {self._name('rule', rule)}({value}, {path})"
 
 
-def _indented(lines: Iterator[str]) -> list[str]:
+def _text(path: str) -> str:
+    """Return the source of a path, in which indexes are variables."""
+    return f"f{path!r}" if "{" in path else repr(path)
+
+
+def indented(lines: Iterator[str]) -> list[str]:
+    """Return the lines of a block of source."""
     return [f" {line}" for line in lines]

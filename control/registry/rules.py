@@ -5,16 +5,16 @@ Every check of checks.py with these two arguments is a rule, too. Values are Non
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from control.registry.checks import Errors, each
-from kube.errors import invalid_value, not_supported, required, too_long, too_many
+from control.registry.checks import NEGATIVE, Errors, each
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required, too_long, too_many
 from kube.names import Check
 
-Rule = Callable[[Any, str], Errors]
+Rule = Callable[[Any, str], Iterable[FieldError]]
 
 
 class Test(msgspec.Struct, frozen=True):
@@ -62,6 +62,9 @@ def minimum(low: int, detail: str) -> Test:
     return Test(wrong, low, lambda value, path: [invalid_value(path, value, detail)])
 
 
+not_negative = minimum(0, NEGATIVE)
+
+
 def positive(detail: str) -> Test:
     """Reject 0 and less; an absent number is 0."""
     return Test("({value} or 0) <= 0", None, lambda value, path: [invalid_value(path, value or 0, detail)])
@@ -76,6 +79,11 @@ def between(low: int, high: int, detail: str = "") -> Test:
     wrong = "{value} is not None and not {limit}[0] <= {value} <= {limit}[1]"
     detail = detail or f"must be between {low} and {high}, inclusive"
     return Test(wrong, (low, high), lambda value, path: [invalid_value(path, value, detail)])
+
+
+def forbid(detail: str) -> Test:
+    """Reject what is present."""
+    return Test("{value} is not None", None, lambda value, path: [forbidden_field(path, detail)])
 
 
 def require_name(kind: Check, detail: str = "") -> Test:
@@ -107,7 +115,7 @@ def max_items(most: int) -> Test:
     return Test(wrong, most, lambda value, path: [too_many(path, len(value), most)])
 
 
-def max_map_bytes(most: int) -> Rule:
+def max_map_bytes(most: int) -> Callable[[Any, str], Errors]:
     """Reject maps whose keys and values together are longer in UTF-8."""
 
     def rule(value: dict[str, str] | None, path: str) -> Errors:
@@ -117,8 +125,30 @@ def max_map_bytes(most: int) -> Rule:
     return rule
 
 
-def optional(rule: Rule) -> Rule:
+def text(rule: Rule) -> Rule:
+    """Apply a rule for texts to a field, whose absence is the empty text."""
+    return lambda value, path: rule(value or "", path)
+
+
+def number(rule: Rule) -> Rule:
+    """Apply a rule for numbers to a field, whose absence is 0."""
+    return lambda value, path: rule(value or 0, path)
+
+
+def only_wildcard(words: str) -> Test:
+    """Reject other values in a list that contains `*`."""
+    detail = f"if '*' is present, must not specify other {words}"
+    wrong = "{value} and '*' in {value} and len({value}) > 1"
+    return Test(wrong, None, lambda value, path: [invalid_value(path, value, detail)])
+
+
+def if_present(key: str, rule: Rule) -> Test:
+    """Apply a rule about several fields of a part only if it has this one."""
+    return Test(f"{{value}}.get({key!r}) is not None", None, rule)
+
+
+def optional(rule: Rule) -> Test:
     """Apply a rule to values that are neither absent nor empty."""
     if isinstance(rule, Test):
         return Test(f"{{value}} and ({rule.wrong})", rule.limit, rule.errors)
-    return lambda value, path: rule(value, path) if value else []
+    return Test("{value}", None, rule)

@@ -18,6 +18,7 @@ from typing import Any
 from control.registry import deletion_plan, metadata
 from control.registry.changes import validate_immutable
 from control.registry.columns import AGE, NAME, Column, compiled_row
+from control.registry.defaults import Defaults
 from control.registry.rows import Rows
 from control.registry.strategy_context import DEFAULT_SETTINGS, Context, Finish, ReleaseContext, Settings
 from control.storage import codec
@@ -37,6 +38,8 @@ class Strategy:
     columns: Sequence[Column] = (NAME, AGE)
     field_rules: Rows | None = None
     """The rules of fields, of which `validate` returns the errors."""
+    field_defaults: Defaults | None = None
+    """The defaults of fields, which `default` fills in."""
     immutable: Sequence[str] = ()
     """Paths of fields that an update may not change."""
     allow_create_on_update = False
@@ -104,6 +107,8 @@ class Strategy:
     # -- writes ---------------------------------------------------------------------------------------------------
     def default(self, obj: Object) -> None:
         """Fill in upstream's defaults (pkg/apis/*/v1/defaults.go). Runs on every create, update and patch."""
+        if self.field_defaults is not None:
+            self.field_defaults(obj)
 
     def prepare_create(self, obj: Object) -> None:
         """Drop what a create may not set; by default `status` is dropped where the resource has that subresource."""

@@ -1,4 +1,4 @@
-"""Entries of the journal about requests: writes with their users, and refused requests.
+"""Entries of the journal about requests: writes with their users, and refused requests without what they contain.
 
 Objects that change all the time by design (leases, events, endpoints) and statuses are left out: their own fields show them. A
 refused request without the name of an object is left out too, since entries are read by it.
@@ -11,19 +11,17 @@ import msgspec
 from control.auth.user import AuthzAttributes
 from control.http.exchange import Request
 from control.registry.context import Context, Written
+from control.server.refusal_text import text_of
 from kube.errors import StatusError
-from kube.journal import LONGEST_NAME, Journal, kind_key, resource_key
+from kube.journal import DENIED, LONGEST_NAME, Journal, denied_name, kind_key, resource_key
 from kube.resources import Resource, by_path
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 LEFT_OUT = frozenset(
     ("leases.coordination.k8s.io", "events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io")
 )
-MOST_BYTES = 64 << 10
-"""Size of an object whose name and revision are read from it: a larger one has those of the request."""
-DENIED = "(denied)"
-"""Namespace of denied requests, and of those of nodes that admission refuses: their users have no part in the namespace that
-they name, and must not displace what happened there."""
+MOST_BYTES = 1 << 20
+"""Size of an object whose name, UID and revision are read from it (within 2 ms): a larger one has those of the request."""
 AUTHORIZED = "authorized"
 """Extension of a request that was authorized."""
 NODES = "system:nodes"
@@ -72,9 +70,9 @@ def _webhooks(context: Context) -> dict[str, str] | None:
 
 
 def denied(journal: Journal | None, attributes: AuthzAttributes, error: StatusError) -> None:
-    """Record a request that was not authorized."""
+    """Record a request that was not authorized; the message has what the request line has, nothing of a body."""
     if journal is not None and attributes.is_resource:
-        _record(journal, DENIED, attributes, f"was denied ({error.code}): {error.message}")
+        _record(journal, attributes, f"was denied ({error.code}): {error.message}", apart=True)
 
 
 def refused(journal: Journal | None, request: Request, error: StatusError) -> None:
@@ -83,15 +81,20 @@ def refused(journal: Journal | None, request: Request, error: StatusError) -> No
         return
     attributes = request.attributes
     if attributes.is_resource and attributes.verb in WRITES and not error.already_exists:
-        namespace = DENIED if NODES in attributes.user.groups else attributes.namespace
-        _record(journal, namespace, attributes, f"was refused ({error.code}): {error.message}")
+        known = by_path(attributes.group, attributes.version, attributes.resource)
+        text = f"was refused {text_of(error, known)}"
+        _record(journal, attributes, text, apart=NODES in attributes.user.groups)
 
 
-def _record(journal: Journal, namespace: str, attributes: AuthzAttributes, what: str) -> None:
+def _record(journal: Journal, attributes: AuthzAttributes, what: str, *, apart: bool) -> None:
+    """Record a request; `apart`: its user has no part in the namespace, and must not displace what happened there."""
     group, plural, name = attributes.group, attributes.resource, attributes.name
     if not name or len(name) > LONGEST_NAME:
         return
     known = by_path(group, attributes.version, plural)
     key = kind_key(group, known.kind) if known is not None else resource_key(group, plural)
     target = f"{plural}.{group}" if group else plural
+    namespace = attributes.namespace if known is None or known.namespaced else ""
+    if apart:
+        namespace, name = DENIED, denied_name(namespace, name)
     journal.record(key, namespace, name, attributes.user.name, f"{attributes.verb} {target} {what}")

@@ -71,12 +71,9 @@ class NewestRevisions:
         values = _Values(connection)
         for write in writes:
             head = self._heads.get(write.key)
-            try:
-                if full is not None and write.kind != "delete":
-                    raise full
-                _check(write, head, values)
-            except StoreError as error:
-                found.outcomes.append((write.callback, None, error))
+            refused = full if full is not None and write.kind != "delete" else _refused(write, head, values)
+            if refused is not None:
+                found.outcomes.append((write.callback, None, refused))
                 continue
             self.revision = revision = self.revision + 1
             if head is not None and write.kind == "delete":
@@ -126,17 +123,19 @@ class _Values:
         return bytes(row[0])
 
 
-def _check(write: Write, head: _Head | None, values: _Values) -> None:
-    def stored(head: _Head) -> Item:
-        return Item(write.key, values.of(head.revision), head.revision, head.create_revision)
+def _refused(write: Write, head: _Head | None, values: _Values) -> StoreError | None:
+    """Return the error of a write that cannot be made, None if it can.
 
+    The error is not raised here: its traceback would hold the batch, which holds the error, until a garbage collection.
+    """
+    if head is None:
+        return None if write.kind == "create" else KeyNotFound(write.key)
+    if write.kind != "create" and (write.expected == head.revision or (not write.expected and write.kind == "delete")):
+        return None
+    stored = Item(write.key, values.of(head.revision), head.revision, head.create_revision)
     if write.kind == "create":
-        if head is not None:
-            raise KeyExists(write.key, stored(head))
-    elif head is None:
-        raise KeyNotFound(write.key)
-    elif write.expected != head.revision and (write.expected or write.kind == "update"):
-        raise RevisionConflict(write.key, write.expected, stored(head))
+        return KeyExists(write.key, stored)
+    return RevisionConflict(write.key, write.expected, stored)
 
 
 def _ignore(item: Item | None, error: Exception | None) -> None:

@@ -112,7 +112,10 @@ class SqliteStore:
         # Wall-clock time, because the deadline must hold across a restart.
         expires = self._clock.now().timestamp() + ttl if ttl else None
         self._writer.put(Write(kind, key, value, expected, expires, partial(_answer, answered)))
-        item = await answered
+        try:
+            item = await answered
+        finally:
+            del answered  # which has the error, whose traceback has this frame
         assert item is not None
         if ttl and self._expiry is not None and self._clock.boottime() + ttl < self._expiry[0]:
             self._expiry[1].cancel()
@@ -144,7 +147,10 @@ class SqliteStore:
     async def compact(self, revision: int) -> None:
         answered: asyncio.Future[Item | None] = self._future()
         self._writer.put(Compact(revision, partial(_answer, answered)))
-        await answered
+        try:
+            await answered
+        finally:
+            del answered
 
     async def compacted_revision(self) -> int:
         return await self._reader.read(lambda connection: schema.mark(connection, "compacted"))

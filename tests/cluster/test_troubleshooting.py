@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import images
+from tests.support import images, limit_symptoms, machine_symptoms
 from tests.support.cluster import BUSYBOX, Cluster
 from tests.support.pages import Shell
 from tests.support.symptoms import Symptom, apply, claim, gateway, grant, load_balancer, once, pod, route, rows, walked
@@ -359,7 +359,7 @@ WHERRY: dict[str, Symptom] = {
         seen="$AS_NOBODY kubectl --prefix $PREFIX get nodes",
     ),
 }
-ALL = {**PODS, **SERVICES, **GATEWAYS, **WHERRY}
+ALL = {**PODS, **SERVICES, **GATEWAYS, **WHERRY, **limit_symptoms.SYMPTOMS}
 
 
 @pytest.fixture(scope="module")
@@ -401,4 +401,6 @@ def test_a_symptom_that_disturbs_others_is_found_and_mended(shell: Shell, pages:
 
 
 def test_rows_without_a_test_are_marked_on_the_page() -> None:
-    assert {message for message, row in rows().items() if row.tested} == {message.strip() for message in ALL}
+    assert {message for message, row in rows().items() if row.tested} == {
+        message.strip() for message in (*ALL, *machine_symptoms.SYMPTOMS)
+    }

@@ -6,9 +6,7 @@ The entries of a collection whose deletion timed out, and the events of a closed
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from control.registry import deletion
 from kube.errors import StatusError
 from tests.support.control import ADMIN, ApiUnderTest, api_server
+from tests.support.garbage import garbage
 from tests.support.slow_clients import RawClient
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -33,23 +32,6 @@ HELD = {
     "ApiProtocol",
 }
 Ask = Callable[[ApiUnderTest], Awaitable[None]]
-
-
-@contextlib.contextmanager
-def garbage() -> Iterator[set[str]]:
-    """Collect the names of the types of which objects become garbage inside."""
-    found = set[str]()
-    gc.collect()
-    gc.disable()
-    try:
-        yield found
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        found |= {type(each).__name__ for each in gc.garbage}
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
 
 
 async def times_out(api: ApiUnderTest) -> None:

@@ -1,4 +1,4 @@
-"""Rows of docs/troubleshooting.md that are faults of a machine: each is produced, found by its command and mended by its fix."""
+"""Rows of docs/troubleshooting.md that are faults of a machine: produced, found by the command, mended by the fix."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ async def _without_causes(cluster: AsyncCluster, case: Broken) -> None:
         if case.seconds:
             await cluster.advance(seconds=case.seconds)
         found = await story_of(cluster, case.ask, case.namespace)
-        if not found.causes:
+        if all(cause.partial for cause in found.causes):
             return
         await asyncio.sleep(LOOK_SECONDS)
     raise AssertionError("it is not mended:\n" + "\n".join(report.lines(found) if found else []))

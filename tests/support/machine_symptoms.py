@@ -88,7 +88,8 @@ SYMPTOMS: dict[str, MachineSymptom] = {
         "wherry up --node-ip 192.0.2.1",
     ),
     "write the hosts.toml of the one at …": MachineSymptom(
-        "printf 'runtime-endpoint: unix:///run/x.sock\\nregistry-mirror:\\n  docker.io: https://a.example\\n' >$P/etc/wherry/config.yaml",
+        "printf 'runtime-endpoint: unix:///run/x.sock\\nregistry-mirror:\\n  docker.io: https://a.example\\n' "
+        ">$P/etc/wherry/config.yaml",
         "wherry config validate",
         "registry-mirror",
         "echo 'runtime-endpoint: unix:///run/x.sock' >$P/etc/wherry/config.yaml",
@@ -124,6 +125,15 @@ SYMPTOMS: dict[str, MachineSymptom] = {
         "front-proxy-ca.crt .* 8 days",
         f"rm -r {PKI} && cp -r pki {PKI}",  # as a new cluster has CAs of its own
     ),
+    "no nodes available to schedule pods": MachineSymptom(
+        'dev() { "$PYTHON" -m wherry.main dev --kubeconfig $TMP/kubeconfig "$@" >dev.log & running=$!; '
+        "until grep -q export dev.log; do kill -0 $running || break; sleep 0.2; done; }; export KUBECONFIG=$TMP/kubeconfig; "
+        "run() { kubectl run web --image=web; sleep 1; }; dev --nodes 0 && run",
+        "kubectl describe pod web",
+        "No resources found",
+        "kill $running; wait; rm -f kubeconfig dev.log; dev --nodes 1 && run",
+        "kubectl describe pod web; kill $running; wait",
+    ),
     "… has … free, and a snapshot of … must leave …": MachineSymptom(
         "mkdir small && mount -t tmpfs -o size=16k none small",
         "wherry snapshot save small/a.db",
@@ -136,6 +146,14 @@ SYMPTOMS: dict[str, MachineSymptom] = {
         "kubelet/pods/m",
         "umount $P/var/lib/kubelet/pods/m",
         "wherry reset --yes",
+    ),
+    "other accounts than root may write to …, whose programs run as root": MachineSymptom(
+        "mkdir -p $P/opt/cni/bin && chmod 777 $P/opt/cni/bin && "
+        """sed -i 's/"pod_network": *"[a-z]*"/"pod_network": "none"/' $P/etc/wherry/wherry.json""",
+        "wherry check",
+        "^drwxrwxrwx.*bin$",
+        "chmod go-w $P/opt/cni/bin",
+        command="ls -ld $P/opt $P/opt/cni $P/opt/cni/bin",
     ),
     "… comes before …: pods get its network instead of Wherry's": MachineSymptom(
         "mkdir -p $P/etc/cni/net.d && echo '{}' >$P/etc/cni/net.d/05-other.conflist",

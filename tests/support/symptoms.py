@@ -18,8 +18,8 @@ from tests.support.cluster import BUSYBOX
 from tests.support.pages import Shell
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/troubleshooting.md"
-UNTESTED = "†"
-"""Mark at the end of a row whose symptom no test produces."""
+UNTESTED, PRODUCED = "†", "‡"
+"""Marks at the end of a row: no test produces its symptom, or one does, but does not type the row's command."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,12 @@ class Row:
 
     message: str
     commands: tuple[str, ...]
-    tested: bool
+    mark: str
+    """UNTESTED, PRODUCED, or empty."""
+
+    @property
+    def tested(self) -> bool:
+        return not self.mark
 
     def pattern(self) -> str:
         """Return the message as a regular expression."""
@@ -70,7 +75,9 @@ def rows() -> dict[str, Row]:
         cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
         if len(cells) == 4 and cells[0].startswith("`"):
             commands = tuple(re.findall(r"`([^`]+)`", cells[1]))
-            found[cells[0].strip("`").strip()] = Row(cells[0], commands, not cells[3].endswith(UNTESTED))
+            found[cells[0].strip("`").strip()] = Row(
+                cells[0], commands, cells[3][-1] if cells[3][-1] in UNTESTED + PRODUCED else ""
+            )
     return found
 
 

@@ -26,6 +26,14 @@ VERBS = frozenset(
 )
 
 
+POWERFUL_VERBS = frozenset({"bind", "escalate", "impersonate", "approve", "sign"})
+POWERFUL = frozenset(
+    "secrets pods/exec pods/attach pods/portforward pods/proxy services/proxy nodes/proxy serviceaccounts/token"
+    " pods/ephemeralcontainers rolebindings clusterrolebindings roles clusterroles certificatesigningrequests/approval".split()
+)
+"""Verbs and resources that give a user the permissions of others."""
+
+
 class Request(msgspec.Struct, frozen=True):
     """A request of a user. `resource` is a plural name, with a subresource after a slash if it has one."""
 
@@ -105,10 +113,12 @@ async def _missing(reader: Reader, wanted: Request, reason: str) -> Cause:
     ]
     if wanted.namespace:
         roles += [role for role in await reader.all(rbac_v1.Role, wanted.namespace) if _allows(role, wanted)]
-    role = min((each for each in roles if not _wide(each)), key=_size, default=None)
+    role = min((each for each in roles if not _wide(each, wanted)), key=_size, default=None)
     where = f" in {wanted.namespace}" if wanted.namespace else ""
     if role is None:
-        other = "there is no role that would without allowing everything else"
+        other = (
+            "there is no role that would without allowing everything else, secrets, commands in pods or impersonation"
+        )
         text = f"no role that {wanted.user} has allows it{said}, and {other}"
         return Cause(text, _new_role(wanted))
     kind = type(role).__name__
@@ -118,17 +128,23 @@ async def _missing(reader: Reader, wanted: Request, reason: str) -> Cause:
 
 def _usable(name: str) -> bool:
     """Return whether a ClusterRole is for people and programs: the system's own are for its components."""
-    return not name.startswith("system:")
+    return not name.startswith(("system:", "wherry:"))
 
 
-def _wide(role: rbac_v1.ClusterRole | rbac_v1.Role) -> bool:
-    """Return whether a role allows everything: nobody should get that for one request."""
-    return any("*" in rule.verbs and "*" in rule.resources for rule in role.rules)
+def _wide(role: rbac_v1.ClusterRole | rbac_v1.Role, wanted: Request) -> bool:
+    """Return whether a role allows what leads to other permissions: nobody should get that for another request."""
+    return any(
+        "*" in rule.verbs
+        or any(each.startswith("*") for each in rule.resources)
+        or POWERFUL_VERBS & set(rule.verbs) - {wanted.verb}
+        or POWERFUL & set(rule.resources) - {wanted.resource}
+        for rule in role.rules
+    )
 
 
 def _size(role: rbac_v1.ClusterRole | rbac_v1.Role) -> tuple[int, int, str]:
-    """Order roles by how much they allow: everything, the number of verbs and resources, the name."""
-    wide = sum("*" in [*rule.verbs, *rule.resources, *rule.api_groups] for rule in role.rules)
+    """Order roles by how much they allow: all groups, the number of verbs and resources, the name."""
+    wide = sum("*" in rule.api_groups for rule in role.rules)
     return wide, sum(len(rule.verbs) * len(rule.resources) for rule in role.rules), name_of(role)
 
 

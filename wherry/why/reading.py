@@ -31,6 +31,8 @@ class Reader:
         self.unknown: list[str] = []
         self.unserved: set[type[Any]] = set()
         """Kinds that the server does not have, at least not in this version."""
+        self.incomplete: set[type[Any]] = set()
+        """Kinds of which some objects could not be listed."""
         self._objects: dict[tuple[type[Any], str, str], Any] = {}
         self._missing: set[tuple[type[Any], str, str]] = set()
         self._lists: dict[tuple[type[Any], str, str, str], list[Any]] = {}
@@ -89,16 +91,22 @@ class Reader:
                     field_selector=fields,
                     limit=PAGE,
                     continue_=token,
-                    unreadable=lambda metadata, why: self.note(f"{plural} {metadata.name} could not be read: {why}"),
+                    unreadable=lambda metadata, why: self._lacks(
+                        kind, f"{plural} {metadata.name} could not be read: {why}"
+                    ),
                 )
                 items += page.items
                 token = page.continue_
                 if not token:
                     return items
-            self.note(f"only the first {len(items)} {plural} {where} were read")
+            self._lacks(kind, f"only the first {len(items)} {plural} {where} were read")
         except (StatusError, msgspec.ValidationError) as error:
-            self.note(f"the {plural} {where} could not be read: {error}")
+            self._lacks(kind, f"the {plural} {where} could not be read: {error}")
         return items
+
+    def _lacks(self, kind: type[Any], text: str) -> None:
+        self.incomplete.add(kind)
+        self.note(text)
 
     async def events(self, obj: Any) -> list[core_v1.Event]:
         """Return the events about an object, the oldest first."""

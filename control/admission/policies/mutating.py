@@ -88,7 +88,9 @@ class MutatingAdmissionPolicy(Plugin):
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
             text = f"policy '{match.policy.name}' with binding '{match.binding_name}' denied request: {why}"
             resource = attributes.resource
-            raise errors.forbidden(resource.group, resource.plural, attributes.name, text) from error
+            refused = errors.forbidden(resource.group, resource.plural, attributes.name, text)
+            refused.refused_by = f"{self.name} {match.policy.name}"
+            raise refused from error
         return await object_work.run(attributes, operator.ne, before, obj)
 
     @staticmethod

@@ -50,7 +50,7 @@ class ValidatingAdmissionPolicy(Plugin):
         if exempt(attributes) or not list(self._lookup.list(BINDINGS)):
             return
         denied: list[str] = []
-        reason = ""
+        reason = policy = ""
         async for match in policy_matches(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
             failures = await self._failures(match, attributes)
             _count(match, failures)
@@ -61,11 +61,13 @@ class ValidatingAdmissionPolicy(Plugin):
                 if "Warn" in actions:
                     attributes.warnings.append(f"Validation failed for {shown}: {failure.message}")
                 if "Deny" in actions:
-                    reason = reason or failure.reason
+                    reason, policy = reason or failure.reason, policy or match.policy.name
                     denied.append(f"{shown} denied request: {failure.message}")
             self._note(match, failures, attributes)
         if denied:
-            raise _refusal(attributes, denied, reason)
+            error = _refusal(attributes, denied, reason)
+            error.refused_by = f"{self.name} {policy}"
+            raise error
 
     async def _failures(self, match: PolicyMatch, attributes: Attributes) -> list[_Failure]:
         """Return the violations of a policy; for failing expressions its failurePolicy applies."""

@@ -104,7 +104,9 @@ class WebhookInvoker:
         """Refuse the request with 500, or note that it continues without the webhook."""
         why = f'failed calling webhook "{invocation.name}": {error}'
         if invocation.hook.get("failurePolicy") != "Ignore":
-            raise errors.internal(why) from error
+            refused = errors.internal(why)
+            refused.refused_by = f"admission webhook {invocation.name}, which cannot be called"
+            raise refused from error
         log.warning("%s; the request continues without it", why)
         key = f"failed-open.{phase}.webhook.admission.k8s.io/round_0_index_{invocation.index}"
         attributes.annotations[key] = invocation.name

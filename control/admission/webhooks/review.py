@@ -164,4 +164,6 @@ def refusal(name: str, status: Object) -> StatusError:
         text += " without explanation"
     if not isinstance(code, int) or code < 400:
         code = 400
-    return StatusError(code, str(reason or ""), text, status.get("details"))
+    error = StatusError(code, str(reason or ""), text, status.get("details"))
+    error.refused_by = f"admission webhook {name}"
+    return error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, FieldErrors, each
 from kube import names, urls
 from kube.errors import invalid_value, required
 from kube.json_object import Object
@@ -14,7 +14,8 @@ _PORT = re.compile(r"(?:[^@]*@)?(?:\[[^]]*\]|[^:]*)(:[0-9]*[^0-9].*)")
 """A host whose port is not a number; group 1 is the port with its colon."""
 
 
-def validate_client(client: Object, path: str) -> Errors:
+def validate_client(client: Object | None, path: str) -> Errors:
+    client = client or {}
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         return [required(path, "exactly one of url or service is required")]
@@ -27,22 +28,20 @@ def validate_client(client: Object, path: str) -> Errors:
     port = service.get("port")
     if port is not None and (problems := names.port_number(port)):
         errors.append(invalid_value(f"{where}.port", port, "port is not valid: " + ", ".join(problems)))
-    return errors + _path(service.get("path"), f"{where}.path")
+    return [*errors, *_path(service.get("path"), f"{where}.path")]
 
 
-def _path(text: str | None, path: str) -> Errors:
+def _path(text: str | None, path: str) -> FieldErrors:
     if not text or text == "/":
-        return []
-    errors: Errors = []
+        return
     if not text.startswith("/"):
-        errors.append(invalid_value(path, text, "must start with a '/'"))
+        yield invalid_value(path, text, "must start with a '/'")
     steps = text[1:].removesuffix("/").split("/")
     for index, step in enumerate(steps):
         if not step:
-            errors.append(invalid_value(path, text, f"segment[{index}] may not be empty"))
+            yield invalid_value(path, text, f"segment[{index}] may not be empty")
             continue
-        errors += each(path, text, [f"segment[{index}]: {p}" for p in names.dns1123_subdomain(step)])
-    return errors
+        yield from each(path, text, [f"segment[{index}]: {p}" for p in names.dns1123_subdomain(step)])
 
 
 def _url(url: str, path: str) -> Errors:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
-from control.registry.admissionregistration.rules import validate_rules
-from control.registry.checks import each, label_selector, repeated
-from control.registry.defaults import default_absent
+from control.registry.admissionregistration.rules import RULE
+from control.registry.checks import FieldErrors, each, label_selector, repeated
+from control.registry.defaults import Defaults, absent
+from control.registry.rows import Rows
+from control.registry.rules import between, enum, require_enum, text
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, count
 from kube import names
-from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, invalid_value, required
 from kube.json_object import Object
 
 _ACCEPTED = {"v1", "v1beta1"}
@@ -24,11 +26,6 @@ _ACCEPTED = {"v1", "v1beta1"}
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
 _SELECTORS = ("namespaceSelector", "objectSelector")
-
-
-def default_rules(rules: list[Object] | None) -> None:
-    for rule in rules or ():
-        default_absent(rule, ("scope", "*"))
 
 
 def qualified_webhook_name(name: str, path: str) -> list[FieldError]:
@@ -67,48 +64,56 @@ class Leniency:
         )
 
 
-def _versions(versions: list[str], path: str, *, lenient: bool) -> list[FieldError]:
+def _versions(versions: list[str], path: str, *, lenient: bool) -> FieldErrors:
     """Check the versions of AdmissionReview that a webhook accepts."""
     if not versions:
-        return [required(path, "must specify one of v1, v1beta1")]
-    errors: list[FieldError] = []
+        yield required(path, "must specify one of v1, v1beta1")
+        return
     again = repeated(versions)
     for index, version in enumerate(versions):
         if index in again:
-            errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
+            yield invalid_value(f"{path}[{index}]", version, "duplicate version")
         else:
-            errors += each(f"{path}[{index}]", version, names.dns1035_label(version))
+            yield from each(f"{path}[{index}]", version, names.dns1035_label(version))
     if not lenient and not _ACCEPTED & set(versions):
-        errors.append(invalid_value(path, versions, "must include at least one of v1, v1beta1"))
-    return errors
+        yield invalid_value(path, versions, "must include at least one of v1, v1beta1")
 
 
-def _supported(value: str | None, allowed: tuple[str, ...], path: str) -> list[FieldError]:
-    return [] if value is None or value in allowed else [not_supported(path, value, allowed)]
+_REQUESTS = Rows(
+    ("name", text(qualified_webhook_name)),
+    ("rules[*]", RULE),
+    ("failurePolicy?", enum("Fail", "Ignore")),
+    ("matchPolicy?", enum("Equivalent", "Exact")),
+)
+_EFFECTS = {
+    lenient: Rows(("sideEffects", require_enum(*effects, detail=f"must specify one of {', '.join(effects)}")))
+    for lenient, effects in ((False, _NO_SIDE_EFFECTS), (True, _SIDE_EFFECTS))
+}
+_TIMEOUT = Rows(("timeoutSeconds", between(1, 30, "the timeout value must be between 1 and 30 seconds")))
+_CLIENT = Rows(("reinvocationPolicy?", enum("IfNeeded", "Never")), ("clientConfig", validate_client))
 
 
-def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> list[FieldError]:
-    errors = qualified_webhook_name(webhook.get("name") or "", f"{path}.name")
-    errors += validate_rules(webhook.get("rules"), f"{path}.rules")
-    errors += _supported(webhook.get("failurePolicy"), ("Fail", "Ignore"), f"{path}.failurePolicy")
-    errors += _supported(webhook.get("matchPolicy"), ("Equivalent", "Exact"), f"{path}.matchPolicy")
-    effects = _SIDE_EFFECTS if lenient.side_effects else _NO_SIDE_EFFECTS
-    if webhook.get("sideEffects"):
-        errors += _supported(webhook["sideEffects"], effects, f"{path}.sideEffects")
-    else:
-        errors.append(required(f"{path}.sideEffects", f"must specify one of {', '.join(effects)}"))
-    seconds = webhook.get("timeoutSeconds")
-    if seconds is not None and not 1 <= seconds <= 30:
-        detail = "the timeout value must be between 1 and 30 seconds"
-        errors.append(invalid_value(f"{path}.timeoutSeconds", seconds, detail))
+def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> FieldErrors:
+    for rows in (_REQUESTS, _EFFECTS[lenient.side_effects], _TIMEOUT):
+        yield from rows(webhook, path)
     for key in _SELECTORS:
-        errors += label_selector(webhook.get(key), f"{path}.{key}", check_values=not lenient.selectors)
-    errors += _supported(webhook.get("reinvocationPolicy"), ("IfNeeded", "Never"), f"{path}.reinvocationPolicy")
-    errors += validate_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+        yield from label_selector(webhook.get(key), f"{path}.{key}", check_values=not lenient.selectors)
+    yield from _CLIENT(webhook, path)
     if not lenient.match_conditions:
-        errors += match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
+        yield from match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
     versions = webhook.get("admissionReviewVersions") or []
-    return errors + _versions(versions, f"{path}.admissionReviewVersions", lenient=lenient.review_versions)
+    yield from _versions(versions, f"{path}.admissionReviewVersions", lenient=lenient.review_versions)
+
+
+_VALIDATING = Defaults(
+    ("webhooks[*].failurePolicy", absent("Fail")),
+    ("webhooks[*].matchPolicy", absent("Equivalent")),
+    ("webhooks[*].timeoutSeconds", absent(10)),
+    ("webhooks[*].{namespaceSelector,objectSelector}", absent({})),
+    ("webhooks[*].clientConfig.service.port", absent(443)),
+    ("webhooks[*].rules[*].scope", absent("*")),
+)
+_MUTATING = Defaults(*_VALIDATING.rows, ("webhooks[*].reinvocationPolicy", absent("Never")))
 
 
 class WebhookConfigurationStrategy(Strategy):
@@ -116,13 +121,7 @@ class WebhookConfigurationStrategy(Strategy):
     allow_unconditional_update = False
 
     def default(self, obj: Object) -> None:
-        for webhook in obj.get("webhooks") or ():
-            default_absent(webhook, ("failurePolicy", "Fail"), ("matchPolicy", "Equivalent"), ("timeoutSeconds", 10))
-            default_absent(webhook, ("namespaceSelector", {}), ("objectSelector", {}))
-            if self.resource.kind.startswith("Mutating"):
-                default_absent(webhook, ("reinvocationPolicy", "Never"))
-            default_absent((webhook.get("clientConfig") or {}).get("service"), ("port", 443))
-            default_rules(webhook.get("rules"))
+        (_MUTATING if self.resource.kind.startswith("Mutating") else _VALIDATING)(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
         return self._validate(obj, Leniency())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from control.registry.checks import each
-from control.registry.defaults import default_absent
+from control.registry.defaults import Defaults, absent
 from control.registry.naming import path_segment
 from control.registry.strategy import OBJECT_META, Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, name_of
@@ -38,13 +38,11 @@ class APIServiceStrategy(Strategy):
     )
     allow_unconditional_update = False
     has_generation = False
+    field_defaults = Defaults(("spec.service.port", absent(443)))
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         """Any name, as that of the core group ends with a dot (`v1.`)."""
         return path_segment(name, prefix=prefix)
-
-    def default(self, obj: Object) -> None:
-        default_absent((obj.get("spec") or {}).get("service"), ("port", 443))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []
@@ -54,8 +52,7 @@ class APIServiceStrategy(Strategy):
             errors.append(invalid_value("metadata.name", name_of(obj), detail))
         version, group = spec.get("version") or "", spec.get("group") or ""
         if not group and version != "v1":
-            detail = "only v1 may have an empty group and it better be legacy kube"
-            errors.append(required("spec.group", detail))
+            errors.append(required("spec.group", "only v1 may have an empty group and it better be legacy kube"))
         if group:
             errors += each("spec.group", group, names.dns1123_subdomain(group))
         errors += each("spec.version", version, names.dns1035_label(version))

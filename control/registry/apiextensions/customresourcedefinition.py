@@ -8,7 +8,7 @@ from control.registry.apiextensions.cleanup_finalizer import add_finalizer
 from control.registry.apiextensions.stored import overlaps, readable
 from control.registry.apiextensions.validation import validate_change, validate_definition, validate_status
 from control.registry.checks import Errors
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.deletion_plan import Outcome
 from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
@@ -16,19 +16,27 @@ from control.registry.table_cells import CREATED_AT, NAME
 from kube.errors import FieldError, forbidden_field
 from kube.json_object import Object
 
+_NAMES = Defaults(
+    ("singular", lambda names: names["kind"].lower()),
+    ("listKind", lambda names: f"{names['kind']}List"),
+)
+
 
 class CustomResourceDefinitionStrategy(Strategy):
     columns = (NAME, CREATED_AT)
+    field_defaults = Defaults(
+        ("spec.conversion", absent({})),
+        ("spec.conversion.strategy", "None"),
+        ("spec.conversion.webhook.clientConfig.service.port", absent(443)),
+    )
     allow_unconditional_update = False
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         names = spec.setdefault("names", {})
         if names.get("kind"):
-            default_empty(names, ("singular", names["kind"].lower()), ("listKind", names["kind"] + "List"))
-        conversion = spec.setdefault("conversion", {})
-        default_empty(conversion, ("strategy", "None"))
-        default_absent(field_value(conversion, "webhook.clientConfig.service"), ("port", 443))
+            _NAMES(names)
+        super().default(obj)
 
     def prepare_create(self, obj: Object) -> None:
         stored = [v.get("name", "") for v in obj["spec"].get("versions") or () if v.get("storage")]
@@ -50,10 +58,10 @@ class CustomResourceDefinitionStrategy(Strategy):
         add_finalizer(obj, now)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate_definition(obj) + _overlap(obj)
+        return [*validate_definition(obj), *_overlap(obj)]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_definition(obj, old) + validate_change(obj, old)
+        return [*validate_definition(obj, old), *validate_change(obj, old)]
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_status(obj)

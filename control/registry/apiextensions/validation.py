@@ -11,7 +11,7 @@ from typing import Any
 
 from control.registry.admissionregistration.client_config import validate_client
 from control.registry.changes import IMMUTABLE
-from control.registry.checks import Errors, each, one_of, required_name, unique
+from control.registry.checks import Errors, FieldErrors, each, one_of, required_name, unique
 from control.registry.field_values import field_value
 from kube import names
 from kube.errors import forbidden_field, invalid_value, required, too_many
@@ -28,42 +28,39 @@ _NOT_PRESERVED = (
 )
 
 
-def validate_definition(obj: Object, old: Object | None = None) -> Errors:
+def validate_definition(obj: Object, old: Object | None = None) -> FieldErrors:
     """Return everything wrong with a definition; what an update leaves as it was of a schema is not checked again."""
     spec, metadata = obj.get("spec") or {}, obj.get("metadata") or {}
     group, plural = spec.get("group") or "", (spec.get("names") or {}).get("plural") or ""
-    errors: Errors = []
     if metadata.get("name") != f"{plural}.{group}":
-        errors.append(
-            invalid_value("metadata.name", metadata.get("name", ""), 'must be spec.names.plural+"."+spec.group')
-        )
+        yield invalid_value("metadata.name", metadata.get("name", ""), 'must be spec.names.plural+"."+spec.group')
     if not group:
-        errors.append(required("spec.group"))
+        yield required("spec.group")
     else:
-        errors += each("spec.group", group, names.dns1123_subdomain(group))
+        yield from each("spec.group", group, names.dns1123_subdomain(group))
         if not names.dns1123_subdomain(group) and "." not in group:
-            errors.append(invalid_value("spec.group", group, "should be a domain with at least one dot"))
+            yield invalid_value("spec.group", group, "should be a domain with at least one dot")
     if f".{group}".endswith(PROTECTED) and not (metadata.get("annotations") or {}).get(APPROVED):
         detail = f'protected groups must have approval annotation "{APPROVED}", see https://github.com/kubernetes/enhancements/pull/1111'
-        errors.append(required("metadata.annotations[api-approved.kubernetes.io]", detail))
-    errors += one_of(spec.get("scope"), ("Cluster", "Namespaced"), "spec.scope")
+        yield required("metadata.annotations[api-approved.kubernetes.io]", detail)
+    yield from one_of(spec.get("scope"), ("Cluster", "Namespaced"), "spec.scope")
     if spec.get("preserveUnknownFields"):
         if old is None or not (old.get("spec") or {}).get("preserveUnknownFields"):
-            errors.append(invalid_value("spec.preserveUnknownFields", True, _NOT_PRESERVED))
+            yield invalid_value("spec.preserveUnknownFields", True, _NOT_PRESERVED)
         if (spec.get("conversion") or {}).get("strategy") == "Webhook":
             why = "must be None if spec.preserveUnknownFields is true"
-            errors.append(invalid_value("spec.conversion.strategy", "Webhook", why))
-    errors += _names(spec.get("names") or {}, "spec.names")
+            yield invalid_value("spec.conversion.strategy", "Webhook", why)
+    yield from _names(spec.get("names") or {}, "spec.names")
     versions = spec.get("versions") or []
-    errors += _versions(versions) + _conversion(spec.get("conversion") or {})
+    yield from _versions(versions)
+    yield from _conversion(spec.get("conversion") or {})
     before = {v.get("name"): v for v in field_value(old, "spec.versions") or ()}
-    return errors + _contents(versions, before)
+    yield from _contents(versions, before)
 
 
-def validate_change(obj: Object, old: Object) -> Errors:
+def validate_change(obj: Object, old: Object) -> FieldErrors:
     """Return what is wrong with a change of a definition's spec."""
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
-    errors: Errors = []
     established = any(
         c.get("type") == "Established" and c.get("status") == "True"
         for c in (old.get("status") or {}).get("conditions") or ()
@@ -74,7 +71,7 @@ def validate_change(obj: Object, old: Object) -> Errors:
         fixed.append(("spec.scope", spec.get("scope"), before.get("scope")))
         fixed.append(("spec.names.kind", new_names.get("kind"), old_names.get("kind")))
         fixed.append(("spec.names.plural", new_names.get("plural"), old_names.get("plural")))
-    errors += [invalid_value(path, new, IMMUTABLE) for path, new, was in fixed if new != was]
+    yield from [invalid_value(path, new, IMMUTABLE) for path, new, was in fixed if new != was]
     present = {v.get("name") for v in spec.get("versions") or ()}
     for index, version in enumerate((old.get("status") or {}).get("storedVersions") or ()):
         if version not in present:
@@ -83,8 +80,7 @@ def validate_change(obj: Object, old: Object) -> Errors:
                 f"spec.versions until a storage migration ensures no data remains persisted in {version} and removes "
                 f"{version} from status.storedVersions"
             )
-            errors.append(invalid_value(f"status.storedVersions[{index}]", version, why))
-    return errors
+            yield invalid_value(f"status.storedVersions[{index}]", version, why)
 
 
 def validate_status(obj: Object) -> Errors:
@@ -96,8 +92,7 @@ def validate_status(obj: Object) -> Errors:
     if not stored:
         errors.append(invalid_value("status.storedVersions", stored, "must have at least one stored version"))
     elif storage not in stored:
-        why = f"must have the storage version {storage}"
-        errors.append(invalid_value("status.storedVersions", stored, why))
+        errors.append(invalid_value("status.storedVersions", stored, f"must have the storage version {storage}"))
     present = {v.get("name") for v in versions}
     return errors + [
         invalid_value(f"status.storedVersions[{index}]", version, "must appear in spec.versions")
@@ -106,18 +101,16 @@ def validate_status(obj: Object) -> Errors:
     ]
 
 
-def _names(found: Object, path: str) -> Errors:
-    errors: Errors = []
+def _names(found: Object, path: str) -> FieldErrors:
     for key in ("plural", "singular"):
-        errors += required_name(f"{path}.{key}", found.get(key), _label)
+        yield from required_name(f"{path}.{key}", found.get(key), _label)
     for key in ("kind", "listKind"):
-        errors += required_name(f"{path}.{key}", found.get(key), _mixed_case)
+        yield from required_name(f"{path}.{key}", found.get(key), _mixed_case)
     for key in ("shortNames", "categories"):
         for index, value in enumerate(found.get(key) or ()):
-            errors += each(f"{path}.{key}[{index}]", value, _label(value))
+            yield from each(f"{path}.{key}[{index}]", value, _label(value))
     if found.get("kind") and found.get("kind") == found.get("listKind"):
-        errors.append(invalid_value(f"{path}.listKind", found["listKind"], "kind and listKind may not be the same"))
-    return errors
+        yield invalid_value(f"{path}.listKind", found["listKind"], "kind and listKind may not be the same")
 
 
 def _label(name: str) -> list[str]:
@@ -129,28 +122,25 @@ def _mixed_case(name: str) -> list[str]:
     return [f"may have mixed case, but should otherwise match: {problem}" for problem in _label(name.lower())]
 
 
-def _versions(versions: list[Object]) -> Errors:
-    errors: Errors = []
+def _versions(versions: list[Object]) -> FieldErrors:
     seen: set[str] = set()
     for index, version in enumerate(versions):
         path, name = f"spec.versions[{index}]", version.get("name") or ""
         if not _VERSION.fullmatch(name):
-            errors += each(f"{path}.name", name, names.dns1035_label(name))
-        errors += unique(f"{path}.name", name, seen)
+            yield from each(f"{path}.name", name, names.dns1035_label(name))
+        yield from unique(f"{path}.name", name, seen)
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            errors.append(required(f"{path}.schema.openAPIV3Schema"))
+            yield required(f"{path}.schema.openAPIV3Schema")
         if version.get("deprecationWarning") and not version.get("deprecated"):
             detail = "can only be set for deprecated versions"
-            errors.append(invalid_value(f"{path}.deprecationWarning", version["deprecationWarning"], detail))
+            yield invalid_value(f"{path}.deprecationWarning", version["deprecationWarning"], detail)
     if sum(bool(v.get("storage")) for v in versions) != 1:
         detail = "must have exactly one version marked as storage version"
-        errors.append(invalid_value("spec.versions", [v.get("name") for v in versions] or None, detail))
-    return errors
+        yield invalid_value("spec.versions", [v.get("name") for v in versions] or None, detail)
 
 
-def _contents(versions: list[Object], before: dict[str | None, Object]) -> Errors:
+def _contents(versions: list[Object], before: dict[str | None, Object]) -> FieldErrors:
     """Check what versions serve: at one place for all where they are the same."""
-    errors: Errors = []
     for key, common, own, check in (
         ("schema", "spec.validation", "schema", _schema),
         ("subresources", "spec.subresources", "subresources", _subresources),
@@ -162,8 +152,7 @@ def _contents(versions: list[Object], before: dict[str | None, Object]) -> Error
             known = before.get(version.get("name"))
             if version.get(key) and (known is None or known.get(key) != version[key]):
                 path = common if alike else f"spec.versions[{index}].{own}"
-                errors += check(version, path)
-    return errors
+                yield from check(version, path)
 
 
 def _schema(version: Object, path: str) -> Errors:
@@ -176,11 +165,10 @@ def _schema(version: Object, path: str) -> Errors:
     return structural.check(source, path) or rulechecks.check(source, path)
 
 
-def _subresources(version: Object, path: str) -> Errors:
+def _subresources(version: Object, path: str) -> FieldErrors:
     scale = version["subresources"].get("scale")
     if scale is None:
-        return []
-    errors: Errors = []
+        return
     for key, *roots in (
         ("specReplicasPath", ".spec"),
         ("statusReplicasPath", ".status"),
@@ -189,59 +177,53 @@ def _subresources(version: Object, path: str) -> Errors:
         value, where = scale.get(key) or "", f"{path}.scale.{key}"
         if not value:
             if key != "labelSelectorPath":
-                errors.append(required(where))
+                yield required(where)
         elif not value.startswith("."):
-            errors.append(invalid_value(where, value, "must be a simple json path starting with ."))
+            yield invalid_value(where, value, "must be a simple json path starting with .")
         elif not value.startswith(tuple(f"{root}." for root in roots)):
             either = "either " if len(roots) > 1 else ""
-            errors.append(invalid_value(where, value, f"should be a json path under {either}{' or '.join(roots)}"))
-    return errors
+            yield invalid_value(where, value, f"should be a json path under {either}{' or '.join(roots)}")
 
 
-def _columns(version: Object, path: str) -> Errors:
-    errors: Errors = []
+def _columns(version: Object, path: str) -> FieldErrors:
     for index, column in enumerate(version["additionalPrinterColumns"]):
         where, kind, form = f"{path}[{index}]", column.get("type") or "", column.get("format") or ""
         if not column.get("name"):
-            errors.append(required(f"{where}.name"))
+            yield required(f"{where}.name")
         if not kind:
-            errors.append(required(f"{where}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
+            yield required(f"{where}.type", f"must be one of {','.join(COLUMN_TYPES)}")
         elif kind not in COLUMN_TYPES:
-            errors.append(invalid_value(f"{where}.type", kind, f"must be one of {','.join(COLUMN_TYPES)}"))
+            yield invalid_value(f"{where}.type", kind, f"must be one of {','.join(COLUMN_TYPES)}")
         if form and form not in COLUMN_FORMATS:
-            errors.append(invalid_value(f"{where}.format", form, f"must be one of {','.join(COLUMN_FORMATS)}"))
+            yield invalid_value(f"{where}.format", form, f"must be one of {','.join(COLUMN_FORMATS)}")
         json_path = column.get("jsonPath") or ""
         if not json_path:
-            errors.append(required(f"{where}.JSONPath"))
+            yield required(f"{where}.JSONPath")
         elif not json_path.startswith("."):
-            why = "must be a simple json path starting with ."
-            errors.append(invalid_value(f"{where}.JSONPath", json_path, why))
-    return errors
+            yield invalid_value(f"{where}.JSONPath", json_path, "must be a simple json path starting with .")
 
 
-def _selectable(version: Object, path: str) -> Errors:
+def _selectable(version: Object, path: str) -> FieldErrors:
     fields = version["selectableFields"]
-    errors: Errors = []
     if len(fields) > MOST_SELECTABLE:
-        errors.append(too_many(path, len(fields), MOST_SELECTABLE))
+        yield too_many(path, len(fields), MOST_SELECTABLE)
     seen: set[str] = set()
     for index, one in enumerate(fields):
         json_path, where = one.get("jsonPath") or "", f"{path}[{index}].jsonPath"
         if not json_path:
-            errors.append(required(where))
+            yield required(where)
             continue
-        errors += unique(where, json_path, seen)
+        yield from unique(where, json_path, seen)
         place: Any = version.get("schema", {}).get("openAPIV3Schema") or {}
         for part in json_path.strip(".").split("."):
             place = (place.get("properties") or {}).get(part) if isinstance(place, dict) else None
         if place is None:
-            errors.append(invalid_value(where, json_path, "is an invalid path: does not refer to a valid field"))
+            yield invalid_value(where, json_path, "is an invalid path: does not refer to a valid field")
         elif json_path.startswith(".metadata"):
-            errors.append(invalid_value(where, json_path, "must not point to fields in metadata"))
+            yield invalid_value(where, json_path, "must not point to fields in metadata")
         elif place.get("type") not in ("string", "boolean", "integer"):
             why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."  # noqa: E501
-            errors.append(invalid_value(where, json_path, why))
-    return errors
+            yield invalid_value(where, json_path, why)
 
 
 def _conversion(conversion: Object) -> Errors:
@@ -256,21 +238,20 @@ def _conversion(conversion: Object) -> Errors:
         errors.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
     else:
         errors += validate_client(client, f"{path}.webhookClientConfig")
-    return errors + _reviews(reviews, f"{path}.conversionReviewVersions")
+    return [*errors, *_reviews(reviews, f"{path}.conversionReviewVersions")]
 
 
-def _reviews(versions: list[str], path: str) -> Errors:
+def _reviews(versions: list[str], path: str) -> FieldErrors:
     """Check the versions of the reviews that a webhook understands."""
     if not versions:
-        return [required(path)]
-    errors: Errors = []
+        yield required(path)
+        return
     seen: set[str] = set()
     for index, version in enumerate(versions):
         if version in seen:
-            errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
+            yield invalid_value(f"{path}[{index}]", version, "duplicate version")
             continue
         seen.add(version)
-        errors += each(f"{path}[{index}]", version, names.dns1035_label(version))
+        yield from each(f"{path}[{index}]", version, names.dns1035_label(version))
     if not {"v1", "v1beta1"} & seen:
-        errors.append(invalid_value(path, versions, "must include at least one of v1, v1beta1"))
-    return errors
+        yield invalid_value(path, versions, "must include at least one of v1, v1beta1")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from control.registry.changes import IMMUTABLE
+from control.registry.checks import FieldErrors
+from control.registry.rows import Rows
+from control.registry.rules import not_negative
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube.errors import FieldError, invalid_value, required
@@ -18,6 +21,16 @@ def _controller(owners: list[Object] | None) -> str:
     return f"{kind}{f'.{group}' if slash else ''}/{owner.get('name', '')}"
 
 
+def _data(data: object, path: str) -> FieldErrors:
+    if data is None:
+        yield required(path, "data is mandatory")
+    elif not isinstance(data, dict):
+        yield required(path, "data must be a valid JSON object")
+
+
+_REVISION = Rows(("revision", not_negative))
+
+
 class ControllerRevisionStrategy(Strategy):
     columns = (
         NAME,
@@ -26,21 +39,10 @@ class ControllerRevisionStrategy(Strategy):
         AGE,
     )
     has_generation = False
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        errors = []
-        if obj.get("data") is None:
-            errors.append(required("data", "data is mandatory"))
-        elif not isinstance(obj["data"], dict):
-            errors.append(required("data", "data must be a valid JSON object"))
-        if obj.get("revision", 0) < 0:
-            errors.append(invalid_value("revision", obj["revision"], "must be greater than or equal to 0"))
-        return errors
+    field_rules = Rows(("data", _data), ("", _REVISION))
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        errors = []
-        if obj.get("revision", 0) < 0:
-            errors.append(invalid_value("revision", obj["revision"], "must be greater than or equal to 0"))
+        errors = _REVISION.errors(obj)
         if obj.get("data") != old.get("data"):  # any JSON, where empty is not absent
             errors.append(invalid_value("data", obj.get("data"), IMMUTABLE))
         return errors

@@ -11,7 +11,7 @@ from control.registry.apps.workload import (
 from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import template_warnings
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -60,6 +60,13 @@ def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
 _NODE_SELECTOR = Field("spec.template.spec.nodeSelector", show=labels_text)
 
 
+_ROLLING = Defaults(
+    ("rollingUpdate", absent({})),
+    ("rollingUpdate.maxUnavailable", absent(1)),
+    ("rollingUpdate.maxSurge", absent(0)),
+)
+
+
 class DaemonSetStrategy(Strategy):
     columns = (
         NAME,
@@ -84,15 +91,17 @@ class DaemonSetStrategy(Strategy):
         SELECTOR,
     )
     immutable = ("spec.selector",)
+    field_defaults = Defaults(
+        ("spec.updateStrategy", absent({})),
+        ("spec.updateStrategy.type", "RollingUpdate"),
+        ("spec.revisionHistoryLimit", absent(10)),
+    )
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_template(spec)
-        update = spec.setdefault("updateStrategy", {})
-        default_empty(update, ("type", "RollingUpdate"))
-        if update["type"] == "RollingUpdate":
-            default_absent(update.setdefault("rollingUpdate", {}), ("maxUnavailable", 1), ("maxSurge", 0))
-        default_absent(spec, ("revisionHistoryLimit", 10))
+        default_template(obj.setdefault("spec", {}))
+        super().default(obj)
+        if obj["spec"]["updateStrategy"]["type"] == "RollingUpdate":
+            _ROLLING(obj["spec"]["updateStrategy"])
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = dict.fromkeys(
@@ -101,7 +110,7 @@ class DaemonSetStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = validate_selector(spec, "spec", "daemonset") + validate_selected_template(spec, "spec", "DaemonSet")
+        errors = [*validate_selector(spec, "spec", "daemonset"), *validate_selected_template(spec, "spec", "DaemonSet")]
         errors += non_negative_fields(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
         return errors + _validate_update_strategy(spec.get("updateStrategy") or {}, "spec.updateStrategy")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from control.registry.apps.workload import (
     not_decremented,
     unsupported_strategy,
+    validate_counts,
     validate_selected_template,
     validate_selector,
 )
 from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -49,6 +50,9 @@ def _validate_strategy(strategy: Object, path: str) -> list[FieldError]:
     return errors + at_most_all(rolling.get("maxUnavailable"), f"{where}.maxUnavailable")
 
 
+_ROLLING = Defaults(("rollingUpdate", absent({})), ("rollingUpdate.{maxUnavailable,maxSurge}", absent("25%")))
+
+
 class DeploymentStrategy(Strategy):
     status_keeps = ("labels",)
     columns = (
@@ -62,15 +66,19 @@ class DeploymentStrategy(Strategy):
         SELECTOR,
     )
     immutable = ("spec.selector",)
+    field_defaults = Defaults(
+        ("spec.strategy", absent({})),
+        ("spec.strategy.type", "RollingUpdate"),
+        ("spec.replicas", absent(1)),
+        ("spec.revisionHistoryLimit", absent(10)),
+        ("spec.progressDeadlineSeconds", absent(600)),
+    )
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_template(spec)
-        strategy = spec.setdefault("strategy", {})
-        default_empty(strategy, ("type", "RollingUpdate"))
-        if strategy["type"] == "RollingUpdate":
-            default_absent(strategy.setdefault("rollingUpdate", {}), ("maxUnavailable", "25%"), ("maxSurge", "25%"))
-        default_absent(spec, ("replicas", 1), ("revisionHistoryLimit", 10), ("progressDeadlineSeconds", 600))
+        default_template(obj.setdefault("spec", {}))
+        super().default(obj)
+        if obj["spec"]["strategy"]["type"] == "RollingUpdate":
+            _ROLLING(obj["spec"]["strategy"])
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -91,15 +99,7 @@ class DeploymentStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}
         errors = non_negative_fields(status, "status", *_STATUS_COUNTS)
-        total = status.get("replicas", 0)
-        for key in ("updatedReplicas", "readyReplicas", "availableReplicas"):
-            if status.get(key, 0) > total:
-                errors.append(
-                    invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
-                )
-        if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
-            detail = "cannot be greater than readyReplicas"
-            errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
+        errors += validate_counts(status, "updatedReplicas", "readyReplicas", "availableReplicas")
         return errors + not_decremented(status, old.get("status") or {})
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from control.registry.apps.workload import validate_selected_template, validate_selector
+from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.checks import non_negative_fields
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
-from control.registry.defaults import default_absent
+from control.registry.defaults import Defaults, absent
+from control.registry.rows import Rows
+from control.registry.rules import not_negative
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -19,8 +21,11 @@ from control.registry.table_cells import (
     Column,
     Field,
 )
-from kube.errors import FieldError, invalid_value
+from kube.errors import FieldError
 from kube.json_object import Object
+
+_COUNTS = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+_STATUS = Rows((f"status.{{replicas,{','.join(_COUNTS)},observedGeneration}}", not_negative))
 
 
 class ReplicasStrategy(Strategy):
@@ -41,7 +46,8 @@ class ReplicasStrategy(Strategy):
         obj["status"] = {"replicas": 0}
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_replica_status(obj.get("status") or {})
+        status = obj.get("status") or {}
+        return [*_STATUS.errors(obj), *validate_counts(status, *_COUNTS)]
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         return ([] if old else pod_name_warnings(obj)) + template_warnings(obj, old)
@@ -52,27 +58,13 @@ class ReplicasStrategy(Strategy):
 
 class ReplicaSetStrategy(ReplicasStrategy):
     immutable = ("spec.selector",)
+    field_defaults = Defaults(("spec.replicas", absent(1)))
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_template(spec)
-        default_absent(spec, ("replicas", 1))
+        default_template(obj.setdefault("spec", {}))
+        super().default(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = non_negative_fields(spec, "spec", "replicas", "minReadySeconds")
-        return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
-
-
-def validate_replica_status(status: Object) -> list[FieldError]:
-    """Check the counts of a ReplicaSet's or ReplicationController's status."""
-    keys = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    errors = non_negative_fields(status, "status", "replicas", *keys, "observedGeneration")
-    total = status.get("replicas", 0)
-    for key in keys:
-        if status.get(key, 0) > total:
-            errors.append(invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas"))
-    if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
-        detail = "cannot be greater than readyReplicas"
-        errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
-    return errors
+        return [*errors, *validate_selector(spec, "spec", "deployment"), *validate_selected_template(spec, "spec")]

@@ -9,7 +9,7 @@ from control.registry.apps.replicaset import ReplicasStrategy
 from control.registry.apps.workload import validate_selected_template
 from control.registry.checks import non_negative_fields
 from control.registry.core.pod.defaults import default_template
-from control.registry.defaults import default_absent
+from control.registry.defaults import Defaults, absent
 from control.registry.table_cells import SELECTOR, Field, labels_text
 from kube.errors import FieldError, required
 from kube.json_object import Object
@@ -18,6 +18,7 @@ from kube.json_object import Object
 class ReplicationControllerStrategy(ReplicasStrategy):
     columns = (*ReplicasStrategy.columns[:-1], replace(SELECTOR, cell=Field("spec.selector", show=labels_text)))
     orphans_dependents = True
+    field_defaults = Defaults(("spec.replicas", absent(1)))
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -28,7 +29,7 @@ class ReplicationControllerStrategy(ReplicasStrategy):
                 spec["selector"] = dict(labels)
             if not obj.setdefault("metadata", {}).get("labels"):
                 obj["metadata"]["labels"] = dict(labels)
-        default_absent(spec, ("replicas", 1))
+        super().default(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -38,4 +39,4 @@ class ReplicationControllerStrategy(ReplicasStrategy):
             errors.append(required("spec.selector"))
         # A plain map is a label selector without expressions.
         shaped = {**spec, "selector": {"matchLabels": selector}}
-        return errors + validate_selected_template(shaped, "spec", "ReplicationController")
+        return [*errors, *validate_selected_template(shaped, "spec", "ReplicationController")]

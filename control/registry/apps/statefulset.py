@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from control.registry.apps.workload import not_decremented, validate_selected_template, validate_selector
+from control.registry.apps.workload import (
+    not_decremented,
+    validate_counts,
+    validate_selected_template,
+    validate_selector,
+)
 from control.registry.changes import same
 from control.registry.checks import at_most_all, each, int_or_percent, non_negative, non_negative_fields, scaled_zero
 from control.registry.core.claim_spec import claim_warnings, default_claim, validate_claim_spec
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import template_warnings
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.naming import label
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
@@ -70,22 +75,29 @@ def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
     return errors
 
 
+_ROLLING = Defaults(("rollingUpdate.partition", absent(0)))
+
+
 class StatefulSetStrategy(Strategy):
     columns = (NAME, READY, AGE, CONTAINERS, IMAGES)
+    field_defaults = Defaults(
+        ("spec.podManagementPolicy", "OrderedReady"),
+        ("spec.persistentVolumeClaimRetentionPolicy", absent({})),
+        ("spec.persistentVolumeClaimRetentionPolicy.{whenDeleted,whenScaled}", "Retain"),
+        ("spec.replicas", absent(1)),
+        ("spec.revisionHistoryLimit", absent(10)),
+    )
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
-        default_empty(spec, ("podManagementPolicy", "OrderedReady"))
         update = spec.setdefault("updateStrategy", {})
         if not update.get("type"):
             update["type"] = "RollingUpdate"
             update.setdefault("rollingUpdate", {})
         if update["type"] == "RollingUpdate":
-            default_absent(update.get("rollingUpdate"), ("partition", 0))
-        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-        default_empty(retention, ("whenDeleted", "Retain"), ("whenScaled", "Retain"))
-        default_absent(spec, ("replicas", 1), ("revisionHistoryLimit", 10))
+            _ROLLING(update)
+        super().default(obj)
         for claim in spec.get("volumeClaimTemplates") or ():
             claim.update({"apiVersion": "v1", "kind": "PersistentVolumeClaim"})
             default_claim(claim)
@@ -123,7 +135,7 @@ class StatefulSetStrategy(Strategy):
         templates = len(spec.get("volumeClaimTemplates") or ())
         if templates > _MOST_CLAIM_TEMPLATES:
             return [*errors, too_many("spec.volumeClaimTemplates", templates, _MOST_CLAIM_TEMPLATES)]
-        return errors + validate_selected_template(_as_controlled(spec), "spec", "StatefulSet")
+        return [*errors, *validate_selected_template(_as_controlled(spec), "spec", "StatefulSet")]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         before, after = ({k: v for k, v in (o.get("spec") or {}).items() if k not in _UPDATABLE} for o in (old, obj))
@@ -138,14 +150,7 @@ class StatefulSetStrategy(Strategy):
         status, before = obj.get("status") or {}, old.get("status") or {}
         keys = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
         errors = non_negative_fields(status, "status", *keys, "observedGeneration", "collisionCount")
-        for key in keys[1:]:
-            if status.get(key, 0) > status.get("replicas", 0):
-                errors.append(
-                    invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
-                )
-        if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
-            detail = "cannot be greater than status.readyReplicas"
-            errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
+        errors += validate_counts(status, *keys[1:], ready="status.readyReplicas")
         return errors + not_decremented(status, before)
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, is_empty, label_selector, selects
+from control.registry.checks import Errors, FieldErrors, is_empty, label_selector, selects
 from control.registry.core.pod.spec import validate_template
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
@@ -17,33 +17,40 @@ def validate_selector(spec: Object, path: str, word: str) -> Errors:
         return [] if word == "daemonset" else [required(f"{path}.selector")]
     errors = label_selector(selector, f"{path}.selector")
     if is_empty(selector):
-        detail = f"empty selector is invalid for {word}"
-        errors.append(invalid_value(f"{path}.selector", selector, detail))
+        errors.append(invalid_value(f"{path}.selector", selector, f"empty selector is invalid for {word}"))
     return errors
 
 
-def validate_selected_template(spec: Object, path: str, word: str = "") -> Errors:
+def validate_selected_template(spec: Object, path: str, word: str = "") -> FieldErrors:
     """Check the template, that the selector chooses it, and that its pods run for ever; `word` names the kind."""
     template, selector = spec.get("template") or {}, spec.get("selector")
     where = f"{path}.template"
-    errors: Errors = []
     labels = (template.get("metadata") or {}).get("labels") or {}
     wrong = label_selector(selector, "")
     if wrong and word != "DaemonSet":  # the template is not checked then, except for what stands below
-        errors.append(invalid_value(f"{path}.selector", selector, "" if word else "invalid label selector"))
+        yield invalid_value(f"{path}.selector", selector, "" if word else "invalid label selector")
         if not word:
-            return errors
+            return
     else:
         if not wrong and not is_empty(selector) and not selects(selector, labels):
-            errors.append(invalid_value(f"{where}.metadata.labels", labels or None, MISMATCH))
-        errors += validate_template(template, where)
+            yield invalid_value(f"{where}.metadata.labels", labels or None, MISMATCH)
+        yield from validate_template(template, where)
     pod = template.get("spec") or {}
     if pod.get("restartPolicy") not in (None, "", "Always"):
-        errors.append(not_supported(f"{where}.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
+        yield not_supported(f"{where}.spec.restartPolicy", pod["restartPolicy"], ("Always",))
     if pod.get("activeDeadlineSeconds") is not None:
         detail = f"activeDeadlineSeconds in {word or 'ReplicaSet'} is not Supported"
-        errors.append(forbidden_field(f"{where}.spec.activeDeadlineSeconds", detail))
-    return errors
+        yield forbidden_field(f"{where}.spec.activeDeadlineSeconds", detail)
+
+
+def validate_counts(status: Object, *keys: str, ready: str = "readyReplicas") -> FieldErrors:
+    """Check that no more pods are counted than there are, and no more are available than `ready`, as the message names it."""
+    for key in keys:
+        if status.get(key, 0) > status.get("replicas", 0):
+            yield invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
+    available = status.get("availableReplicas", 0)
+    if available > status.get("readyReplicas", 0):
+        yield invalid_value("status.availableReplicas", available, f"cannot be greater than {ready}")
 
 
 def unsupported_strategy(strategy: Object, path: str, supported: tuple[str, ...]) -> FieldError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.autoscaling.validation import validate_autoscaler, validate_autoscaler_status
-from control.registry.defaults import default_absent
+from control.registry.defaults import Defaults, absent
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, NONE, UNSET, Column, Field, number, reference
 from kube.errors import FieldError
@@ -11,15 +11,15 @@ from kube.json_object import Object
 from kube.quantity import canonical
 
 SHOWN = 2
-_SCALE_UP = {
-    "stabilizationWindowSeconds": 0,
-    "selectPolicy": "Max",
-    "policies": [
-        {"type": "Pods", "value": 4, "periodSeconds": 15},
-        {"type": "Percent", "value": 100, "periodSeconds": 15},
-    ],
-}
-_SCALE_DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
+_PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_BEHAVIOR = Defaults(
+    ("{scaleUp,scaleDown}", absent({})),
+    ("scaleUp.stabilizationWindowSeconds", absent(0)),
+    ("{scaleUp,scaleDown}.selectPolicy", absent("Max")),
+    # A list that is empty was meant, and is refused.
+    ("scaleUp.policies", absent([{"type": "Pods", "value": 4, "periodSeconds": 15}, _PERCENT])),
+    ("scaleDown.policies", absent([_PERCENT])),
+)
 
 
 def _targets(autoscaler: Object) -> str:
@@ -63,6 +63,13 @@ def _quantity(current: Object, key: str) -> str:
     return canonical(current[key]) if current.get(key) is not None else "<unknown>"
 
 
+_UTILIZATION = {"type": "Utilization", "averageUtilization": 80}
+_METRICS = Defaults(
+    ("spec.metrics", [{"type": "Resource", "resource": {"name": "cpu", "target": _UTILIZATION}}]),
+    ("spec.behavior", _BEHAVIOR),
+)
+
+
 class HorizontalPodAutoscalerStrategy(Strategy):
     columns = (
         NAME,
@@ -74,32 +81,26 @@ class HorizontalPodAutoscalerStrategy(Strategy):
         AGE,
     )
     has_generation = False
+    field_defaults = Defaults(
+        ("spec", absent({})),
+        ("spec.minReplicas", absent(1)),
+    )
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_absent(spec, ("minReplicas", 1))
+        super().default(obj)
         if self.resource.version == "v1":
-            default_absent(spec, ("targetCPUUtilizationPercentage", 80))
+            obj["spec"].setdefault("targetCPUUtilizationPercentage", 80)
             return
-        if not spec.get("metrics"):
-            target = {"type": "Utilization", "averageUtilization": 80}
-            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-        behavior = spec.get("behavior")
-        if behavior is not None:
-            for direction, rules in (("scaleUp", _SCALE_UP), ("scaleDown", _SCALE_DOWN)):
-                found = behavior.setdefault(direction, {})
-                for key, value in rules.items():
-                    if found.get(key) is None:  # a list that is empty was meant, and is refused
-                        found[key] = [dict(v) for v in value] if isinstance(value, list) else value
+        _METRICS(obj)
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"desiredReplicas": 0}
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate_autoscaler(obj.get("spec") or {}, "spec")
+        return list(validate_autoscaler(obj.get("spec") or {}, "spec"))
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_autoscaler(obj.get("spec") or {}, "spec", old.get("spec") or {})
+        return list(validate_autoscaler(obj.get("spec") or {}, "spec", old.get("spec") or {}))
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_autoscaler_status(obj.get("status") or {})
+        return validate_autoscaler_status(obj)

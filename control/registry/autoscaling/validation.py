@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from control.registry.checks import Errors, non_negative_fields, required_name
+from control.registry.checks import Errors, FieldErrors, required_name
 from control.registry.core.resources import container_resource_name
+from control.registry.rows import Rows
+from control.registry.rules import enum, maximum, minimum, not_negative, positive, require, require_name
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required, too_many
 from kube.json_object import Object
-from kube.quantity import parse
+from kube.quantity import Quantity, parse
 
 _METRICS = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _SOURCES = ("object", "external", "pods", "resource", "containerResource")
@@ -20,45 +22,40 @@ _MOST_METRICS, _MOST_POLICIES = 128, 128
 _RAW_OR_SHARE = "a target raw value {} a target utilization"
 
 
-def validate_autoscaler(spec: Object, path: str, old: Object | None = None) -> Errors:
+def validate_autoscaler(spec: Object, path: str, old: Object | None = None) -> FieldErrors:
     """Check a spec as autoscaling/v2 has it; what is wrong in the stored one, `old`, may stay."""
-    errors: Errors = []
     least = 0 if (old or {}).get("minReplicas") == 0 else 1
     target = spec.get("scaleTargetRef") or {}
     low, high = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if low is not None and low < least:
-        errors.append(invalid_value(f"{path}.minReplicas", low, f"must be greater than or equal to {least}"))
+        yield invalid_value(f"{path}.minReplicas", low, f"must be greater than or equal to {least}")
     if high < 1:
-        errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than 0"))
+        yield invalid_value(f"{path}.maxReplicas", high, "must be greater than 0")
     if low is not None and high < low:
-        errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
-    errors += _reference(target, f"{path}.scaleTargetRef")
+        yield invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`")
+    yield from _REFERENCE(target, f"{path}.scaleTargetRef")
     if old is None or any(target.get(key) != (old.get("scaleTargetRef") or {}).get(key) for key in _TYPE):
         grouped = target.get("kind") != "ReplicationController"
-        errors += _api_version(target, f"{path}.scaleTargetRef", grouped=grouped)
+        yield from _api_version(target, f"{path}.scaleTargetRef", grouped=grouped)
     metrics = spec.get("metrics") or ()
     if len(metrics) > _MOST_METRICS:
-        return [*errors, too_many(f"{path}.metrics", len(metrics), _MOST_METRICS)]
+        yield too_many(f"{path}.metrics", len(metrics), _MOST_METRICS)
+        return
     for index, metric in enumerate(metrics):
-        errors += _metric(metric, f"{path}.metrics[{index}]")
+        yield from _metric(metric, f"{path}.metrics[{index}]")
     if not any(_api_version(described, "") for _, described in _described(old or {})):
         for index, described in _described(spec):
-            errors += _api_version(described, f"{path}.metrics[{index}].object.describedObject")
+            yield from _api_version(described, f"{path}.metrics[{index}].object.describedObject")
     if low == 0 and not any(m.get("type") in ("Object", "External") for m in metrics):
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
-        errors.append(forbidden_field(f"{path}.metrics", detail))
+        yield forbidden_field(f"{path}.metrics", detail)
     behavior = spec.get("behavior") or {}
     for direction in ("scaleUp", "scaleDown"):
         if behavior.get(direction) is not None:
-            errors += _rules(behavior[direction], f"{path}.behavior.{direction}")
-    return errors
+            yield from _rules(behavior[direction], f"{path}.behavior.{direction}")
 
 
-def _reference(reference: Object, path: str) -> Errors:
-    errors: Errors = []
-    for key in ("kind", "name"):
-        errors += required_name(f"{path}.{key}", reference.get(key), names.path_segment)
-    return errors
+_REFERENCE = Rows(("{kind,name}", require_name(names.path_segment)))
 
 
 def _described(spec: Object) -> Iterator[tuple[int, Object]]:
@@ -78,35 +75,28 @@ def _api_version(reference: Object, path: str, *, grouped: bool = False) -> Erro
     return []
 
 
-def _rules(rules: Object, path: str) -> Errors:
-    errors: Errors = []
-    window, policies = rules.get("stabilizationWindowSeconds"), rules.get("policies") or []
-    if window is not None and window < 0:
-        detail = "must be greater than or equal to zero"
-        errors.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, detail))
-    elif window is not None and window > _LONGEST_WINDOW:
-        detail = f"must be less than or equal to {_LONGEST_WINDOW}"
-        errors.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, detail))
-    if rules.get("selectPolicy") not in (None, "Disabled", "Max", "Min"):
-        errors.append(not_supported(f"{path}.selectPolicy", rules["selectPolicy"], ("Disabled", "Max", "Min")))
-    if not policies:
-        errors.append(required(f"{path}.policies", "must specify at least one Policy"))
-    if len(policies) > _MOST_POLICIES:
-        return [*errors, too_many(f"{path}.policies", len(policies), _MOST_POLICIES)]
-    for index, policy in enumerate(policies):
-        where = f"{path}.policies[{index}]"
-        if policy.get("type") not in ("Pods", "Percent"):
-            errors.append(not_supported(f"{where}.type", policy.get("type") or "", ("Percent", "Pods")))
-        for key in ("value", "periodSeconds"):
-            if policy.get(key, 0) <= 0:
-                errors.append(invalid_value(f"{where}.{key}", policy.get(key, 0), "must be greater than zero"))
-        if policy.get("periodSeconds", 0) > _LONGEST_PERIOD:
-            detail = f"must be less than or equal to {_LONGEST_PERIOD}"
-            errors.append(invalid_value(f"{where}.periodSeconds", policy["periodSeconds"], detail))
-    tolerance = rules.get("tolerance")
-    if tolerance is not None and parse(tolerance) < 0:
-        errors.append(invalid_value(f"{path}.tolerance", str(tolerance), "must be greater than or equal to 0"))
-    return errors
+_WINDOW = Rows(
+    ("stabilizationWindowSeconds", minimum(0, "must be greater than or equal to zero")),
+    ("stabilizationWindowSeconds", maximum(_LONGEST_WINDOW, f"must be less than or equal to {_LONGEST_WINDOW}")),
+    ("selectPolicy?", enum("Disabled", "Max", "Min")),
+    ("policies", require("must specify at least one Policy")),
+)
+_POLICIES = Rows(
+    (f"policies[*{_MOST_POLICIES}].type", enum("Percent", "Pods")),
+    (f"policies[*{_MOST_POLICIES}].{{value,periodSeconds}}", positive("must be greater than zero")),
+    (
+        f"policies[*{_MOST_POLICIES}].periodSeconds",
+        maximum(_LONGEST_PERIOD, f"must be less than or equal to {_LONGEST_PERIOD}"),
+    ),
+)
+
+
+def _rules(rules: Object, path: str) -> FieldErrors:
+    yield from _WINDOW(rules, path)
+    yield from _POLICIES(rules, path)
+    tolerance, few = rules.get("tolerance"), len(rules.get("policies") or ()) <= _MOST_POLICIES
+    if few and tolerance is not None and parse(tolerance) < 0:
+        yield invalid_value(f"{path}.tolerance", str(tolerance), "must be greater than or equal to 0")
 
 
 def _metric(metric: Object, path: str) -> Errors:
@@ -126,58 +116,56 @@ def _metric(metric: Object, path: str) -> Errors:
     return errors
 
 
-def _source(kind: str, source: Object, path: str) -> Errors:
+def _source(kind: str, source: Object, path: str) -> FieldErrors:
     target, where = source.get("target") or {}, f"{path}.target"
     value, average, share = (target.get(key) for key in ("value", "averageValue", "averageUtilization"))
-    errors: Errors = []
     if kind == "object":
-        errors += _reference(source.get("describedObject") or {}, f"{path}.describedObject")
+        yield from _REFERENCE(source.get("describedObject") or {}, f"{path}.describedObject")
     if kind in ("resource", "containerResource"):
         if not source.get("name"):
-            errors.append(required(f"{path}.name", "must specify a resource name"))
+            yield required(f"{path}.name", "must specify a resource name")
         elif kind == "containerResource":
-            errors += container_resource_name(source["name"], f"{path}.name")
+            yield from container_resource_name(source["name"], f"{path}.name")
         if kind == "containerResource":
             container = source.get("container")
-            errors += required_name(f"{path}.container", container, names.dns1123_label, "must specify a container")
+            yield from required_name(f"{path}.container", container, names.dns1123_label, "must specify a container")
     else:
         name = (source.get("metric") or {}).get("name")
-        errors += required_name(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
-    errors += _target(target, where)
+        yield from required_name(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
+    yield from _TARGET(target, where)
     if kind in ("resource", "containerResource"):
         if share is None and average is None:
-            detail = "must set either " + _RAW_OR_SHARE.format("or")
-            errors.append(required(f"{where}.averageUtilization", detail))
+            yield required(f"{where}.averageUtilization", "must set either " + _RAW_OR_SHARE.format("or"))
         if share is not None and average is not None:
-            detail = "may not set both " + _RAW_OR_SHARE.format("and")
-            errors.append(forbidden_field(f"{where}.averageValue", detail))
+            yield forbidden_field(f"{where}.averageValue", "may not set both " + _RAW_OR_SHARE.format("and"))
     elif kind == "pods" and average is None:
-        errors.append(required(f"{where}.averageValue", "must specify a positive target averageValue"))
+        yield required(f"{where}.averageValue", "must specify a positive target averageValue")
     elif kind == "object" and value is None and average is None:
-        errors.append(required(f"{where}.averageValue", "must set either a target value or averageValue"))
+        yield required(f"{where}.averageValue", "must set either a target value or averageValue")
     elif kind == "external":
         if value is None and average is None:
-            detail = "must set either a target value for metric or a per-pod target"
-            errors.append(required(f"{where}.averageValue", detail))
+            yield required(f"{where}.averageValue", "must set either a target value for metric or a per-pod target")
         if value is not None and average is not None:
-            detail = "may not set both a target value for metric and a per-pod target"
-            errors.append(forbidden_field(f"{where}.value", detail))
-    return errors
+            yield forbidden_field(f"{where}.value", "may not set both a target value for metric and a per-pod target")
 
 
-def _target(target: Object, path: str) -> Errors:
-    kind = target.get("type") or ""
-    errors = [] if kind else [required(f"{path}.type", "must specify a metric target type")]
+def _target_type(kind: str | None, path: str) -> FieldErrors:
     if kind not in ("Utilization", "Value", "AverageValue"):
-        errors.append(invalid_value(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
-    for key in ("value", "averageValue"):
-        if target.get(key) is not None and parse(target[key]) <= 0:
-            errors.append(invalid_value(f"{path}.{key}", str(target[key]), "must be positive"))
-    share = target.get("averageUtilization")
-    if share is not None and share < 1:
-        errors.append(invalid_value(f"{path}.averageUtilization", share, "must be greater than 0"))
-    return errors
+        yield invalid_value(path, kind or "", "must be either Utilization, Value, or AverageValue")
 
 
-def validate_autoscaler_status(status: Object) -> Errors:
-    return non_negative_fields(status, "status", "currentReplicas", "desiredReplicas")
+def _positive_quantity(amount: Quantity, path: str) -> FieldErrors:
+    if parse(amount) <= 0:
+        yield invalid_value(path, str(amount), "must be positive")
+
+
+_TARGET = Rows(
+    ("type", require("must specify a metric target type"), _target_type),
+    ("{value,averageValue}?", _positive_quantity),
+    ("averageUtilization", minimum(1, "must be greater than 0")),
+)
+_STATUS = Rows(("status.{currentReplicas,desiredReplicas}", not_negative))
+
+
+def validate_autoscaler_status(obj: Object) -> Errors:
+    return _STATUS.errors(obj)

@@ -13,7 +13,7 @@ from control.registry.batch.schedule import LONGEST, schedule_problem
 from control.registry.checks import each, non_negative_fields, one_of
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -70,12 +70,16 @@ class CronJobStrategy(Strategy):
         *containers_and_images("spec.jobTemplate.spec.template.spec.containers"),
         replace(SELECTOR, cell=Field("spec.jobTemplate.spec.selector", show=selector_text)),
     )
+    field_defaults = Defaults(
+        ("spec.concurrencyPolicy", "Allow"),
+        ("spec.suspend", absent(False)),
+        ("spec.successfulJobsHistoryLimit", absent(3)),
+        ("spec.failedJobsHistoryLimit", absent(1)),
+    )
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_template(spec.setdefault("jobTemplate", {}).setdefault("spec", {}))
-        default_empty(spec, ("concurrencyPolicy", "Allow"))
-        default_absent(spec, ("suspend", False), ("successfulJobsHistoryLimit", 3), ("failedJobsHistoryLimit", 1))
+        default_template(obj.setdefault("spec", {}).setdefault("jobTemplate", {}).setdefault("spec", {}))
+        super().default(obj)
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}
@@ -90,7 +94,7 @@ class CronJobStrategy(Strategy):
         """Check a CronJob; with `zoned` its schedule may name a time zone, as the stored one does."""
         spec = obj.get("spec") or {}
         template = (spec.get("jobTemplate") or {}).get("spec") or {}
-        errors = validate_job_spec(template, "spec.jobTemplate.spec", needs_selector=False)
+        errors = list(validate_job_spec(template, "spec.jobTemplate.spec", needs_selector=False))
         if template.get("selector") is not None:
             detail = "`selector` will be auto-generated"
             errors.append(invalid_value("spec.jobTemplate.spec.selector", template["selector"], detail))

@@ -20,7 +20,7 @@ from control.registry.checks import non_negative_fields, unique
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.gated_update import restore_node_affinity
 from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.strategy import Strategy
 from control.registry.table_cells import (
     AGE,
@@ -104,6 +104,14 @@ def _duration(job: Object, now: datetime) -> str:
     return between(status["startTime"], status.get("completionTime") or now)
 
 
+def _backoff_limit(spec: Object) -> int:
+    return 6 if spec.get("backoffLimitPerIndex") is None else MAX_INT32
+
+
+def _replacement_policy(spec: Object) -> str:
+    return "TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed"
+
+
 class JobStrategy(Strategy):
     orphans_dependents = True
     orphan_warning = (
@@ -120,6 +128,14 @@ class JobStrategy(Strategy):
         IMAGES,
         SELECTOR,
     )
+    field_defaults = Defaults(
+        ("spec.parallelism", absent(1)),
+        ("spec.backoffLimit", absent(_backoff_limit)),
+        ("spec.completionMode", absent("NonIndexed")),
+        ("spec.{suspend,manualSelector}", absent(False)),
+        ("spec.podReplacementPolicy", absent(_replacement_policy)),
+        ("spec.podFailurePolicy.rules[*].onPodConditions[*].status", "True"),
+    )
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -129,15 +145,7 @@ class JobStrategy(Strategy):
             obj["metadata"]["labels"] = dict(labels)
         if spec.get("completions") is None and spec.get("parallelism") is None:
             spec["completions"] = 1
-        per_index = spec.get("backoffLimitPerIndex") is not None
-        replacement = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
-        default_absent(
-            spec, ("parallelism", 1), ("backoffLimit", MAX_INT32 if per_index else 6), ("completionMode", "NonIndexed")
-        )
-        default_absent(spec, ("suspend", False), ("manualSelector", False), ("podReplacementPolicy", replacement))
-        for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
-            for pattern in rule.get("onPodConditions") or ():
-                default_empty(pattern, ("status", "True"))
+        super().default(obj)
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}
@@ -163,11 +171,11 @@ class JobStrategy(Strategy):
             for index, uid in enumerate((status.get("uncountedTerminatedPods") or {}).get(kind) or ()):
                 path = f"status.uncountedTerminatedPods.{kind}[{index}]"
                 errors += unique(path, uid, seen) if uid else [invalid_value(path, uid, "must not be empty")]
-        return errors + validate_job_status(obj, old)
+        return [*errors, *validate_job_status(obj, old)]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        errors = validate_job_spec(spec, "spec", needs_selector=True)
+        errors = list(validate_job_spec(spec, "spec", needs_selector=True))
         if spec.get("completionMode") != "Indexed":
             errors += validate_immutable(obj, old, "spec.completions")
         elif spec.get("completions") not in (None, before.get("completions"), spec.get("parallelism")):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from control.registry.changes import IMMUTABLE
-from control.registry.checks import Errors
+from control.registry.checks import FieldErrors
 from kube.clock import parse_time
 from kube.errors import OMITTED, FieldError, invalid_value, required
 from kube.json_object import Object
@@ -45,17 +45,15 @@ class _Change:
         return any((name in self.true) != (name in self.once) for name in names)
 
 
-def validate_job_status(obj: Object, old: Object) -> Errors:
+def validate_job_status(obj: Object, old: Object) -> FieldErrors:
     """Check the changes of a status: of a finished job, of counters and times, and of indexes."""
     change = _Change(obj, old)
-    return [
-        *_contradictions(change),
-        *_completion(change),
-        *_finished(change),
-        *_indexes(change),
-        *_success(change),
-        *_transitions(change),
-    ]
+    yield from _contradictions(change)
+    yield from _completion(change)
+    yield from _finished(change)
+    yield from _indexes(change)
+    yield from _success(change)
+    yield from _transitions(change)
 
 
 def _wrong(detail: str) -> FieldError:
@@ -218,8 +216,7 @@ def _transitions(change: _Change) -> Iterator[FieldError]:
         yield invalid_value("status.completionTime", now["completionTime"], IMMUTABLE)
     resuming = "Suspended" in change.once and "Suspended" in _conditions(now, "False")
     if was.get("startTime") and change.field("startTime") and not spec.get("suspend") and not resuming:
-        detail = "field is immutable for unsuspended job once set"
-        yield invalid_value("status.startTime", now.get("startTime"), detail)
+        yield invalid_value("status.startTime", now.get("startTime"), "field is immutable for unsuspended job once set")
     if "SuccessCriteriaMet" in change.once - change.true:
         yield _wrong("cannot disable the SuccessCriteriaMet=True condition")
     if "Complete" in change.once and "SuccessCriteriaMet" in change.true - change.once:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.registry.apps.workload import MISMATCH
 from control.registry.batch.policies import validate_policies
-from control.registry.checks import domain_prefixed, label_selector, non_negative_fields, selects
+from control.registry.checks import FieldErrors, domain_prefixed, label_selector, non_negative_fields, selects
 from control.registry.core.pod.spec import validate_template
 from control.registry.field_values import field_value
 from kube.errors import FieldError, invalid_value, not_supported, required, too_long
@@ -15,69 +15,64 @@ LEGACY_UID_LABEL, LEGACY_NAME_LABEL = "controller-uid", "job-name"
 MOST, MOST_WHEN_MANY = 100_000, 10_000
 
 
-def validate_job_spec(spec: Object, path: str, *, needs_selector: bool) -> list[FieldError]:
+def validate_job_spec(spec: Object, path: str, *, needs_selector: bool) -> FieldErrors:
     """Check a job's spec, its own or a CronJob's template of one (which has no selector yet)."""
     keys = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-    errors = non_negative_fields(spec, path, *keys, "backoffLimitPerIndex", "maxFailedIndexes")
+    yield from non_negative_fields(spec, path, *keys, "backoffLimitPerIndex", "maxFailedIndexes")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        yield required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     mode, manager = spec.get("completionMode"), spec.get("managedBy")
     if mode is not None and mode not in ("NonIndexed", "Indexed"):
-        errors.append(not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+        yield not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed":
-        errors += _indexed(spec, path)
+        yield from _indexed(spec, path)
     for key in ("backoffLimitPerIndex", "maxFailedIndexes") if mode in (None, "NonIndexed") else ():
         if spec.get(key) is not None:
-            errors.append(invalid_value(f"{path}.{key}", spec[key], "requires indexed completion mode"))
+            yield invalid_value(f"{path}.{key}", spec[key], "requires indexed completion mode")
     if manager is not None:
-        errors += _manager(manager, f"{path}.managedBy")
-    errors += validate_policies(spec, path)
+        yield from _manager(manager, f"{path}.managedBy")
+    yield from validate_policies(spec, path)
     template, selector = spec.get("template") or {}, spec.get("selector")
     if needs_selector:
         if selector is None:
-            errors.append(required(f"{path}.selector"))
+            yield required(f"{path}.selector")
         else:
-            errors += label_selector(selector, f"{path}.selector")
+            yield from label_selector(selector, f"{path}.selector")
             labels = (template.get("metadata") or {}).get("labels") or {}
             if not selects(selector, labels):
-                errors.append(invalid_value(f"{path}.template.metadata.labels", labels or None, MISMATCH))
-    errors += validate_template(template, f"{path}.template")
+                yield invalid_value(f"{path}.template.metadata.labels", labels or None, MISMATCH)
+    yield from validate_template(template, f"{path}.template")
     policy, where = (template.get("spec") or {}).get("restartPolicy"), f"{path}.template.spec.restartPolicy"
     if policy == "Always":
-        errors.append(required(where, 'valid values: "OnFailure", "Never"'))
+        yield required(where, 'valid values: "OnFailure", "Never"')
     elif policy and policy not in ("OnFailure", "Never"):
-        errors.append(not_supported(where, policy, ("OnFailure", "Never")))
+        yield not_supported(where, policy, ("OnFailure", "Never"))
     elif spec.get("podFailurePolicy") is not None and policy != "Never":
-        detail = 'only "Never" is supported when podFailurePolicy is specified'
-        errors.append(invalid_value(where, policy, detail))
-    return errors
+        yield invalid_value(where, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def _indexed(spec: Object, path: str) -> list[FieldError]:
+def _indexed(spec: Object, path: str) -> FieldErrors:
     """Check how large an Indexed job may be."""
-    errors: list[FieldError] = []
     completions, parallelism, failed = (spec.get(k) for k in ("completions", "parallelism", "maxFailedIndexes"))
     if completions is None:
-        errors.append(required(f"{path}.completions", "when completion mode is Indexed"))
+        yield required(f"{path}.completions", "when completion mode is Indexed")
     if (parallelism or 0) > MOST:
         detail = f"must be less than or equal to {MOST} when completion mode is Indexed"
-        errors.append(invalid_value(f"{path}.parallelism", parallelism, detail))
+        yield invalid_value(f"{path}.parallelism", parallelism, detail)
     if completions is not None and failed is not None and failed > completions:
-        errors.append(invalid_value(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
+        yield invalid_value(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions")
     if (failed or 0) > MOST:
-        errors.append(invalid_value(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {MOST}"))
+        yield invalid_value(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {MOST}")
     if (completions or 0) > MOST and spec.get("backoffLimitPerIndex") is not None:
         if failed is None:
-            detail = f"must be specified when completions is above {MOST}"
-            errors.append(required(f"{path}.maxFailedIndexes", detail))
+            yield required(f"{path}.maxFailedIndexes", f"must be specified when completions is above {MOST}")
         detail = (
             f"must be less than or equal to {MOST_WHEN_MANY} when completions are above {MOST} and used with backoff "
             "limit per index"
         )
         for key, value in (("parallelism", parallelism), ("maxFailedIndexes", failed)):
             if (value or 0) > MOST_WHEN_MANY:
-                errors.append(invalid_value(f"{path}.{key}", value, detail))
-    return errors
+                yield invalid_value(f"{path}.{key}", value, detail)
 
 
 def _manager(manager: str, path: str) -> list[FieldError]:

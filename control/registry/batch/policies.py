@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, non_negative, unique
+from control.registry.checks import Errors, FieldErrors, non_negative, unique
 from control.registry.rows import Rows
 from control.registry.rules import Test, form, max_items, require_enum
 from kube import names
@@ -32,21 +32,20 @@ _PATTERNS = Rows(
 )
 
 
-def validate_policies(spec: Object, path: str) -> Errors:
+def validate_policies(spec: Object, path: str) -> FieldErrors:
     """Check a job spec's podFailurePolicy, successPolicy and podReplacementPolicy."""
-    failure, success, errors = spec.get("podFailurePolicy"), spec.get("successPolicy"), []
+    failure, success = spec.get("podFailurePolicy"), spec.get("successPolicy")
     if failure is not None:
-        errors += _failure(failure.get("rules") or [], spec, f"{path}.podFailurePolicy.rules")
+        yield from _failure(failure.get("rules") or [], spec, f"{path}.podFailurePolicy.rules")
     if success is not None:
         if spec.get("completionMode") != "Indexed":
-            errors.append(invalid_value(f"{path}.successPolicy", success, "requires indexed completion mode"))
+            yield invalid_value(f"{path}.successPolicy", success, "requires indexed completion mode")
         else:
-            errors += _success(success.get("rules") or [], spec, f"{path}.successPolicy.rules")
+            yield from _success(success.get("rules") or [], spec, f"{path}.successPolicy.rules")
     replacement = spec.get("podReplacementPolicy")
     allowed = ("Failed", "TerminatingOrFailed") if failure is None else ("Failed",)
     if replacement is not None and replacement not in allowed:
-        errors.append(not_supported(f"{path}.podReplacementPolicy", replacement, allowed))
-    return errors
+        yield not_supported(f"{path}.podReplacementPolicy", replacement, allowed)
 
 
 def _failure(rules: list[Object], spec: Object, path: str) -> Errors:
@@ -71,24 +70,23 @@ def _failure(rules: list[Object], spec: Object, path: str) -> Errors:
     return errors
 
 
-def _codes(codes: Object, known: set[str | None], path: str) -> Errors:
+def _codes(codes: Object, known: set[str | None], path: str) -> FieldErrors:
     values, name = codes.get("values") or [], codes.get("containerName")
-    errors = _OPERATOR(codes, path)
+    yield from _OPERATOR(codes, path)
     if name is not None and name not in known:
         detail = "must be one of the container or initContainer names in the pod template"
-        errors.append(invalid_value(f"{path}.containerName", name, detail))
+        yield invalid_value(f"{path}.containerName", name, detail)
     if not values:
-        errors.append(invalid_value(f"{path}.values", values, "at least one value is required"))
+        yield invalid_value(f"{path}.values", values, "at least one value is required")
     elif len(values) > _MAX_CODES:
-        errors.append(too_many(f"{path}.values", len(values), _MAX_CODES))
+        yield too_many(f"{path}.values", len(values), _MAX_CODES)
     seen: set[int] = set()
     for index, value in enumerate(values):
         if codes.get("operator") == "In" and value == 0:
-            errors.append(invalid_value(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
-        errors += unique(f"{path}.values[{index}]", value, seen)
+            yield invalid_value(f"{path}.values[{index}]", value, "must not be 0 for the In operator")
+        yield from unique(f"{path}.values[{index}]", value, seen)
     if values != sorted(values):
-        errors.append(invalid_value(f"{path}.values", values, "must be ordered"))
-    return errors
+        yield invalid_value(f"{path}.values", values, "must be ordered")
 
 
 def _success(rules: list[Object], spec: Object, path: str) -> Errors:
@@ -99,8 +97,7 @@ def _success(rules: list[Object], spec: Object, path: str) -> Errors:
     for index, rule in enumerate(rules):
         where, count, indexes = f"{path}[{index}]", rule.get("succeededCount"), rule.get("succeededIndexes")
         if count is None and indexes is None:
-            detail = "at least one of succeededCount or succeededIndexes must be specified"
-            errors.append(required(where, detail))
+            errors.append(required(where, "at least one of succeededCount or succeededIndexes must be specified"))
             continue
         total = None
         if indexes is not None:

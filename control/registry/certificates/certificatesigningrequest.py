@@ -9,7 +9,7 @@ from cryptography import x509
 
 from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS, parse_request
 from control.registry.certificates.issued import certificate_problem
-from control.registry.checks import each, repeated
+from control.registry.checks import FieldErrors, each, repeated
 from control.registry.naming import path_segment
 from control.registry.strategy import Strategy, keep
 from control.registry.strategy_context import Context, Finish
@@ -171,8 +171,7 @@ def signer_name(name: str, path: str) -> list[FieldError]:
     labels = domain.split(".")
     errors += _first_problem(path, domain, labels, names.dns1123_label)
     if len(labels) < 2:
-        detail = "should be a domain with at least two segments separated by dots"
-        errors.append(invalid_value(path, domain, detail))
+        errors.append(invalid_value(path, domain, "should be a domain with at least two segments separated by dots"))
     errors += _first_problem(path, rest, rest.split("."), names.dns1123_subdomain)
     if len(name) > _LONGEST_SIGNER:
         errors.append(too_long(path, _LONGEST_SIGNER))
@@ -191,25 +190,22 @@ def _first_problem(path: str, value: str, labels: list[str], rule: Callable[[str
     return []
 
 
-def _conditions(conditions: list[Object], path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _conditions(conditions: list[Object], path: str) -> FieldErrors:
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
         where, kind, status = f"{path}[{index}]", condition.get("type") or "", condition.get("status") or ""
         allowed = ("True",) if kind in (*_VERDICTS, "Failed") else ("True", "False", "Unknown")
         if not kind:
-            errors.append(required(f"{where}.type"))
+            yield required(f"{where}.type")
         if not status:
-            errors.append(required(f"{where}.status"))
+            yield required(f"{where}.status")
         elif status not in allowed:
-            errors.append(not_supported(f"{where}.status", status, allowed))
+            yield not_supported(f"{where}.status", status, allowed)
         if kind in _VERDICTS and any(other in seen for other in _VERDICTS if other != kind):
-            detail = "Approved and Denied conditions are mutually exclusive"
-            errors.append(invalid_value(f"{where}.type", kind, detail))
+            yield invalid_value(f"{where}.type", kind, "Approved and Denied conditions are mutually exclusive")
         if kind and kind in seen:
-            errors.append(duplicate(f"{where}.type", kind))
+            yield duplicate(f"{where}.type", kind)
         seen.add(kind)
-    return errors
 
 
 def _quoted(text: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from control.registry.checks import non_negative
+from control.registry.rows import Rows
+from control.registry.rules import minimum, not_negative
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field
-from kube.errors import FieldError, invalid_value
 from kube.json_object import Object
 
 
@@ -14,17 +14,13 @@ class LeaseStrategy(Strategy):
     allow_create_on_update = True
     allow_unconditional_update = False
     has_generation = False
+    field_rules = Rows(
+        ("spec.leaseDurationSeconds", minimum(1, "must be greater than 0")),
+        ("spec.leaseTransitions", not_negative),
+    )
 
     def default(self, obj: Object) -> None:
         """Drop the fields of coordinated leader election, which upstream leaves off."""
         spec = obj.get("spec") or {}
         for key in ("strategy", "preferredHolder"):
             spec.pop(key, None)
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
-        errors = []
-        seconds = spec.get("leaseDurationSeconds")
-        if seconds is not None and seconds <= 0:
-            errors.append(invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
-        return errors + non_negative(spec.get("leaseTransitions"), "spec.leaseTransitions")

@@ -19,7 +19,7 @@ class ConfigMapStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
-        errors = validate_keys(data, "data")
+        errors = list(validate_keys(data, "data"))
         for key in data.keys() & binary.keys():
             errors.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
         errors += validate_keys(binary, "binaryData")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, FieldErrors, each
 from kube import names
 from kube.errors import FieldError, forbidden_field
 from kube.json_object import Object
@@ -11,11 +11,9 @@ MAX_BYTES = 1024 * 1024
 FROZEN = "field is immutable when `immutable` is set"
 
 
-def validate_keys(data: Object | None, path: str) -> Errors:
-    errors: Errors = []
+def validate_keys(data: Object | None, path: str) -> FieldErrors:
     for key in data or {}:
-        errors += each(f"{path}[{key}]", key, names.config_map_key(key))
-    return errors
+        yield from each(f"{path}[{key}]", key, names.config_map_key(key))
 
 
 def validate_size(total: int, path: str) -> Errors:

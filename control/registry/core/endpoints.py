@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from control.registry.checks import each, one_of, port
+from control.registry.checks import FieldErrors, port, required_name
 from control.registry.core.pod.container_ports import PROTOCOLS
+from control.registry.defaults import Defaults
 from control.registry.field_values import field_values
 from control.registry.ip_checks import ip, ip_warnings, non_special_ip
+from control.registry.rows import Rows
+from control.registry.rules import form, number, optional, require_enum, text
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube.errors import FieldError, required
@@ -46,41 +49,47 @@ def _joined(first: Iterable[str], number: int) -> str:
     return f"{text} + {number - SHOWN} more..." if number > SHOWN else text
 
 
+_ADDRESS = Rows(
+    ("ip", text(ip), text(non_special_ip)),
+    ("hostname", optional(form(dns1123_label))),
+    ("nodeName?", form(dns1123_subdomain)),
+)
+_PORT = Rows(
+    ("port", number(port)),
+    ("protocol", require_enum(*PROTOCOLS)),
+    ("appProtocol", optional(form(qualified_name))),
+)
+
+
+def _any_address(subset: Object, path: str) -> FieldErrors:
+    if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+        yield required(path, "must specify `addresses` or `notReadyAddresses`")
+
+
+def _ports(ports: list[Object] | None, path: str) -> FieldErrors:
+    """Check ports, which have names if there are several."""
+    for index, item in enumerate(ports or ()):
+        where, name = f"{path}[{index}]", item.get("name")
+        if name or len(ports or ()) > 1:
+            yield from required_name(f"{where}.name", name, dns1123_label)
+        yield from _PORT(item, where)
+
+
 class EndpointsStrategy(Strategy):
     columns = (NAME, Column("Endpoints", Field("subsets", show=_text), "Addresses and ports that are ready."), AGE)
     allow_create_on_update = True
     has_generation = False
+    field_rules = Rows(
+        ("subsets[*]", _any_address),
+        ("subsets[*].{addresses,notReadyAddresses}[*]", _ADDRESS),
+        ("subsets[*].ports", _ports),
+    )
     api_warning = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-
-    def default(self, obj: Object) -> None:
-        for subset in obj.get("subsets") or ():
-            for item in subset.get("ports") or ():
-                if not item.get("protocol"):
-                    item["protocol"] = "TCP"
+    field_defaults = Defaults(("subsets[*].ports[*].protocol", "TCP"))
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         """Return what is wrong; unchanged subsets were valid once, maybe by older rules."""
         return [] if obj.get("subsets") == old.get("subsets") else self.validate(obj)
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        errors: list[FieldError] = []
-        for index, subset in enumerate(obj.get("subsets") or ()):
-            path = f"subsets[{index}]"
-            if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-                errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
-            for key in ("addresses", "notReadyAddresses"):
-                for number, address in enumerate(subset.get(key) or ()):
-                    where = f"{path}.{key}[{number}]"
-                    errors += ip(address.get("ip") or "", f"{where}.ip")
-                    errors += non_special_ip(address.get("ip") or "", f"{where}.ip")
-                    if address.get("hostname"):
-                        errors += each(f"{where}.hostname", address["hostname"], dns1123_label(address["hostname"]))
-                    if address.get("nodeName") is not None:
-                        errors += each(f"{where}.nodeName", address["nodeName"], dns1123_subdomain(address["nodeName"]))
-            ports = subset.get("ports") or []
-            for number, item in enumerate(ports):
-                errors += _validate_port(item, named=len(ports) > 1, path=f"{path}.ports[{number}]")
-        return errors
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         """Return warnings about addresses; the controller's own have the canonical form."""
@@ -88,16 +97,3 @@ class EndpointsStrategy(Strategy):
             return []
         subsets = field_values(obj, "subsets[*]")
         return [text for path, subset in subsets for text in ip_warnings(subset, *_ADDRESSES, at=path)]
-
-
-def _validate_port(item: Object, *, named: bool, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if item.get("name"):
-        errors += each(f"{path}.name", item["name"], dns1123_label(item["name"]))
-    elif named:
-        errors.append(required(f"{path}.name"))
-    errors += port(item.get("port", 0), f"{path}.port")
-    errors += one_of(item.get("protocol"), PROTOCOLS, f"{path}.protocol")
-    if item.get("appProtocol"):
-        errors += each(f"{path}.appProtocol", item["appProtocol"], qualified_name(item["appProtocol"]))
-    return errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import each, unique
+from control.registry.checks import FieldErrors, each, unique
 from control.registry.core.resources import container_resource_name, is_exact, standard_name
 from control.registry.strategy import Strategy
 from control.registry.table_cells import CREATED_AT, NAME
@@ -23,19 +23,18 @@ _ORDER = (
 )
 
 
-def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _validate_item(item: Object, kind: str, path: str) -> FieldErrors:
     if kind == "Pod":
         for key in ("default", "defaultRequest"):
             if item.get(key):
-                errors.append(forbidden_field(f"{path}.{key}", "may not be specified when `type` is 'Pod'"))
+                yield forbidden_field(f"{path}.{key}", "may not be specified when `type` is 'Pod'")
     check = container_resource_name if kind in ("Pod", "Container") else standard_name
     for key in (*_WORDS, "maxLimitRequestRatio"):
         for name in item.get(key) or {}:
-            errors += check(name, f"{path}.{key}[{name}]")
+            yield from check(name, f"{path}.{key}[{name}]")
     if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(k) or {}) for k in ("min", "max")):
         detail = "either minimum or maximum storage value is required, but neither was provided"
-        errors.append(required(f"{path}.limits", detail))
+        yield required(f"{path}.limits", detail)
     for low, high, field in _ORDER:
         if kind == "Pod" and "default" in f"{low}{high}".lower():
             continue
@@ -45,23 +44,22 @@ def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
                 word = "default limit" if (low, high) == ("defaultRequest", "default") else _WORDS[high]
                 detail = f"{_WORDS[low]} value {amount} is greater than {word} value {most}"
                 value = item[field][name] if field != "default" else (amount if low == "min" else most)
-                errors.append(invalid_value(f"{path}.{field}[{name}]", str(value), detail))
+                yield invalid_value(f"{path}.{field}[{name}]", str(value), detail)
     for name, amount in (item.get("default") or {}).items() if kind != "Pod" else ():
         asked = (item.get("defaultRequest") or {}).get(name)
         if asked is not None and is_exact(name) and parse(asked) != parse(amount):
             detail = f"default value {amount} must equal to defaultRequest value {asked} in {name}"
-            errors.append(invalid_value(f"{path}.defaultRequest[{name}]", str(asked), detail))
+            yield invalid_value(f"{path}.defaultRequest[{name}]", str(asked), detail)
     for name, ratio in (item.get("maxLimitRequestRatio") or {}).items():
         where = f"{path}.maxLimitRequestRatio[{name}]"
         if parse(ratio) < 1:
-            errors.append(invalid_value(where, str(ratio), f"ratio {ratio} is less than 1"))
+            yield invalid_value(where, str(ratio), f"ratio {ratio} is less than 1")
         least, greatest = ((item.get(k) or {}).get(name) for k in ("min", "max"))
         if least is None or greatest is None or not parse(least):
             continue
         if parse(ratio) > parse(greatest) / parse(least):
             most = float(parse(greatest) / parse(least))
-            errors.append(invalid_value(where, str(ratio), f"ratio {ratio} is greater than max/min = {most:f}"))
-    return errors
+            yield invalid_value(where, str(ratio), f"ratio {ratio} is greater than max/min = {most:f}")
 
 
 class LimitRangeStrategy(Strategy):

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from control.registry.checks import each, one_of
+from control.registry.checks import FieldErrors, each, one_of
 from control.registry.core.resources import amount_of
 from control.registry.ip_checks import cidr, cidr_warnings, non_special_ip, one_cidr_a_family
 from control.registry.strategy import Strategy
@@ -67,12 +67,12 @@ class NodeStrategy(Strategy):
 
     def _validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = _validate_taints(spec.get("taints") or [])
+        errors = list(_validate_taints(spec.get("taints") or []))
         ranges = spec.get("podCIDRs") or []
         for index, text in enumerate(ranges):
             errors += cidr(text, f"spec.podCIDRs[{index}]")
         errors += one_cidr_a_family(ranges, "spec.podCIDRs")
-        return errors + _validate_status(obj.get("status") or {})
+        return [*errors, *_validate_status(obj.get("status") or {})]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
@@ -86,7 +86,7 @@ class NodeStrategy(Strategy):
         return errors
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return _validate_status(obj.get("status") or {})
+        return list(_validate_status(obj.get("status") or {}))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         spec = obj.get("spec") or {}
@@ -116,59 +116,52 @@ class NodeStrategy(Strategy):
         ]
 
 
-def _validate_taints(taints: list[Object]) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _validate_taints(taints: list[Object]) -> FieldErrors:
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         where = f"metadata.taints[{index}]"  # upstream's place for them
         key, value, effect = (taint.get(k) or "" for k in ("key", "value", "effect"))
-        errors += each(f"{where}.key", key, names.qualified_name(key))
+        yield from each(f"{where}.key", key, names.qualified_name(key))
         problems = names.label_value(value)
         if problems:
-            errors.append(invalid_value(f"{where}.value", value, ";".join(problems)))
-        errors += one_of(effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"), f"{where}.effect")
+            yield invalid_value(f"{where}.value", value, ";".join(problems))
+        yield from one_of(effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"), f"{where}.effect")
         if (key, effect) in seen:
             found = duplicate(where, taint)
-            errors.append(FieldError(found.path, found.type, "taints must be unique by key and effect pair", taint))
+            yield FieldError(found.path, found.type, "taints must be unique by key and effect pair", taint)
         seen.add((key, effect))
-    return errors
 
 
-def _validate_status(status: Object) -> list[FieldError]:
+def _validate_status(status: Object) -> FieldErrors:
     """Reject duplicate addresses, and those with which a request for the node would reach this server itself."""
-    errors = _validate_declared_features(status.get("declaredFeatures") or [], "status.declaredFeatures")
+    yield from _validate_declared_features(status.get("declaredFeatures") or [], "status.declaredFeatures")
     for key in ("capacity", "allocatable"):
         for name, amount in (status.get(key) or {}).items():
-            errors += amount_of(name, amount, f"status.{key}.{name}")
+            yield from amount_of(name, amount, f"status.{key}.{name}")
     seen: set[tuple[str, str]] = set()
     for index, item in enumerate(status.get("addresses") or ()):
         kind, address = item.get("type") or "", item.get("address") or ""
         if (kind, address) in seen:
-            errors.append(duplicate(f"status.addresses[{index}]", item))
+            yield duplicate(f"status.addresses[{index}]", item)
         seen.add((kind, address))
         if kind in ("InternalIP", "ExternalIP"):
-            errors += _dialable(address, f"status.addresses[{index}].address")
-    return errors
+            yield from _dialable(address, f"status.addresses[{index}].address")
 
 
-def _validate_declared_features(features: list[str], path: str) -> list[FieldError]:
+def _validate_declared_features(features: list[str], path: str) -> FieldErrors:
     """Check the names of features: in order, each once."""
-    errors: list[FieldError] = []
     for index, (name, following) in enumerate(zip_longest(features, features[1:])):
         if len(name) > names.SUBDOMAIN_LENGTH:
             detail = (
                 f"invalid feature name {json.dumps(name)}: must be no more than {names.SUBDOMAIN_LENGTH} characters"
             )
-            errors.append(invalid_value(f"{path}[{index}]", name, detail))
+            yield invalid_value(f"{path}[{index}]", name, detail)
         elif not _FEATURE.fullmatch(name):
-            errors.append(
-                invalid_value(f"{path}[{index}]", name, f"invalid feature name {json.dumps(name)}: {_FEATURE_RULE}")
-            )
+            yield invalid_value(f"{path}[{index}]", name, f"invalid feature name {json.dumps(name)}: {_FEATURE_RULE}")
         if following == name:
-            errors.append(duplicate(f"{path}[{index + 1}]", following))
+            yield duplicate(f"{path}[{index + 1}]", following)
         elif following is not None and following < name:
-            errors.append(invalid_value(f"{path}[{index + 1}]", following, "list must be sorted alphabetically"))
-    return errors
+            yield invalid_value(f"{path}[{index + 1}]", following, "list must be sorted alphabetically")
 
 
 def _dialable(address: str, path: str) -> list[FieldError]:

@@ -6,10 +6,10 @@ from control.registry.changes import IMMUTABLE, differences, same, validate_immu
 from control.registry.checks import Errors, each, one_of
 from control.registry.core.claim_spec import class_of, class_warnings, positive, validate_access_modes
 from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
-from control.registry.core.pod.placement import validate_node_selector
+from control.registry.core.pod.placement import NODE_SELECTOR
 from control.registry.core.pod.volumes import validate_source
 from control.registry.core.volume_table_cells import access_modes, phase
-from control.registry.defaults import default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, name_of
@@ -81,16 +81,15 @@ class PersistentVolumeStrategy(Strategy):
         Column("VolumeMode", Field("spec.volumeMode", UNSET), priority=1),
     )
     has_generation = False
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_empty(spec, ("persistentVolumeReclaimPolicy", "Retain"), ("volumeMode", "Filesystem"))
-        status = obj.get("status")
-        if not status or not status.get("phase"):
-            obj.setdefault("status", {})["phase"] = "Pending"
-        if spec.get("hostPath") is not None:
-            spec["hostPath"].setdefault("type", "")
-        default_empty(spec.get("iscsi"), ("iscsiInterface", "default"))
+    field_defaults = Defaults(
+        ("spec", absent({})),
+        ("spec.persistentVolumeReclaimPolicy", "Retain"),
+        ("spec.volumeMode", "Filesystem"),
+        ("status", absent({})),
+        ("status.phase", "Pending"),
+        ("spec.hostPath.type", absent("")),
+        ("spec.iscsi.iscsiInterface", "default"),
+    )
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}
@@ -114,7 +113,7 @@ class PersistentVolumeStrategy(Strategy):
             if hard is None:
                 errors.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
             else:
-                errors += validate_node_selector(hard, "spec.nodeAffinity.required")
+                errors += NODE_SELECTOR(hard, "spec.nodeAffinity.required")
         elif spec.get("local") is not None:
             errors.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
         errors += validate_source({k: v for k, v in spec.items() if k not in _NOT_SOURCES}, "spec", persistent=True)

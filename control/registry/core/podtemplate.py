@@ -32,7 +32,7 @@ class PodTemplateStrategy(Strategy):
         default_template(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate_template(obj.get("template") or {}, "template")
+        return list(validate_template(obj.get("template") or {}, "template"))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         return template_warnings(obj, old, "template")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from control.registry.checks import Errors, each, quantity
+from control.registry.checks import Errors, FieldErrors, each, quantity
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
@@ -27,22 +27,20 @@ COUNTED = (
 _KNOWN = (*STANDARD, *COUNTED, "storage")
 
 
-def validate_requirements(resources: Object | None, path: str, *, pod_level: bool = False) -> Errors:
+def validate_requirements(resources: Object | None, path: str, *, pod_level: bool = False) -> FieldErrors:
     """Check limits against requests of a container, or of a pod as a whole."""
     if not resources:
-        return []
+        return
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    errors: Errors = []
     for side, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             where = f"{path}.{side}[{name}]"
-            errors += _name(name, where, pod_level=pod_level)
-            errors += amount_of(name, amount, where)
-    errors += _within_limits(requests, limits, path)
+            yield from _name(name, where, pod_level=pod_level)
+            yield from amount_of(name, amount, where)
+    yield from _within_limits(requests, limits, path)
     named = limits.keys() | requests.keys()
     if any(name.startswith(HUGE) for name in named) and not named & {"cpu", "memory"}:
-        errors.append(forbidden_field(path, "HugePages require cpu or memory"))
-    return errors
+        yield forbidden_field(path, "HugePages require cpu or memory")
 
 
 def amount_of(name: str, amount: Quantity, path: str) -> Errors:
@@ -63,22 +61,20 @@ def amount_of(name: str, amount: Quantity, path: str) -> Errors:
     return errors
 
 
-def _within_limits(requests: Object, limits: Object, path: str) -> Errors:
-    errors: Errors = []
+def _within_limits(requests: Object, limits: Object, path: str) -> FieldErrors:
     for name, amount in requests.items():
         exact, limit = is_extended(name) or name.startswith(HUGE), limits.get(name)
         if limit is None:
             if exact:
-                errors.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+                yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
             continue
         asked, most = parse(amount), parse(limit)
         if exact and asked != most:
             detail = f"must be equal to {name} limit of {canonical(limit)}"
-            errors.append(invalid_value(f"{path}.requests", canonical(amount), detail))
+            yield invalid_value(f"{path}.requests", canonical(amount), detail)
         elif asked > most:
             detail = f"must be less than or equal to {name} limit of {canonical(limit)}"
-            errors.append(invalid_value(f"{path}.requests", canonical(amount), detail))
-    return errors
+            yield invalid_value(f"{path}.requests", canonical(amount), detail)
 
 
 def is_extended(name: str) -> bool:

@@ -49,7 +49,7 @@ class SecretStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         data = obj.get("data") or {}
-        errors = validate_keys(data, "data")
+        errors = list(validate_keys(data, "data"))
         errors += validate_size(sum(map(decoded_size, data.values())), "data")
         kind = obj.get("type") or ""
         if kind == TOKEN_TYPE:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from control.registry.changes import validate_immutable
-from control.registry.checks import each, one_of, port, unique
+from control.registry.checks import Errors, FieldErrors, one_of, port
 from control.registry.core.endpoints import shortened
 from control.registry.core.pod.container_ports import PROTOCOLS
+from control.registry.defaults import Defaults, absent
 from control.registry.ip_checks import ip, ip_warnings, non_special_ip, strict_ip
 from control.registry.rows import Rows
-from control.registry.rules import form, optional, require_enum, unique_item
+from control.registry.rules import Rule, form, max_items, optional, require, require_enum, unique_item
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, UNSET, Column, Field
 from control.storage import lazy_json
@@ -21,34 +22,20 @@ _CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-contr
 MAX_ENDPOINTS, MAX_PORTS, MAX_ADDRESSES, MAX_HINTS = 1000, 20000, 100, 8
 
 
-def _validate_endpoint(endpoint: Object, kind: str, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    addresses = endpoint.get("addresses") or []
-    if not addresses:
-        errors.append(required(f"{path}.addresses", "must contain at least 1 address"))
-    elif len(addresses) > MAX_ADDRESSES:
-        errors.append(too_many(f"{path}.addresses", len(addresses), MAX_ADDRESSES))
-    for index, address in enumerate(addresses):
-        if kind == "FQDN":
-            errors += _validate_domain(address, f"{path}.addresses[{index}]")
-        elif kind in ("IPv4", "IPv6"):
-            errors += _validate_address(address, kind, f"{path}.addresses", index)
-    if endpoint.get("hostname"):
-        errors += each(f"{path}.hostname", endpoint["hostname"], names.dns1123_label(endpoint["hostname"]))
-    if endpoint.get("nodeName"):
-        errors += each(f"{path}.nodeName", endpoint["nodeName"], names.dns1123_subdomain(endpoint["nodeName"]))
-    return errors + _hints((endpoint.get("hints") or {}), f"{path}.hints")
+def _addresses_of(kind: str) -> Rule:
+    """Return the check of a slice's addresses: an IPv6 one only has the canonical form, as upstream."""
 
+    def rule(addresses: list[str] | None, path: str) -> FieldErrors:
+        for index, address in enumerate(addresses or ()):
+            where = f"{path}[{index}]"
+            if wrong := (ip if kind == "IPv4" else strict_ip)(address, where):
+                yield from wrong
+                continue
+            if (":" in address) != (kind == "IPv6"):
+                yield invalid_value(path, address, f"must be an {kind} address")
+            yield from non_special_ip(address, where)
 
-def _validate_address(address: str, kind: str, path: str, index: int) -> list[FieldError]:
-    """Check an address of a slice: an IPv6 one only has the canonical form, as upstream."""
-    where = f"{path}[{index}]"
-    if wrong := (ip if kind == "IPv4" else strict_ip)(address, where):
-        return wrong
-    errors = (
-        [] if (":" in address) == (kind == "IPv6") else [invalid_value(path, address, f"must be an {kind} address")]
-    )
-    return errors + non_special_ip(address, where)
+    return rule
 
 
 def _validate_domain(name: str, path: str) -> list[FieldError]:
@@ -65,22 +52,6 @@ def _validate_domain(name: str, path: str) -> list[FieldError]:
     return next(([invalid_value(path, part, ",".join(found))] for part, found in wrong if found), [])
 
 
-def _hints(hints: Object, path: str) -> list[FieldError]:
-    """Check whose traffic an endpoint is meant for: zones and nodes, each once."""
-    errors: list[FieldError] = []
-    for key, most in (("forZones", MAX_HINTS), ("forNodes", MAX_HINTS)):
-        found = hints.get(key) or []
-        if len(found) > most:
-            errors.append(too_many(f"{path}.{key}", len(found), most))
-            continue
-        seen: set[str] = set()
-        for index, item in enumerate(found):
-            where, name = f"{path}.{key}[{index}].name", item.get("name") or ""
-            errors += unique(where, name, seen)
-            errors += each(where, name, names.label_value(name) if key == "forZones" else names.dns1123_subdomain(name))
-    return errors
-
-
 def _ports(ports: list[Object] | None) -> str:
     shown = (str(p["port"]) if p.get("port") is not None else p.get("name") or "*" for p in ports or ())
     return shortened(list(shown)) or UNSET
@@ -90,12 +61,31 @@ def _addresses(endpoints: list[Object] | None) -> str:
     return shortened([a for e in endpoints or () for a in e.get("addresses") or ()]) or UNSET
 
 
-def _validate_endpoints(obj: Object) -> list[FieldError]:
-    endpoints, kind = obj.get("endpoints") or [], obj.get("addressType") or ""
-    if len(endpoints) > MAX_ENDPOINTS:
-        return [too_many("endpoints", len(endpoints), MAX_ENDPOINTS)]
-    found = enumerate(endpoints)
-    return [error for index, endpoint in found for error in _validate_endpoint(endpoint, kind, f"endpoints[{index}]")]
+_ADDRESSES = Rows(
+    ("addresses", require("must contain at least 1 address"), max_items(MAX_ADDRESSES)),
+)
+_REST = Rows(
+    ("hostname", optional(form(names.dns1123_label))),
+    ("nodeName", optional(form(names.dns1123_subdomain))),
+    (f"hints.forZones[*{MAX_HINTS}].name", unique_item, form(names.label_value)),
+    (f"hints.forNodes[*{MAX_HINTS}].name", unique_item, form(names.dns1123_subdomain)),
+)
+
+
+def _endpoints(path: str, check: Rule) -> Rows:
+    return Rows((f"endpoints[*{MAX_ENDPOINTS}]", _ADDRESSES, Rows((path, check)), _REST))
+
+
+_ENDPOINTS = {
+    "FQDN": _endpoints("addresses[*]", _validate_domain),
+    "IPv4": _endpoints("addresses", _addresses_of("IPv4")),
+    "IPv6": _endpoints("addresses", _addresses_of("IPv6")),
+}
+_ANY_ENDPOINTS = Rows((f"endpoints[*{MAX_ENDPOINTS}]", _ADDRESSES, _REST))
+
+
+def _validate_endpoints(obj: Object) -> Errors:
+    return _ENDPOINTS.get(obj.get("addressType") or "", _ANY_ENDPOINTS).errors(obj)
 
 
 _PORTS = Rows(
@@ -115,11 +105,7 @@ class EndpointSliceStrategy(Strategy):
         Column("Endpoints", Field("endpoints", show=_addresses), "Addresses of the endpoints."),
         AGE,
     )
-
-    def default(self, obj: Object) -> None:
-        for item in obj.get("ports") or ():
-            item.setdefault("name", "")
-            item.setdefault("protocol", "TCP")
+    field_defaults = Defaults(("ports[*].name", absent("")), ("ports[*].protocol", absent("TCP")))
 
     def validate(self, obj: Object) -> list[FieldError]:
         return self._validate(obj) + _validate_endpoints(obj)

@@ -53,7 +53,7 @@ class EventStrategy(Strategy):
         return found
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate_event(obj)
+        return list(validate_event(obj))
 
     def validate_requested(self, obj: Object, old: Object | None, requested: Resource) -> list[FieldError]:
         return validate_new_event(obj, old) if requested.group == "events.k8s.io" else []

@@ -6,7 +6,7 @@ Events are checked in the stored form, core/v1, and errors name its fields, as u
 from __future__ import annotations
 
 from control.registry.changes import IMMUTABLE
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, FieldErrors, each
 from kube import names
 from kube.errors import invalid_value, required
 from kube.json_object import Object
@@ -29,30 +29,28 @@ _FIXED = (
 )
 
 
-def validate_event(event: Object) -> Errors:
+def validate_event(event: Object) -> FieldErrors:
     """Check an event of either form."""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
     about = (event.get("involvedObject") or {}).get("namespace") or ""
-    errors: Errors = []
     if not event.get("eventTime"):
         if namespace != about if about else namespace not in ("", "default"):
-            errors.append(invalid_value("involvedObject.namespace", about, _MISMATCH))
-        return errors
+            yield invalid_value("involvedObject.namespace", about, _MISMATCH)
+        return
     if not about and namespace not in ("default", "kube-system"):
-        errors.append(invalid_value("involvedObject.namespace", about, _MISMATCH))
+        yield invalid_value("involvedObject.namespace", about, _MISMATCH)
     reporter = event.get("reportingComponent") or ""
     if not reporter:
-        errors.append(required("reportingComponent"))
-    errors += each("reportingComponent", reporter, names.qualified_name(reporter))
+        yield required("reportingComponent")
+    yield from each("reportingComponent", reporter, names.qualified_name(reporter))
     for key in ("reportingInstance", "action", "reason"):
         value = event.get(key) or ""
         if not value:
-            errors.append(required(key))
+            yield required(key)
         if len(value) > _LONGEST:
-            errors.append(invalid_value(key, "", f"can have at most {_LONGEST} characters"))
+            yield invalid_value(key, "", f"can have at most {_LONGEST} characters")
     if len(event.get("message") or "") > _LONGEST_MESSAGE:
-        errors.append(invalid_value("message", "", f"can have at most {_LONGEST_MESSAGE} characters"))
-    return errors
+        yield invalid_value("message", "", f"can have at most {_LONGEST_MESSAGE} characters")
 
 
 def validate_new_event(event: Object, old: Object | None) -> Errors:
@@ -72,12 +70,10 @@ def validate_new_event(event: Object, old: Object | None) -> Errors:
     return errors + [invalid_value(key, "", "needs to be unset") for key in unset]
 
 
-def _series(series: Object | None) -> Errors:
+def _series(series: Object | None) -> FieldErrors:
     if series is None:
-        return []
-    errors: Errors = []
+        return
     if series.get("count", 0) < 2:
-        errors.append(invalid_value("series.count", "", "should be at least 2"))
+        yield invalid_value("series.count", "", "should be at least 2")
     if not series.get("lastObservedTime"):
-        errors.append(required("series.lastObservedTime"))
-    return errors
+        yield required("series.lastObservedTime")

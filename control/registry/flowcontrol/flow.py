@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, one_of
-from control.registry.defaults import default_absent, default_empty
-from control.registry.field_values import field_value
+from control.registry.defaults import Defaults, absent
 from control.registry.flowcontrol.limits import LIMITS
 from control.registry.flowcontrol.rules import RULE
 from control.registry.naming import path_segment
@@ -28,8 +27,7 @@ def _dangling(conditions: list[Object] | None) -> str:
 def _highest_precedence(obj: Object, path: str) -> Errors:
     if (obj.get("spec") or {}).get("matchingPrecedence") != 1 or name_of(obj) == "exempt":
         return []
-    detail = "only the schema named 'exempt' may have matchingPrecedence 1"
-    return [invalid_value("spec.matchingPrecedence", 1, detail)]
+    return [invalid_value("spec.matchingPrecedence", 1, "only the schema named 'exempt' may have matchingPrecedence 1")]
 
 
 class FlowSchemaStrategy(Strategy):
@@ -53,12 +51,10 @@ class FlowSchemaStrategy(Strategy):
         ("spec.distinguisherMethod?.type", require_enum("ByNamespace", "ByUser")),
         ("spec.rules[*]", RULE),
     )
+    field_defaults = Defaults(("spec", absent({})), ("spec.matchingPrecedence", 1000))
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix=prefix)
-
-    def default(self, obj: Object) -> None:
-        default_empty(obj.setdefault("spec", {}), ("matchingPrecedence", 1000))
 
 
 def _limit(path: str, key: str) -> Field:
@@ -79,6 +75,14 @@ class PriorityLevelStrategy(Strategy):
         Column("QueueLengthLimit", _limit("spec.limited.limitResponse.queuing", "queueLengthLimit")),
         AGE,
     )
+    field_defaults = Defaults(
+        ("spec.limited.nominalConcurrencyShares", absent(30)),
+        ("spec.limited.lendablePercent", absent(0)),
+        ("spec.limited.limitResponse.queuing.handSize", 8),
+        ("spec.limited.limitResponse.queuing.queues", 64),
+        ("spec.limited.limitResponse.queuing.queueLengthLimit", 50),
+        ("spec.exempt.{nominalConcurrencyShares,lendablePercent}", absent(0)),
+    )
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix=prefix)
@@ -86,11 +90,8 @@ class PriorityLevelStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         if spec.get("type") == "Exempt":
-            default_absent(spec, ("exempt", {}))
-        default_absent(spec.get("limited"), ("nominalConcurrencyShares", 30), ("lendablePercent", 0))
-        queuing = field_value(spec, "limited.limitResponse.queuing")
-        default_empty(queuing, ("handSize", 8), ("queues", 64), ("queueLengthLimit", 50))
-        default_absent(spec.get("exempt"), ("nominalConcurrencyShares", 0), ("lendablePercent", 0))
+            spec.setdefault("exempt", {})
+        super().default(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -98,8 +99,7 @@ class PriorityLevelStrategy(Strategy):
         if _ROUND_TRIP in ((obj.get("metadata") or {}).get("annotations") or {}):
             errors.append(forbidden_field("metadata.annotations", f"annotation '{_ROUND_TRIP}' is forbidden"))
         if (name_of(obj) == "exempt") != (kind == "Exempt"):
-            detail = "must be 'Exempt' if and only if `name` is 'exempt'"
-            errors.append(invalid_value("spec.type", kind or "", detail))
+            errors.append(invalid_value("spec.type", kind or "", "must be 'Exempt' if and only if `name` is 'exempt'"))
         errors += one_of(kind, ("Exempt", "Limited"), "spec.type")
         if kind == "Exempt" and spec.get("limited") is not None:
             errors.append(forbidden_field("spec.limited", "must be nil if the type is not Limited"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.registry.checks import Errors, each, required_name
 from control.registry.rows import Rows
-from control.registry.rules import Test, require
+from control.registry.rules import only_wildcard, require
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
@@ -57,13 +57,6 @@ def _any_rule(rule: Object, path: str) -> Errors:
     return [required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")]
 
 
-def _all_alone(words: str) -> Test:
-    """Reject other values in a list that contains `*`."""
-    detail = f"if '*' is present, must not specify other {words}"
-    wrong = "{value} and '*' in {value} and len({value}) > 1"
-    return Test(wrong, None, lambda value, path: [invalid_value(path, value, detail)])
-
-
 def _known_verbs(verbs: list[str] | None, path: str) -> Errors:
     unknown = verbs and "*" not in verbs and set(verbs) - set(_VERBS)
     return [not_supported(path, verbs, _VERBS[1:])] if unknown else []
@@ -86,18 +79,18 @@ def _namespaces(rule: Object, path: str) -> Errors:
     ]
 
 
-_RULE_VERBS = Rows(("verbs", require("verbs must contain at least one value"), _all_alone("verbs"), _known_verbs))
+_RULE_VERBS = Rows(("verbs", require("verbs must contain at least one value"), only_wildcard("verbs"), _known_verbs))
 _RESOURCES = Rows(
     ("", _RULE_VERBS),
-    ("apiGroups", require("resource rules must supply at least one api group"), _all_alone("api groups")),
-    ("resources", require("resource rules must supply at least one resource"), _all_alone("resources")),
-    ("namespaces", _all_alone("namespaces")),
+    ("apiGroups", require("resource rules must supply at least one api group"), only_wildcard("api groups")),
+    ("resources", require("resource rules must supply at least one resource"), only_wildcard("resources")),
+    ("namespaces", only_wildcard("namespaces")),
     ("", _namespaces),
 )
 _NON_RESOURCES = Rows(
     ("", _RULE_VERBS),
     ("nonResourceURLs", require("nonResourceURLs must contain at least one value")),
-    ("nonResourceURLs", _all_alone("non-resource URLs"), _urls),
+    ("nonResourceURLs", only_wildcard("non-resource URLs"), _urls),
 )
 RULE = Rows(
     ("subjects", require("subjects must contain at least one value")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, each
-from control.registry.defaults import default_empty
+from control.registry.defaults import Defaults
 from control.registry.rows import Rows
 from control.registry.rules import form, max_bytes, optional, require, require_enum, require_name
 from control.registry.strategy import Strategy
@@ -58,6 +58,4 @@ class IngressClassStrategy(Strategy):
         ("spec.parameters?", _PARAMETERS),
     )
     immutable = ("spec.controller",)
-
-    def default(self, obj: Object) -> None:
-        default_empty((obj.get("spec") or {}).get("parameters"), ("scope", "Cluster"))
+    field_defaults = Defaults(("spec.parameters.scope", "Cluster"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from control.registry.checks import label_selector, one_of, port, port_or_name
+from control.registry.checks import FieldErrors, label_selector, one_of, port, port_or_name
+from control.registry.defaults import Defaults, absent
 from control.registry.field_values import field_values, values_in
 from control.registry.ip_checks import cidr, cidr_warnings
 from control.registry.strategy import Strategy
@@ -17,22 +18,20 @@ _BLOCKS = ("spec.ingress[*].from[*].ipBlock", "spec.egress[*].to[*].ipBlock")
 _RANGES = tuple(f"{block}.{field}" for block in _BLOCKS for field in ("cidr", "except[*]"))
 
 
-def _validate_port(item: Object, path: str) -> list[FieldError]:
-    errors = one_of(item.get("protocol"), ("TCP", "UDP", "SCTP"), f"{path}.protocol", needed=False)
+def _validate_port(item: Object, path: str) -> FieldErrors:
+    yield from one_of(item.get("protocol"), ("TCP", "UDP", "SCTP"), f"{path}.protocol", needed=False)
     number, last = item.get("port"), item.get("endPort")
     if number is not None:
-        errors += port_or_name(number, f"{path}.port")
+        yield from port_or_name(number, f"{path}.port")
         if last is not None:
             if isinstance(number, str):
-                detail = "may not be specified when `port` is non-numeric"
-                errors.append(invalid_value(f"{path}.endPort", last, detail))
+                yield invalid_value(f"{path}.endPort", last, "may not be specified when `port` is non-numeric")
             elif last < number:
-                errors.append(invalid_value(f"{path}.endPort", number, "must be greater than or equal to `port`"))
+                yield invalid_value(f"{path}.endPort", number, "must be greater than or equal to `port`")
             if not isinstance(number, str):
-                errors += port(last, f"{path}.endPort")
+                yield from port(last, f"{path}.endPort")
     elif last is not None:
-        errors.append(invalid_value(f"{path}.endPort", last, "may not be specified when `port` is not specified"))
-    return errors
+        yield invalid_value(f"{path}.endPort", last, "may not be specified when `port` is not specified")
 
 
 def _validate_peer(peer: Object, path: str, known: Collection[str]) -> list[FieldError]:
@@ -77,22 +76,22 @@ def _block_warnings(policy: Object, path: str) -> Iterator[str]:
         yield from cidr_warnings(block, "cidr", "except[*]", at=where)
 
 
+def _policy_types(spec: Object) -> list[str]:
+    return ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+
 class NetworkPolicyStrategy(Strategy):
     columns = (
         NAME,
         Column("Pod-Selector", Field("spec.podSelector", show=selector_text), "The pods it is about."),
         AGE,
     )
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("podSelector", {})
-        if not spec.get("policyTypes"):
-            spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
-        for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
-            for item in rule.get("ports") or ():
-                if not item.get("protocol"):
-                    item["protocol"] = "TCP"
+    field_defaults = Defaults(
+        ("spec", absent({})),
+        ("spec.podSelector", absent({})),
+        ("spec.policyTypes", _policy_types),
+        ("spec.{ingress,egress}[*].ports[*].protocol", "TCP"),
+    )
 
     def validate(self, obj: Object) -> list[FieldError]:
         return self._validate(obj, known=())
@@ -113,8 +112,7 @@ class NetworkPolicyStrategy(Strategy):
                     errors += _validate_peer(peer, f"{path}.{peers}[{number}]", known)
         kinds = spec.get("policyTypes") or []
         if len(kinds) > 2:
-            detail = "may not specify more than two policyTypes"
-            return [*errors, invalid_value("spec.policyTypes", kinds, detail)]
+            return [*errors, invalid_value("spec.policyTypes", kinds, "may not specify more than two policyTypes")]
         for index, kind in enumerate(kinds):
             errors += one_of(kind, ("Ingress", "Egress"), f"spec.policyTypes[{index}]")
         return errors

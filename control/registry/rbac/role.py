@@ -44,8 +44,7 @@ class RoleStrategy(Strategy):
         if aggregation is not None:
             selectors, path = aggregation.get("clusterRoleSelectors") or [], "aggregationRule.clusterRoleSelectors"
             if not selectors:
-                detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-                errors.append(required(path, detail))
+                errors.append(required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
             for index, selector in enumerate(selectors):
                 errors += label_selector(selector, f"{path}[{index}]")
         return errors

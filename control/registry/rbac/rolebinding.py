@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.checks import each, required_name
-from control.registry.defaults import default_empty
+from control.registry.defaults import Defaults
 from control.registry.naming import path_segment, subdomain
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, reference
@@ -52,12 +52,13 @@ class RoleBindingStrategy(Strategy):
     )
     allow_create_on_update = True
     has_generation = False
+    field_defaults = Defaults(("roleRef.apiGroup", GROUP))
 
     def default(self, obj: Object) -> None:
-        default_empty(obj.get("roleRef"), ("apiGroup", GROUP))
+        super().default(obj)
         for subject in obj.get("subjects") or ():
-            if subject.get("kind") in ("User", "Group"):
-                default_empty(subject, ("apiGroup", GROUP))
+            if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+                subject["apiGroup"] = GROUP
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix=prefix)

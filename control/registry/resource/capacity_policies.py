@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, unique
+from control.registry.checks import Errors, FieldErrors, unique
 from control.registry.resource.lists import at_most
 from kube.errors import forbidden_field, invalid_value, required
 from kube.json_object import Object
@@ -29,12 +29,12 @@ def validate_capacity(capacity: Object, *, shared: bool, path: str) -> Errors:
         return [required(f"{where}.default", f"required when {field} is defined")]
     most = capacity.get("value", 0)
     if values:
-        return _validate_values(policy["default"], most, values, f"{where}.validValues")
+        return list(_validate_values(policy["default"], most, values, f"{where}.validValues"))
     return _validate_range(policy["default"], most, limits, f"{where}.validRange")
 
 
-def _validate_values(default: Quantity, most: Quantity, values: list[Quantity], path: str) -> Errors:
-    errors = [
+def _validate_values(default: Quantity, most: Quantity, values: list[Quantity], path: str) -> FieldErrors:
+    yield from [
         invalid_value(f"{path}[{index}]", canonical(value), "values must be sorted in ascending order")
         for index, value in enumerate(values)
         if index and parse(values[index - 1]) > parse(value)
@@ -45,15 +45,12 @@ def _validate_values(default: Quantity, most: Quantity, values: list[Quantity], 
         detail = f"option is larger than capacity value: {canonical(most)}"
         return [invalid_value(place, canonical(value), detail)] if parse(value) > parse(most) else []
 
-    errors += at_most(MAX_OPTIONS, values, path, option)
+    yield from at_most(MAX_OPTIONS, values, path, option)
     if len(values) <= MAX_OPTIONS:
         for index, value in enumerate(values):
-            errors += unique(f"{path}[{index}]", canonical(value), seen)
+            yield from unique(f"{path}[{index}]", canonical(value), seen)
     if len(values) > MAX_OPTIONS or parse(default) not in map(parse, values):
-        errors.append(
-            invalid_value(path, canonical(default), "default value is not valid according to the requestPolicy")
-        )
-    return errors
+        yield invalid_value(path, canonical(default), "default value is not valid according to the requestPolicy")
 
 
 def _validate_range(default: Quantity, most: Quantity, limits: Object, path: str) -> Errors:

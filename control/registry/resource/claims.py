@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.event_loop import offload
 from control.registry.changes import validate_immutable
-from control.registry.defaults import default_empty
+from control.registry.defaults import Defaults
 from control.registry.field_values import field_value
 from control.registry.resource.device_states import drop_deallocated
 from control.registry.resource.slices import validate_slice
@@ -40,15 +40,16 @@ def _not_admin(kind: str, name: str, path: str, asked: list[str]) -> StatusError
     return invalid("resource.k8s.io", kind, name, [forbidden_field(f"{path}.{where}", _NOT_ADMIN) for where in asked])
 
 
+_REQUEST = Defaults(("allocationMode", "ExactCount"), ("tolerations[*].operator", "Equal"))
+
+
 def _default_requests(spec: Object | None) -> None:
     for request in field_value(spec, "devices.requests") or ():
         exactly = request.get("exactly")
         for part in [*([exactly] if exactly is not None else []), *(request.get("firstAvailable") or ())]:
-            default_empty(part, ("allocationMode", "ExactCount"))
-            if part["allocationMode"] == "ExactCount":
-                default_empty(part, ("count", 1))
-            for toleration in part.get("tolerations") or ():
-                default_empty(toleration, ("operator", "Equal"))
+            _REQUEST(part)
+            if part["allocationMode"] == "ExactCount" and not part.get("count"):
+                part["count"] = 1
 
 
 def _state(claim: Object) -> str:
@@ -82,7 +83,7 @@ class ResourceClaimStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, old_status = obj.get("status") or {}, old.get("status") or {}
         before = old_status.get("allocation")
-        errors = validate_claim_status(status, obj.get("spec") or {}, old_status)
+        errors = list(validate_claim_status(status, obj.get("spec") or {}, old_status))
         if before is not None and status.get("allocation") not in (None, before):
             errors.append(invalid_value("status.allocation", status["allocation"], "field is immutable"))
         return errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each
+from control.registry.checks import FieldErrors, each
 from control.registry.resource.selectors import validate_selectors
 from control.registry.resource.validation import MAX_CONFIGS, validate_configuration
 from control.registry.strategy import Strategy
@@ -19,18 +19,16 @@ class DeviceClassStrategy(Strategy):
         errors = validate_selectors(spec.get("selectors") or [], "spec.selectors")
         configs = spec.get("config") or []
         if len(configs) > MAX_CONFIGS:
-            detail = f"must have at most {MAX_CONFIGS} items"
-            errors.append(FieldError("spec.config", "Too many", detail, len(configs)))
+            errors.append(FieldError("spec.config", "Too many", f"must have at most {MAX_CONFIGS} items", len(configs)))
         for index, config in enumerate(configs):
             errors += validate_configuration(config, f"spec.config[{index}]")
-        return errors + _extended_resource(spec.get("extendedResourceName"))
+        return [*errors, *_extended_resource(spec.get("extendedResourceName"))]
 
 
-def _extended_resource(name: str | None) -> Errors:
+def _extended_resource(name: str | None) -> FieldErrors:
     if name is None:
-        return []
+        return
     path, domain = "spec.extendedResourceName", name.partition("/")[0]
-    errors = each(path, name, names.qualified_name(name))
+    yield from each(path, name, names.qualified_name(name))
     if "/" not in name or domain.endswith("kubernetes.io") or name.startswith("requests."):
-        errors.append(invalid_value(path, name, "must be a valid extended resource name"))
-    return errors
+        yield invalid_value(path, name, "must be a valid extended resource name")

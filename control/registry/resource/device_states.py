@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, unique
+from control.registry.checks import Errors, FieldErrors, unique
 from control.registry.field_values import field_value
 from control.registry.ip_checks import interface_address
 from control.registry.resource.lists import at_most
@@ -14,22 +14,20 @@ MAX_INTERFACE_NAME, MAX_HARDWARE_ADDRESS = 256, 128
 """Bytes."""
 
 
-def validate_device_states(status: Object) -> Errors:
+def validate_device_states(status: Object) -> FieldErrors:
     """Check that status.devices contains only allocated devices, each once."""
-    errors: Errors = []
     allocated, seen = _allocated(status), set[tuple[str, ...]]()
     for index, state in enumerate(status.get("devices") or []):
         where, device = f"status.devices[{index}]", _device(state)
-        errors += [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not state.get(key)]
+        yield from [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not state.get(key)]
         shown = "/".join(filter(None, device))
         if device not in allocated:
-            errors.append(invalid_value(where, shown, "must be an allocated device in the claim"))
+            yield invalid_value(where, shown, "must be an allocated device in the claim")
         if device in seen:
-            errors.append(duplicate(where, shown))
+            yield duplicate(where, shown)
         seen.add(device)
-        errors += at_most(MAX_CONDITIONS, state.get("conditions") or [], f"{where}.conditions")
-        errors += _network_data(state.get("networkData") or {}, f"{where}.networkData")
-    return errors
+        yield from at_most(MAX_CONDITIONS, state.get("conditions") or [], f"{where}.conditions")
+        yield from _network_data(state.get("networkData") or {}, f"{where}.networkData")
 
 
 def _network_data(network: Object, path: str) -> Errors:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, each, one_of, unique
-from control.registry.core.pod.placement import validate_node_selector
+from control.registry.checks import Errors, FieldErrors, each, one_of, unique
+from control.registry.core.pod.placement import NODE_SELECTOR
 from control.registry.core.pod.volume_sources import driver_name
 from control.registry.resource.capacity_policies import validate_capacity
 from control.registry.resource.lists import at_most
@@ -49,8 +49,7 @@ def validate_device(device: Object, old: Object | None, *, chooses_nodes: bool, 
         errors.append(invalid_value(path, number, detail))
     values = sum(max(1, sum(len(attribute.get(key) or ()) for key in LISTS)) for attribute in attributes.values())
     if values > MAX_VALUES:
-        detail = f"the total number of attribute values must not exceed {MAX_VALUES}"
-        errors.append(invalid_value(path, values, detail))
+        errors.append(invalid_value(path, values, f"the total number of attribute values must not exceed {MAX_VALUES}"))
     for name, attribute in attributes.items():
         errors += qualified_identifier(name, f"{path}.attributes") + _attribute(attribute, f"{path}.attributes[{name}]")
     shared = bool(device.get("allowMultipleAllocations"))
@@ -97,13 +96,11 @@ def _attribute(attribute: Object, path: str) -> Errors:
     return errors
 
 
-def _text(text: str, path: str, *, version: bool) -> Errors:
-    errors: Errors = []
+def _text(text: str, path: str, *, version: bool) -> FieldErrors:
     if version and not fullmatch(_SEMVER, text):
-        errors.append(invalid_value(path, text, "must be a string compatible with semver.org spec 2.0.0"))
+        yield invalid_value(path, text, "must be a string compatible with semver.org spec 2.0.0")
     if len(text.encode()) > MAX_VALUE_LENGTH:
-        errors.append(too_long(path, MAX_VALUE_LENGTH))
-    return errors
+        yield too_long(path, MAX_VALUE_LENGTH)
 
 
 def _taint(taint: Object, path: str) -> Errors:
@@ -155,7 +152,7 @@ def validate_places(found: Object, path: str, empty: str) -> tuple[Errors, list[
         errors += each(f"{path}.nodeName", name, names.dns1123_subdomain(name))
     if selector is not None:
         chosen.append("`nodeSelector`")
-        errors += validate_node_selector(selector, f"{path}.nodeSelector")
+        errors += NODE_SELECTOR(selector, f"{path}.nodeSelector")
     if all_nodes:
         chosen.append("`allNodes`")
     elif all_nodes is not None:

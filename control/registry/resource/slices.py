@@ -57,8 +57,7 @@ def _places(spec: Object, path: str) -> Errors:
     if not chosen:
         return [*errors, required(path, ONE_PLACE)]
     if len(chosen) > 1:
-        shown = f"{{{', '.join(chosen)}}}"
-        errors.append(invalid_value(path, shown, f"{ONE_PLACE}, but multiple fields are set"))
+        errors.append(invalid_value(path, f"{{{', '.join(chosen)}}}", f"{ONE_PLACE}, but multiple fields are set"))
     return errors
 
 

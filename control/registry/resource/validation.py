@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from control.registry.checks import Errors, each, one_of, required_name, unique
+from control.registry.checks import Errors, FieldErrors, each, one_of, required_name, unique
 from control.registry.resource.device_states import validate_device_states
 from control.registry.resource.devices import binding_conditions, qualified_identifier
 from control.registry.resource.lists import at_most
@@ -96,31 +96,30 @@ def validate_configuration(config: Object, path: str) -> Errors:
     return errors
 
 
-def validate_claim_status(status: Object, spec: Object, old: Object) -> Errors:
+def validate_claim_status(status: Object, spec: Object, old: Object) -> FieldErrors:
     """Check a claim's reservedFor, and that allocated devices were requested; `old` is the status as it was."""
-    errors: Errors = []
     reserved, allocation = status.get("reservedFor") or [], status.get("allocation")
     if len(reserved) > MOST_CONSUMERS:
-        errors.append(too_many("status.reservedFor", len(reserved), MOST_CONSUMERS))
+        yield too_many("status.reservedFor", len(reserved), MOST_CONSUMERS)
     if reserved and allocation is None:
-        errors.append(forbidden_field("status.reservedFor", "may not be specified when `allocated` is not set"))
+        yield forbidden_field("status.reservedFor", "may not be specified when `allocated` is not set")
     seen: set[str] = set()
     for index, consumer in enumerate(reserved):
         where = f"status.reservedFor[{index}]"
-        errors += [required(f"{where}.{key}") for key in ("resource", "name", "uid") if not consumer.get(key)]
-        errors += unique(f"{where}.uid", consumer.get("uid") or "", seen)
-    errors += validate_device_states(status)
+        yield from [required(f"{where}.{key}") for key in ("resource", "name", "uid") if not consumer.get(key)]
+        yield from unique(f"{where}.uid", consumer.get("uid") or "", seen)
+    yield from validate_device_states(status)
     if allocation is None:
-        return errors
+        return
     known = _names((spec.get("devices") or {}).get("requests") or [])
     if old.get("allocation") is None and (wrong := _too_many_results(allocation.get("devices") or {})):
-        return errors + wrong
+        yield from wrong
+        return
     for index, result in enumerate((allocation.get("devices") or {}).get("results") or []):
         where = f"status.allocation.devices.results[{index}]"
         if (name := result.get("request") or "") not in known:
-            errors.append(invalid_value(f"{where}.request", name, "must be the name of a request in the claim"))
-        errors += [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not result.get(key)]
-    return errors
+            yield invalid_value(f"{where}.request", name, "must be the name of a request in the claim")
+        yield from [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not result.get(key)]
 
 
 def _too_many_results(devices: Object) -> Errors:
@@ -148,28 +147,26 @@ def _request(request: Object, path: str) -> Errors:
         detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"
         return [invalid_value(path, request, detail)]
     if exactly is not None:
-        return _wanted(exactly, f"{path}.exactly")
+        return list(_wanted(exactly, f"{path}.exactly"))
     seen: set[str] = set()
 
     def alternative(item: Object, place: str) -> Errors:
-        return request_name(item.get("name") or "", seen, place) + _wanted(item, place)
+        return [*request_name(item.get("name") or "", seen, place), *_wanted(item, place)]
 
     return at_most(MAX_ALTERNATIVES, alternatives, f"{path}.firstAvailable", alternative)
 
 
-def _wanted(request: Object, path: str) -> Errors:
+def _wanted(request: Object, path: str) -> FieldErrors:
     mode, count = request.get("allocationMode"), request.get("count")
-    errors = required_name(f"{path}.deviceClassName", request.get("deviceClassName"), names.dns1123_subdomain)
-    errors += one_of(mode, ("All", "ExactCount"), f"{path}.allocationMode")
+    yield from required_name(f"{path}.deviceClassName", request.get("deviceClassName"), names.dns1123_subdomain)
+    yield from one_of(mode, ("All", "ExactCount"), f"{path}.allocationMode")
     if mode == "All" and count:
-        detail = "must not be specified when allocationMode is 'All'"
-        errors.append(invalid_value(f"{path}.count", count, detail))
+        yield invalid_value(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
     elif mode == "ExactCount" and (count or 0) <= 0:
-        errors.append(invalid_value(f"{path}.count", count, "must be greater than zero"))
-    errors += validate_selectors(request.get("selectors") or [], f"{path}.selectors")
+        yield invalid_value(f"{path}.count", count, "must be greater than zero")
+    yield from validate_selectors(request.get("selectors") or [], f"{path}.selectors")
     for index, toleration in enumerate(request.get("tolerations") or []):
-        errors += _toleration(toleration, f"{path}.tolerations[{index}]")
-    return errors
+        yield from _toleration(toleration, f"{path}.tolerations[{index}]")
 
 
 def _toleration(toleration: Object, path: str) -> Errors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.changes import validate_immutable
-from control.registry.defaults import default_empty
+from control.registry.defaults import Defaults
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, name_of
 from kube.errors import FieldError, forbidden_field, not_supported
@@ -22,9 +22,7 @@ class PriorityClassStrategy(Strategy):
         AGE,
         Column("PreemptionPolicy", Field("preemptionPolicy"), "Whether its pods push others out.", priority=1),
     )
-
-    def default(self, obj: Object) -> None:
-        default_empty(obj, ("preemptionPolicy", "PreemptLowerPriority"))
+    field_defaults = Defaults(("preemptionPolicy", "PreemptLowerPriority"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors, name = [], name_of(obj)

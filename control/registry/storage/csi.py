@@ -7,7 +7,7 @@ from dataclasses import replace
 from control.registry.changes import IMMUTABLE
 from control.registry.checks import Errors, each, label_selector, non_negative, quantity, repeated
 from control.registry.core.pod.volume_sources import driver_name
-from control.registry.defaults import default_absent, default_empty
+from control.registry.defaults import Defaults, absent
 from control.registry.rows import Rows
 from control.registry.rules import enum, form, max_bytes, max_characters, maximum, minimum, require, unique_item
 from control.registry.strategy import Strategy
@@ -64,13 +64,17 @@ class CSIDriverStrategy(Strategy):
     )
     immutable = ("spec.attachRequired", "spec.volumeLifecycleModes")
     allow_unconditional_update = False
+    field_defaults = Defaults(
+        ("spec", absent({})),
+        ("spec.attachRequired", absent(True)),
+        ("spec.{podInfoOnMount,storageCapacity,requiresRepublish,seLinuxMount}", absent(False)),
+        ("spec.fsGroupPolicy", "ReadWriteOnceWithFSType"),
+        ("spec.volumeLifecycleModes", ["Persistent"]),
+    )
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.pop("preventPodSchedulingIfMissing", None)  # an alpha feature's, off as upstream
-        default_absent(spec, ("attachRequired", True), ("podInfoOnMount", False), ("storageCapacity", False))
-        default_absent(spec, ("requiresRepublish", False), ("seLinuxMount", False))
-        default_empty(spec, ("fsGroupPolicy", "ReadWriteOnceWithFSType"), ("volumeLifecycleModes", ["Persistent"]))
+        super().default(obj)
+        obj["spec"].pop("preventPodSchedulingIfMissing", None)  # an alpha feature's, off as upstream
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         found = super().validate_update(obj, old)
@@ -118,8 +122,7 @@ class CSINodeStrategy(Strategy):
             kept = [{k: v for k, v in (d or {}).items() if k != "allocatable"} for d in (driver, was)]
             if was is not None and kept[0] != kept[1]:
                 keys = ("Name", "name"), ("NodeID", "nodeID"), ("TopologyKeys", "topologyKeys"), ("Allocatable", "")
-                shown = {key: kept[0].get(name) for key, name in keys}
-                errors.append(invalid_value("spec.drivers", shown, IMMUTABLE))
+                errors.append(invalid_value("spec.drivers", {key: kept[0].get(name) for key, name in keys}, IMMUTABLE))
         return errors
 
 

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from control.interfaces.default_class import STORAGE_MARKS, marked
 from control.registry.changes import validate_immutable
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, FieldErrors, each
 from control.registry.core.deprecated import OLD_LABELS
-from control.registry.defaults import default_empty
+from control.registry.defaults import Defaults
 from control.registry.rows import Rows
 from control.registry.rules import enum, form, max_map_bytes, require, unique_item
 from control.registry.strategy import Strategy
@@ -27,18 +27,16 @@ _TERM = Rows(
 )
 
 
-def _topologies(terms: list[Object] | None, path: str) -> Errors:
+def _topologies(terms: list[Object] | None, path: str) -> FieldErrors:
     """Check where volumes of a class may be made: no key, value or whole term twice."""
-    errors: Errors = []
     seen = {frozenset[tuple[str, frozenset[str]]]()}  # upstream counts a term without expressions as a duplicate
     for index, term in enumerate(terms or ()):
-        errors += _TERM(term, f"{path}[{index}]")
+        yield from _TERM(term, f"{path}[{index}]")
         expressions = term.get("matchLabelExpressions") or ()
         whole = frozenset({e.get("key") or "": frozenset(e.get("values") or ()) for e in expressions}.items())
         if whole in seen:
-            errors.append(duplicate(f"{path}[{index}].matchLabelExpressions", ""))
+            yield duplicate(f"{path}[{index}].matchLabelExpressions", "")
         seen.add(whole)
-    return errors
 
 
 def _name(obj: Object) -> str:
@@ -77,9 +75,7 @@ class StorageClassStrategy(Strategy):
         ("volumeBindingMode", enum("Immediate", "WaitForFirstConsumer")),
     )
     has_generation = False
-
-    def default(self, obj: Object) -> None:
-        default_empty(obj, ("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate"))
+    field_defaults = Defaults(("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate"))
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         frozen = [key for key in _FROZEN if (obj.get(key) or None) != (old.get(key) or None)]

@@ -266,9 +266,12 @@ async def test_credentials_that_the_server_does_not_accept_do_not_end_the_sessio
 
 async def test_decisions_of_the_journal_are_those_of_a_time_and_a_namespace(site: Site) -> None:
     await site.begin()
-    await site.cluster.create(POD)
+    await site.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    await site.cluster.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "shop"}}
+    )
     now = SYSTEM.now().timestamp()
-    status, found = await site.get(f"/decisions?namespace=default&since={now - 60:.3f}&until={now + 60:.3f}")
+    status, found = await site.get(f"/decisions?namespace=shop&since={now - 60:.3f}&until={now + 60:.3f}")
     assert status == 200 and "web" in {each["name"] for each in found["entries"]}
     assert found["completeSince"] <= now and found["more"] is False
     _, before = await site.get(f"/decisions?since=1&until={now - 60:.3f}")

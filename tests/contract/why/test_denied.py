@@ -20,10 +20,17 @@ QUESTIONS = {
         "kubectl create rolebinding jane-view --clusterrole=view --user=jane -n default",
     ),
     "shop:robot delete pods/web": (
-        "the ClusterRole edit would in default",
-        "kubectl create rolebinding robot-edit --clusterrole=edit --serviceaccount=shop:robot -n default",
+        "there is no role that would without allowing everything else, secrets, commands in pods or impersonation",
+        "kubectl create role delete-pods --verb=delete --resource=pods --resource-name=web -n default && ",
     ),
-    "jane get secrets/keys": ("the ClusterRole edit would in default", "kubectl create rolebinding jane-edit"),
+    "jane get secrets/keys": (
+        "there is no role that would without",
+        "kubectl create role get-secrets --verb=get --resource=secrets --resource-name=keys -n default && ",
+    ),
+    "jane create configmaps": (
+        "there is no role that would without",
+        "kubectl create role create-configmaps --verb=create",
+    ),
     "jane get pods/log": ("the ClusterRole view would in default", "kubectl create rolebinding jane-view"),
     "jane delete nodes": (
         "there is no role that would without allowing everything else",
@@ -56,6 +63,28 @@ async def test_a_denied_request_names_the_smallest_role_that_allows_it(question:
         mended = await asked(cluster, question)
         assert mended.state.startswith("it is allowed") and not mended.causes
         assert report.lines(mended)[-1] == report.NOTHING_WRONG
+
+
+async def test_a_role_that_leads_to_other_permissions_is_not_the_smallest_one() -> None:
+    group = "rbac.authorization.k8s.io"
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+    extra: dict[str, dict[str, list[str]]] = {
+        "a": {"apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"]},
+        "b": {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+        "c": {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]},
+        "d": {"apiGroups": [group], "resources": ["clusterroles"], "verbs": ["bind"]},
+        "e": {"apiGroups": [""], "resources": ["*"], "verbs": ["get"]},
+        "wherry:f": {"apiGroups": [""], "resources": ["events"], "verbs": ["get"]},
+    }
+    async with AsyncCluster(0) as cluster:
+        await cluster.wait("clusterrole/view", lambda role: bool(role.get("rules")))
+        await cluster.apply(
+            [
+                {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [pods, rule]}
+                for name, rule in extra.items()
+            ]
+        )
+        assert "the ClusterRole view would" in (await asked(cluster, "jane get pods")).causes[0].text
 
 
 async def test_a_request_that_no_role_allows_gets_a_new_role() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx2
@@ -40,17 +41,44 @@ async def test_a_pods_journal_has_its_writer_and_each_attempt_to_schedule_it() -
         assert not story.unknown
 
 
-async def test_a_refused_write_and_a_deletion_are_in_the_journal() -> None:
+async def test_a_refused_write_and_the_deletion_of_an_object_that_is_still_there_are_in_the_journal() -> None:
     async with AsyncCluster(0) as cluster:
-        await cluster.apply(pod("web"))
+        held = pod("web")
+        held["metadata"]["finalizers"] = ["example.org/wait"]
+        await cluster.apply(held)
         with pytest.raises(ClusterError):
             await cluster.patch("pod/web", {"spec": {"nodeSelector": {"a": "b"}}})
         await cluster.delete("pod/web")
         found = texts(await page(cluster, "web"))
-        assert any(
-            "pods was refused (422)" in text for text in texts(await page(cluster, "web", resource="pods")) + found
-        )
+        assert "kubernetes-admin: patch pods was refused (422 Invalid): spec (FieldValueForbidden)" in found, found
         assert found[-1].startswith("kubernetes-admin: deleted")
+
+
+async def test_the_entries_of_an_object_end_with_it_also_those_of_refused_requests() -> None:
+    async with AsyncCluster(0) as cluster:
+        for _ in range(2):  # within one second, which is as exact as times of creation are
+            await cluster.apply(pod("web"))
+            with pytest.raises(ClusterError):
+                await cluster.patch("pod/web", {"spec": {"nodeSelector": {"a": "b"}}})
+            found = texts(await page(cluster, "web"))
+            assert len([text for text in found if "refused" in text]) == 1, found
+            await cluster.delete("pod/web")
+            assert texts(await page(cluster, "web")) == []
+
+
+async def test_denied_requests_are_answered_for_the_present_object_to_those_who_may_get_it_everywhere() -> None:
+    async with AsyncCluster(0, time="virtual") as cluster:
+        named, web = {"namespace": "(denied)"}, "/api/v1/namespaces/default/pods/web"
+        async with httpx2.AsyncClient(base_url="http://cluster", transport=cluster.transport("eve", [])) as client:
+            assert (await client.get(web)).status_code == 403
+            assert texts(await page(cluster, "default/web", **named)) == []
+            await cluster.apply(pod("web"))
+            assert texts(await page(cluster, "default/web", **named)) == []
+            await cluster.advance(seconds=2)
+            assert (await client.delete(web)).status_code == 403
+        (found,) = texts(await page(cluster, "default/web", **named))
+        assert found.startswith("eve: delete pods was denied (403): ")
+        assert (await page(cluster, "default/web", "eve", **named)).status_code == 403
 
 
 async def test_the_journal_shows_an_object_to_those_alone_who_may_get_it() -> None:
@@ -101,7 +129,7 @@ async def test_what_was_decided_at_a_time_is_listed() -> None:
         }
         assert all(each["time"] > middle for each in answer["entries"])
         assert answer["completeSince"] < middle and not answer["more"]
-        former = (await listed(cluster, until=str(middle), namespace="default")).json()["entries"]
+        former = (await listed(cluster, until=str(middle))).json()["entries"]
         assert {each["name"] for each in former if each.get("kind") == "Pod"} == {"first"}
         times = [each["time"] for each in former]
         assert times == sorted(times)
@@ -113,31 +141,51 @@ async def test_what_was_decided_at_a_time_is_listed() -> None:
             assert refused.status_code == 400 and "is a number" in refused.json()["message"]
 
 
+SHOP = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+
+
 async def test_the_list_has_objects_that_the_user_may_list_and_no_others() -> None:
     async with AsyncCluster(0) as cluster:
-        await cluster.apply([pod("web"), {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}}])
-        await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-        await cluster.apply(settings("till", "shop"))
+        await cluster.apply([SHOP, settings("till", "shop"), settings("web", "default")])
+        await cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": "shop"}})
         assert (await listed(cluster, "eve")).json()["entries"] == []
-        assert (await listed(cluster, "eve", namespace="default")).json()["entries"] == []
+        assert (await listed(cluster, "eve", namespace="shop")).json()["entries"] == []
         rbac = "rbac.authorization.k8s.io"
         binding = {
             "apiVersion": f"{rbac}/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": "eve"},
+            "metadata": {"name": "eve", "namespace": "shop"},
             "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "view"},
             "subjects": [{"kind": "User", "name": "eve", "apiGroup": rbac}],
         }
         await cluster.apply(binding)
-        found = (await listed(cluster, "eve", namespace="default")).json()["entries"]
+        found = (await listed(cluster, "eve", namespace="shop")).json()["entries"]
         names = {(each.get("kind") or each["resource"], each["name"]) for each in found}
-        assert ("Pod", "web") in names and not any(kind in ("Secret", "secrets") for kind, _ in names)
-        assert (await listed(cluster, "eve", namespace="shop")).json()["entries"] == []
+        assert ("ConfigMap", "till") in names and not any(kind in ("Secret", "secrets") for kind, _ in names)
+        assert (await listed(cluster, "eve", namespace="default")).json()["entries"] == []
         assert (await listed(cluster, "eve")).json()["entries"] == [], (
             "of all namespaces only to those who may list in all"
         )
-        everything = {each["name"] for each in (await listed(cluster, limit="500")).json()["entries"]}
-        assert {"web", "key", "till"} <= everything
+        everything = (await listed(cluster, limit="500")).json()["entries"]
+        assert {"web", "key", "till"} <= {each["name"] for each in everything}
+
+
+async def test_the_list_of_a_namespace_has_nothing_of_a_former_one_of_its_name() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([SHOP, settings("former", "shop")])
+        assert "former" in {each["name"] for each in (await listed(cluster, namespace="shop")).json()["entries"]}
+        await cluster.delete("namespace/shop")
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    await cluster.get("namespace/shop")
+                except ClusterError:
+                    break
+                await asyncio.sleep(0.02)
+        assert (await listed(cluster, namespace="shop")).json()["entries"] == []
+        await cluster.apply([SHOP, settings("present", "shop")])
+        names = {each["name"] for each in (await listed(cluster, namespace="shop")).json()["entries"]}
+        assert "present" in names and "former" not in names
 
 
 @pytest.mark.parametrize("query", [{"resource": "nopes"}, {"name": ""}, {"version": "v9"}])
@@ -216,8 +264,9 @@ async def test_an_answer_has_the_newest_entries_and_says_since_when() -> None:
         await cluster.apply(pod("web"))
         journal = cluster.engine.api.journal
         assert journal is not None
+        uid = (await cluster.get("pod/web"))["metadata"]["uid"]
         for number in range(2000):
-            journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500)
+            journal.record(kind_key("", "Pod"), "default", "web", "jane", f"{number} " + "x" * 1500, uid=uid)
         answer = await page(cluster, "web")
         found = texts(answer)
         newest = max(int(text.split()[1]) for text in found if text.startswith("jane: "))

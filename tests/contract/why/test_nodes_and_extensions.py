@@ -188,7 +188,7 @@ CASES = {
     ),
     "released volume": Broken(
         "pv/disk",
-        "its claim was deleted, and its reclaim policy Retain keeps it",
+        "its claim was deleted, .* the command gives it to a new claim gone in default alone",
         "kubectl patch persistentvolume/disk --type=merge",
         [
             object_of(

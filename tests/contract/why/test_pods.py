@@ -77,15 +77,25 @@ CASES = {
     "node selector": Broken(
         "pod/web",
         "no label disk=ssd, which its nodeSelector asks for",
-        "kubectl label node node-1 disk=ssd",
+        "kubectl get pod/web -n default -o yaml > web.yaml && ",
         [pod(spec={"nodeSelector": {"disk": "ssd"}})],
+        edited=("disk: ssd", "kubernetes.io/hostname: node-1"),
     ),
     "cordoned nodes": Broken("pod/web", "node-1 is cordoned", "kubectl uncordon node-1", [pod()], prepare=_cordon),
     "taint": Broken(
+        "deployment/web",
+        "does not tolerate the taint gpu=yes:NoSchedule of node node-1",
+        "kubectl patch deployment/web -n default -p",
+        [workload("Deployment", pod_spec={"tolerations": [{"key": "other", "operator": "Exists"}]})],
+        healthy="Available",
+        prepare=_taint,
+    ),
+    "taint and a pod": Broken(
         "pod/web",
         "does not tolerate the taint gpu=yes:NoSchedule of node node-1",
-        "kubectl taint nodes node-1 gpu:NoSchedule-",
+        "kubectl get pod/web -n default -o yaml > web.yaml && ",
         [pod()],
+        edited=("  tolerations:", "  tolerations:\\n  - {key: gpu, operator: Exists}"),
         prepare=_taint,
     ),
     "scheduling gate": Broken(

@@ -196,6 +196,10 @@ async def test_an_egress_policy_without_dns_is_named() -> None:
         assert cause.text.startswith("network policy out lets pod/client look up no names")
         await run(cluster, cause.fix, Broken("", "", ""))
         assert not await of_service(cluster, "pod/client")
+        (_, rule) = (await cluster.get("networkpolicy/out"))["spec"]["egress"]  # to cluster DNS, and nowhere else
+        (to,) = rule["to"]
+        assert to["podSelector"] == {"matchLabels": {"k8s-app": "kube-dns"}}
+        assert to["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
 
 
 ALLOWED = {

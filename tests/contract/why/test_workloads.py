@@ -73,6 +73,14 @@ CASES = {
         filled={"NODE": "node-1"},
         healthy="status.numberReady=1",
     ),
+    "DaemonSet for labels that isolate nodes": Broken(
+        "daemonset/web",
+        "no node has the labels of its nodeSelector",
+        "kubectl edit daemonset/web -n default",
+        [workload("DaemonSet", pod_spec={"nodeSelector": {"node-restriction.kubernetes.io/team": "a"}})],
+        edited=("node-restriction.kubernetes.io/team: a", "kubernetes.io/hostname: node-1"),
+        healthy="status.numberReady=1",
+    ),
     "image of a StatefulSet": Broken(
         "statefulset/web",
         'pod/web-0: image "registry.test/app:9" of container app does not exist',
@@ -299,7 +307,7 @@ async def test_a_claim_that_waits_for_its_pod_names_why_that_one_has_no_node() -
         assert cause.text.startswith(
             "claim data gets its volume when pod/web, which uses it, is scheduled: node node-1 has no label disk=ssd"
         )
-        assert cause.fix.startswith("kubectl label node node-1")
+        assert cause.fix.startswith("kubectl get pod/web -n default -o yaml > web.yaml && ")
         (own,) = (await story_of(cluster, "pod/web")).causes
         assert own.text.startswith("node node-1 has no label disk=ssd")
 

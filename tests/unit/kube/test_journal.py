@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, Journal, size_of
+from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, Entry, Journal, of_present
 from tests.support.clock import FakeClock
 
 
 def texts(journal: Journal, namespace: str, name: str, key: str = "Pod") -> list[str]:
-    return [entry.text for _, entry in journal.about(key, namespace, name)]
+    """Return the texts of an object's entries, the oldest first."""
+    return [entry.text for _, entry in journal.about(key, namespace, name)][::-1]
 
 
 def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() -> None:
@@ -22,7 +24,7 @@ def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() ->
     journal.record("Service", "a", "web", "controller", "not this kind")
     journal.record("Pod", "b", "web", "scheduler", "not this namespace")
     journal.record("Pod", "a", "web", "jane", "second")
-    (_, first), (_, second) = journal.about("Pod", "a", "web")
+    (_, second), (_, first) = journal.about("Pod", "a", "web")
     assert (first.actor, first.text, first.uid, first.revision, first.details) == (
         *("scheduler", "first", "1", 3),
         {"node": "n"},
@@ -32,7 +34,7 @@ def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() ->
 
 async def test_a_namespace_with_many_entries_loses_its_own_oldest_ones_only() -> None:
     clock = FakeClock()
-    journal = Journal(clock, limit=50 * ENTRY_BYTES + 10_000)
+    journal = Journal(clock, limit=50 * ENTRY_BYTES + 4_000)
     began = journal.complete_since("quiet")
     journal.record("Pod", "quiet", "web", "jane", "kept")
     for number in range(1000):
@@ -53,15 +55,20 @@ def test_long_texts_and_names_are_cut() -> None:
     assert len(entry.text) < LONGEST_TEXT + 10 and len(entry.actor) == len(entry.uid) < LONGEST_NAME + 10
 
 
+def test_an_entry_with_characters_that_utf_8_does_not_have_is_kept_without_them() -> None:
+    journal = Journal(FakeClock())
+    journal.record("Pod", "a", "web", "jane\udcff", "text\ud800", uid="1", revision=3, details={"node": "\ud800"})
+    ((_, entry),) = journal.about("Pod", "a", "web")
+    assert (entry.actor, entry.text, entry.uid, entry.revision, entry.details) == ("jane?", "text?", "1", 3, None)
+
+
 def memory(journal: Journal) -> int:
-    """Return the memory of what a journal holds, without that of dictionaries and queues."""
+    """Return the memory of what a journal holds, without that of dictionaries and of the namespaces' queues."""
     total = 0
     for namespace, ring in journal._rings.items():
         total += sys.getsizeof(namespace)
-        for (key, name), entries in ring.objects.items():
-            total += sys.getsizeof(key) + sys.getsizeof(name)
-            for _, entry in entries:
-                total += sum(map(sys.getsizeof, (entry.actor, entry.text, entry.uid))) + size_of(entry.details)
+        for about, known in ring.objects.items():
+            total += sum(map(sys.getsizeof, (*about, about, known, known.entries, *known.entries)))
     return total
 
 
@@ -86,7 +93,8 @@ def test_all_entries_together_stay_within_the_limit(entries: list[tuple[str, str
         journal.record("Pod", namespace, name, name, "\N{PILE OF POO}" * size, details=details)
         assert memory(journal) < journal.bytes <= limit
     for ring in journal._rings.values():
-        assert len(ring.order) == sum(map(len, ring.objects.values())) and all(ring.objects.values())
+        assert len(ring.order) == sum(len(each.entries) for each in ring.objects.values())
+        assert all(each.entries for each in ring.objects.values())
     assert journal.bytes == sum(ring.bytes for ring in journal._rings.values())
 
 
@@ -96,3 +104,22 @@ def test_a_journal_is_empty_again_when_all_its_entries_are_dropped() -> None:
         journal.record("Pod", f"namespace-{number}", "web", "jane", "x")
     assert len(journal._rings) < 100 and journal.bytes <= 100_000
     assert journal.complete_since("namespace-0") >= journal.began
+
+
+@pytest.mark.parametrize(
+    ("entries", "kept"),
+    [
+        ([("old", 90.5), ("", 90.6), ("new", 101.0), ("", 101.1)], [101.0, 101.1]),
+        ([("old", 100.1), ("", 100.2), ("new", 100.3), ("", 100.4)], [100.3, 100.4]),
+        ([("", 100.2), ("", 101.0)], [101.0]),
+        ([("", 99.9), ("new", 99.95)], [99.95]),
+        ([("web", 99.0), ("web", 102.0)], [102.0]),
+        ([("old", 102.0), ("other", 103.0)], []),
+    ],
+)
+def test_entries_of_former_objects_of_a_name_are_not_those_of_the_present_one(
+    entries: list[tuple[str, float]], kept: list[float]
+) -> None:
+    metadata = {"uid": "new", "name": "web", "creationTimestamp": "1970-01-01T00:01:40Z"}
+    found = of_present([Entry(time, "jane", "x", uid) for uid, time in entries], metadata)
+    assert [each.time for each in found] == kept

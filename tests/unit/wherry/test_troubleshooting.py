@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages
+from tests.support import messages, symptoms
+from tests.support.tried_rows import TRIED
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "troubleshooting.md").read_text()
@@ -30,6 +31,18 @@ def test_each_message_exists_in_the_source(quoted: str) -> None:
     assert text is not None, quoted
     assert len(text[1].replace(messages.VALUE, "").strip()) > 8, "there is little of it without its values"
     assert messages.exists(text[1])
+
+
+def test_rows_that_another_test_produces_are_marked_on_the_page() -> None:
+    marked = {message for message, row in symptoms.rows().items() if row.mark == symptoms.PRODUCED}
+    assert marked == TRIED.keys()
+
+
+@pytest.mark.parametrize("message", TRIED)
+def test_the_test_that_produces_a_row_expects_a_part_of_its_message(message: str) -> None:
+    file, part = TRIED[message]
+    text = re.sub(r'"\s*\n\s*[rf]*"', "", (DOCS.parent / "tests" / file).read_text())
+    assert part in message and part in text
 
 
 def test_texts_of_the_source_are_read_with_their_values_left_out() -> None:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import wherry.why
+from control.auth.certificates import KUBELET_CLIENT
 from kube.api import certificates_v1
 from wherry.why import commands, report
 from wherry.why.causes import certificate_requests
@@ -59,7 +60,7 @@ def request(node: str = "system:node:n", groups: tuple[str, ...] = ("system:node
     pem = base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
     given = {
         "request": pem,
-        "signer_name": certificate_requests.CLIENT,
+        "signer_name": KUBELET_CLIENT,
         "username": "system:node:n",
         "usages": ["client auth", "digital signature"],
     }
@@ -67,7 +68,7 @@ def request(node: str = "system:node:n", groups: tuple[str, ...] = ("system:node
 
 
 def test_a_request_of_a_node_for_itself_may_be_approved() -> None:
-    assert certificate_requests.is_of_node(request(), "n")  # type: ignore[arg-type]
+    assert certificate_requests.is_of_node(request(), KUBELET_CLIENT, "n")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,13 @@ def test_a_request_of_a_node_for_itself_may_be_approved() -> None:
         request("system:node:other"),
         request(signer_name="kubernetes.io/kube-apiserver-client"),
         request(usages=["client auth", "cert sign"]),
+        request(usages=["digital signature"]),
         request(username="jane"),
         request(request="bm90aGluZw=="),
     ],
 )
 def test_no_other_request_is_offered_for_approval(spec: object) -> None:
-    assert not certificate_requests.is_of_node(spec, "n")  # type: ignore[arg-type]
+    assert not certificate_requests.is_of_node(spec, KUBELET_CLIENT, "n")  # type: ignore[arg-type]
 
 
 def test_a_text_of_a_client_cannot_look_like_a_line_of_its_own() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from kube.object_names import name_of, namespace_of
 from wherry.errors import WherryError
 from wherry.why import commands
@@ -51,7 +53,10 @@ async def route(diagnosis: Diagnosis, obj: CustomObject) -> Sequence[Cause]:
         for ref in _dicts(rule.get("backendRefs")):
             if ref.get("kind", "Service") == "Service" and not ref.get("group"):
                 namespace = ref.get("namespace") or namespace_of(obj)
-                found += await backend(diagnosis, namespace, str(ref.get("name", "")), ref.get("port") or 0)
+                name = str(ref.get("name", ""))
+                if await _granted(diagnosis, obj, namespace, "Service", name):
+                    causes = await backend(diagnosis, namespace, name, ref.get("port") or 0)
+                    found += _within(namespace_of(obj), causes)
     if not found:
         for state in _dicts(obj.status.get("parents")):
             name = (state.get("parentRef") or {}).get("name", "")
@@ -100,9 +105,39 @@ async def _certificates(diagnosis: Diagnosis, obj: CustomObject, listener: Mappi
     for ref in _dicts((listener.get("tls") or {}).get("certificateRefs")):
         if ref.get("kind", "Secret") == "Secret" and not ref.get("group"):
             namespace, host = ref.get("namespace") or namespace_of(obj), listener.get("hostname")
-            whose, hosts = f"listener {listener.get('name')}", [str(host)] if host else []
-            found += await certificates.of_secret(diagnosis, namespace, str(ref.get("name", "")), whose, hosts)
+            whose, hosts, name = (
+                f"listener {listener.get('name')}",
+                [str(host)] if host else [],
+                str(ref.get("name", "")),
+            )
+            if await _granted(diagnosis, obj, namespace, "Secret", name):
+                causes = await certificates.of_secret(diagnosis, namespace, name, whose, hosts)
+                found += _within(namespace_of(obj), causes)
     return found
+
+
+async def _granted(diagnosis: Diagnosis, obj: CustomObject, namespace: str, kind: str, name: str) -> bool:
+    """Return whether an object may refer to one of a namespace; conditions say so of those that it may not."""
+    own = namespace_of(obj)
+    if namespace == own:
+        return True
+    grants = await _kind(diagnosis, "referencegrants")
+    source = {"group": GROUP, "kind": obj.kind, "namespace": own}
+    for each in await diagnosis.reader.all(grants, namespace) if grants is not None else ():
+        targets = [to for to in _dicts(each.spec.get("to")) if (to.get("group", ""), to.get("kind")) == ("", kind)]
+        if source in _dicts(each.spec.get("from")) and any(to.get("name") in (None, "", name) for to in targets):
+            return True
+    return False
+
+
+def _within(namespace: str, causes: Sequence[Cause]) -> list[Cause]:
+    """Return causes without commands that change what is another namespace's: whoever refers to it does not own it."""
+    return [
+        each
+        if each.about is None or each.about.namespace == namespace
+        else msgspec.structs.replace(each, fix=commands.kubectl("describe", each.about))
+        for each in causes
+    ]
 
 
 async def _kind(diagnosis: Diagnosis, plural: str) -> type[Any] | None:

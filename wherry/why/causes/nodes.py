@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from kube import object_conditions
-from kube.api import certificates_v1, coordination_v1, core_v1, policy_v1
+from kube.api import coordination_v1, core_v1, policy_v1
 from kube.object_names import name_of, namespace_of
 from kube.selectors import from_label_selector
 from wherry.why import commands
-from wherry.why.causes import certificates
-from wherry.why.causes.certificate_requests import is_of_node
+from wherry.why.causes import certificate_requests, certificates
 from wherry.why.causes.deletion import finalizers
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
@@ -39,6 +38,7 @@ async def causes(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]:
         or await _clock(diagnosis, node)
         or await _drain(diagnosis, node)
         or _cordoned(node)
+        or await certificate_requests.of_serving(diagnosis, node)
     )
 
 
@@ -52,7 +52,7 @@ async def not_ready(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]
     ready, about, name = condition(node, "Ready"), reference(node), name_of(node)
     if ready is not None and ready.status == "True":
         return ()
-    if found := await _unapproved(diagnosis, name):
+    if found := await certificate_requests.of_client(diagnosis, name):
         return found
     if found := await certificates.of_kubelet(diagnosis, node, _look(node)):
         return found
@@ -66,17 +66,6 @@ async def not_ready(diagnosis: Diagnosis, node: core_v1.Node) -> Sequence[Cause]
         text = f"node {name} does not answer: its kubelet reported last {last} ({why})"
         return [Cause(text, _look(node), about)]
     return [Cause(f"node {name} is not Ready: {ready.message or ready.reason or ''}", _look(node), about)]
-
-
-async def _unapproved(diagnosis: Diagnosis, name: str) -> Sequence[Cause]:
-    for request in await diagnosis.reader.all(certificates_v1.CertificateSigningRequest):
-        spec, status = request.spec, request.status
-        if spec is None or not is_of_node(spec, name):
-            continue
-        if status is None or not (status.conditions or status.certificate):
-            text = f"the certificate request {name_of(request)} of node {name} waits for approval"
-            return [Cause(text, commands.approve(name_of(request)), reference(request))]
-    return ()
 
 
 def _look(node: core_v1.Node) -> str:

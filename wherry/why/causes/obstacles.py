@@ -8,7 +8,7 @@ import msgspec
 
 from kube.api import core_v1
 from kube.host_ports import EVERY_ADDRESS, HostPort, by_number, overlap
-from kube.object_names import name_of
+from kube.object_names import name_of, namespace_of
 from kube.pod_requests import Amounts, add, amounts, pod_requests
 from wherry.why import commands
 from wherry.why.amounts import at_most, text
@@ -53,7 +53,7 @@ def resource_obstacles(
         else:
             sentence += f"node {name} has {text(resource, free)} of {text(resource, whole)} left"
         yield Obstacle(f"resource {resource}", sentence, _smaller(pod, resource, free, amount, change), 3)
-    yield from _ports(pod, name, pods)
+    yield from _ports(pod, name, pods, change)
 
 
 def _smaller(pod: core_v1.Pod, resource: str, free: int, wanted: int, change: Reference) -> str:
@@ -78,7 +78,8 @@ def _limited(container: core_v1.Container, resource: str) -> bool:
     return container.resources is not None and resource in container.resources.limits
 
 
-def _ports(pod: core_v1.Pod, node: str, pods: Iterable[core_v1.Pod]) -> Iterable[Obstacle]:
+def _ports(pod: core_v1.Pod, node: str, pods: Iterable[core_v1.Pod], change: Reference) -> Iterable[Obstacle]:
+    """Yield the obstacle of a taken port. The other pod is deleted only if it is of the same namespace."""
     wanted = by_number(_host_ports(pod))
     for other in pods if wanted else ():
         taken = by_number(_host_ports(other))
@@ -86,7 +87,9 @@ def _ports(pod: core_v1.Pod, node: str, pods: Iterable[core_v1.Pod]) -> Iterable
             if overlap({(protocol, port): wanted[protocol, port]}, taken):
                 holder = reference(other)
                 sentence = f"port {port}/{protocol} of node {node} is taken by {holder} in {holder.namespace}"
-                yield Obstacle(f"port {port}", sentence, commands.kubectl("delete", holder), 2)
+                own = holder.namespace == namespace_of(pod)
+                fix = commands.kubectl("delete", holder) if own else commands.edit(change)
+                yield Obstacle(f"port {port}", sentence, fix, 2)
                 return
 
 

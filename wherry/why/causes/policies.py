@@ -103,9 +103,12 @@ def _opening(
 
 def _closed(pod: core_v1.Pod, policies: Sequence[Policy], number: int, protocol: str) -> Cause:
     first = policies[0]
-    text = f"{names(policies)} no connection reach port {number} of {reference(pod)}"
+    text = (
+        f"{names(policies)} no connection reach port {number} of {reference(pod)}; the command lets the pods of namespace "
+        f"{namespace_of(pod)} reach it on all pods that {name_of(first)} selects"
+    )
     plain: list[object] = msgspec.to_builtins(first.spec.ingress)
-    rules = [*plain, {"ports": [{"port": number, "protocol": protocol}]}]
+    rules = [*plain, {"from": [{"podSelector": {}}], "ports": [{"port": number, "protocol": protocol}]}]
     return Cause(text, commands.patch(reference(first), {"spec": {"ingress": rules}}, merge=True), reference(first))
 
 

@@ -61,6 +61,7 @@ async def _dns(diagnosis: Diagnosis, client: core_v1.Pod) -> Sequence[Cause]:
     pods = await _pods(diagnosis, service)
     if not pods:  # the nodes answer themselves, which no policy stops
         return ()
+    number = 53
     for pod in pods:
         number = next((number_at(pod, port) for port in service.spec.ports if port.protocol == "UDP"), None) or 53
         if await _allows(diagnosis, outgoing, EGRESS, pod, number, "UDP", pod):
@@ -69,7 +70,11 @@ async def _dns(diagnosis: Diagnosis, client: core_v1.Pod) -> Sequence[Cause]:
     text = (
         f"{names(outgoing)} {reference(client)} look up no names: connections to cluster DNS (port 53/UDP) are stopped"
     )
-    rule = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+    where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": DNS_NAMESPACE}}}
+    rule = {
+        "to": [{"podSelector": {"matchLabels": service.spec.selector}, **where}],
+        "ports": [{"port": number, "protocol": each} for each in ("UDP", "TCP")],
+    }
     return [Cause(text, _patched(first, EGRESS, rule), reference(first))]
 
 

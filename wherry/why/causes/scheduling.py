@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from kube import node_affinity, object_conditions, taints
 from kube.api import core_v1
@@ -106,25 +107,35 @@ def _constraints(pod: core_v1.Pod, node: core_v1.Node, change: Reference) -> Ite
                     "not ready", f"node {name} is not Ready", commands.words("wherry", "why", f"node/{name}")
                 )
             else:
-                fix = shlex.join(["kubectl", "taint", "nodes", name, f"{taint.key}:{taint.effect}-"])
-                value = f"={taint.value}" if taint.value else ""
-                text = f"it does not tolerate the taint {taint.key}{value}:{taint.effect} of node {name}"
-                yield Obstacle(
-                    f"taint {taint.key}",
-                    text,
-                    fix,
-                )
+                yield _tainted(pod, name, taint, change)
     if not node_affinity.required_matches(pod.spec, node):
         yield _selection(pod, node, change)
 
 
+def _tainted(pod: core_v1.Pod, node: str, taint: core_v1.Taint, change: Reference) -> Obstacle:
+    """Return the obstacle of a taint. The command changes the pod: without its taint a node is open to all pods."""
+    value = f"={taint.value}" if taint.value else ""
+    text = f"it does not tolerate the taint {taint.key}{value}:{taint.effect} of node {node}"
+    if taint.key.startswith("node.kubernetes.io/"):  # the control plane's own, of the node's state
+        return Obstacle(f"taint {taint.key}", text, commands.words("wherry", "why", f"node/{node}"))
+    wanted = {"key": taint.key, "operator": "Equal", "value": taint.value or "", "effect": taint.effect}
+    own = [each for each in pod.spec.tolerations if not (each.key or "").startswith("node.kubernetes.io/")]
+    spec = {"tolerations": [*(msgspec.to_builtins(each) for each in own), wanted]}
+    fix = (
+        commands.patch(change, commands.in_template(change, spec))
+        if commands.changes(change)
+        else commands.edit(change)
+    )
+    return Obstacle(f"taint {taint.key}", text, fix)
+
+
 def _selection(pod: core_v1.Pod, node: core_v1.Node, change: Reference) -> Obstacle:
-    """Return the obstacle of a node whose labels do not match."""
+    """Return the obstacle of a node whose labels do not match. The command changes the pod: labels of nodes isolate pods."""
     name = name_of(node)
     missing = [f"{k}={v}" for k, v in pod.spec.node_selector.items() if node.metadata.labels.get(k) != v]
     if missing:
         text = f"node {name} has no label {' and none '.join(missing)}, which its nodeSelector asks for"
-        return Obstacle("node selector", text, shlex.join(["kubectl", "label", "node", name, *missing, "--overwrite"]))
+        return Obstacle("node selector", text, commands.edit(change))
     text = f"node {name} does not match its required node affinity"
     return Obstacle("node affinity", text, commands.edit(change))
 

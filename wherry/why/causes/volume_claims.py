@@ -51,8 +51,7 @@ async def volume(diagnosis: Diagnosis, obj: core_v1.PersistentVolume) -> Sequenc
         return finalizers(obj, diagnosis.reader.now)
     phase = obj.status.phase if obj.status is not None else None
     if phase == "Released":
-        text = "its claim was deleted, and its reclaim policy Retain keeps it from other claims"
-        return [Cause(text, commands.patch(about, {"spec": {"claimRef": None}}, merge=True), about)]
+        return [_released(obj)]
     if phase == "Failed":
         return [
             Cause(
@@ -62,6 +61,17 @@ async def volume(diagnosis: Diagnosis, obj: core_v1.PersistentVolume) -> Sequenc
             )
         ]
     return ()
+
+
+def _released(obj: core_v1.PersistentVolume) -> Cause:
+    """Return the cause of a volume whose claim is gone: its contents are that claim's, and no other's may get them unasked."""
+    about, ref = reference(obj), obj.spec.claim_ref if obj.spec is not None else None
+    text = "its claim was deleted, and its reclaim policy Retain keeps it and its contents from other claims"
+    if ref is None or not ref.name:
+        return Cause(text, commands.kubectl("describe", about), about)
+    text += f"; the command gives it to a new claim {ref.name} in {ref.namespace} alone"
+    again: commands.Spec = {"spec": {"claimRef": {"uid": None, "resourceVersion": None}}}
+    return Cause(text, commands.patch(about, again, merge=True), about)
 
 
 def _volume(obj: core_v1.PersistentVolumeClaim) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,9 @@ from wherry.why.causes.webhook_failures import webhook_failure
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 from wherry.why.owners import controller_of, template_owner
+
+RESERVED = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
+"""Labels that the cluster sets, or that isolate nodes (`node-restriction.kubernetes.io/`, `node-role.kubernetes.io/`)."""
 
 
 async def deployment(diagnosis: Diagnosis, obj: apps_v1.Deployment) -> Sequence[Cause]:
@@ -126,7 +130,8 @@ def _none_wanted(obj: Any) -> Sequence[Cause]:
         selector = obj.spec.template.spec.node_selector if obj.spec is not None and obj.spec.template.spec else {}
         wanted = [f"{key}={value}" for key, value in selector.items()]
         if wanted:
-            fix = shlex.join(["kubectl", "label", "nodes", "NODE", *wanted])
+            isolating = any(RESERVED.search(key) for key in selector)
+            fix = commands.edit(about) if isolating else shlex.join(["kubectl", "label", "nodes", "NODE", *wanted])
             return [
                 Cause(
                     f"no node has the labels of its nodeSelector ({', '.join(wanted)}), and takes its pods", fix, about

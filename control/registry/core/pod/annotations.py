@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from control.registry.checks import Errors
+from control.registry.checks import Errors, FieldErrors
 from control.registry.core.pod.volumes import descending_path
 from kube.errors import FieldError, forbidden_field, invalid_value
 from kube.json_object import Object
@@ -66,26 +66,24 @@ def validate_annotation_changes(now: Object, before: Object, path: str = "metada
     return errors
 
 
-def validate_profiles_agree(annotations: Object, spec: Object, path: str = "spec") -> Errors:
+def validate_profiles_agree(annotations: Object, spec: Object, path: str = "spec") -> FieldErrors:
     """Check that annotations and fields of a new pod name the same profiles."""
-    errors: Errors = []
     whole = spec.get("securityContext") or {}
     if whole.get("seccompProfile") is not None and SECCOMP in annotations:
         where = f"{path}.securityContext.seccompProfile"
-        errors += _agree(annotations[SECCOMP], whole["seccompProfile"], where, "seccomp")
+        yield from _agree(annotations[SECCOMP], whole["seccompProfile"], where, "seccomp")
     windows = (spec.get("os") or {}).get("name") == "windows"
     for container, where in containers_with_paths(spec, path):
         context, name = container.get("securityContext") or {}, container.get("name") or ""
         profile, annotation = context.get("seccompProfile"), annotations.get(SECCOMP_CONTAINER + name)
         if profile is not None and annotation is not None:
-            errors += _agree(annotation, profile, f"{where}.securityContext.seccompProfile", "seccomp")
+            yield from _agree(annotation, profile, f"{where}.securityContext.seccompProfile", "seccomp")
         profile, annotation = (
             context.get("appArmorProfile") or whole.get("appArmorProfile"),
             annotations.get(APPARMOR + name),
         )
         if profile is not None and annotation is not None and not windows:
-            errors += _agree(annotation, profile, f"{where}.securityContext.appArmorProfile", "apparmor")
-    return errors
+            yield from _agree(annotation, profile, f"{where}.securityContext.appArmorProfile", "apparmor")
 
 
 def _seccomp(profile: str, path: str) -> Errors:
@@ -96,13 +94,12 @@ def _seccomp(profile: str, path: str) -> Errors:
     return [invalid_value(path, profile, "must be a valid seccomp profile")]
 
 
-def _apparmor(key: str, profile: str, spec: Object, path: str) -> Errors:
-    errors, name = [], key.removeprefix(APPARMOR)
+def _apparmor(key: str, profile: str, spec: Object, path: str) -> FieldErrors:
+    name = key.removeprefix(APPARMOR)
     if not any(c.get("name") == name for c, _ in containers_with_paths(spec, "")):
-        errors.append(invalid_value(path, name, "container not found"))
+        yield invalid_value(path, name, "container not found")
     if profile not in ("", "runtime/default", "unconfined") and not profile.startswith("localhost/"):
-        errors.append(invalid_value(path, profile, f'invalid AppArmor profile name: "{profile}"'))
-    return errors
+        yield invalid_value(path, profile, f'invalid AppArmor profile name: "{profile}"')
 
 
 def _agree(annotation: str, profile: Object, path: str, word: str) -> list[FieldError]:
@@ -112,6 +109,5 @@ def _agree(annotation: str, profile: Object, path: str, word: str) -> list[Field
     if not types.get(kind or "", kind != "Localhost" or annotation.startswith("localhost/")):
         return [forbidden_field(f"{path}.type", f"{word} type in annotation and field must match")]
     if kind == "Localhost" and annotation.removeprefix("localhost/") != profile.get("localhostProfile"):
-        detail = f"{word} profile in annotation and field must match"
-        return [forbidden_field(f"{path}.localhostProfile", detail)]
+        return [forbidden_field(f"{path}.localhostProfile", f"{word} profile in annotation and field must match")]
     return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from control.registry.checks import Errors, each
+from control.registry.checks import FieldErrors, each
 from kube import names
 from kube.errors import FieldError, duplicate, required
 from kube.json_object import Object
@@ -39,26 +39,24 @@ class ClaimNames:
         return f"must be one of the names in pod.spec.resourceClaims{known}{more}"
 
 
-def validate_claims(used: list[Object], claims: ClaimNames, path: str) -> Errors:
+def validate_claims(used: list[Object], claims: ClaimNames, path: str) -> FieldErrors:
     """Check what a container uses of its pod's claims: a whole claim, or requests of it, but nothing twice."""
-    errors: Errors = []
     seen: set[str] = set()
     in_part: set[str] = set()
     """Names of claims of which a request is used."""
     for index, claim in enumerate(used):
         where, name, request = f"{path}[{index}]", claim.get("name") or "", claim.get("request") or ""
         if not name:
-            errors.append(required(where))
+            yield required(where)
             continue
         key = f"{name}/{request}" if request else name
         if request:
-            errors += each(f"{where}.request", request, names.dns1123_label(request))
+            yield from each(f"{where}.request", request, names.dns1123_label(request))
         whole = not request and name in in_part
         if name in seen or key in seen or whole:
-            errors.append(duplicate(where, name if name in seen or whole else key))
+            yield duplicate(where, name if name in seen or whole else key)
         seen.add(key)
         if request:
             in_part.add(name)
         if name not in claims:
-            errors.append(FieldError(where, "Not found", claims.detail, name))
-    return errors
+            yield FieldError(where, "Not found", claims.detail, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each, one_of, port
+from control.registry.checks import Errors, FieldErrors, each, one_of, port
 from kube import names
 from kube.errors import duplicate, invalid_value, required
 from kube.json_object import Object
@@ -29,8 +29,7 @@ def validate_ports(ports: list[Object], path: str) -> Errors:
     return errors
 
 
-def unique_host_ports(containers: list[Object], path: str) -> Errors:
-    errors: Errors = []
+def unique_host_ports(containers: list[Object], path: str) -> FieldErrors:
     seen: set[str] = set()
     for index, container in enumerate(containers):
         for number, item in enumerate(container.get("ports") or ()):
@@ -38,18 +37,15 @@ def unique_host_ports(containers: list[Object], path: str) -> Errors:
                 continue
             taken = f"{item.get('protocol', '')}/{item.get('hostIP') or ''}/{item['hostPort']}"
             if taken in seen:
-                errors.append(duplicate(f"{path}[{index}].ports[{number}].hostPort", taken))
+                yield duplicate(f"{path}[{index}].ports[{number}].hostPort", taken)
             seen.add(taken)
-    return errors
 
 
-def validate_host_network(containers: list[Object], path: str, *, is_pod: bool) -> Errors:
+def validate_host_network(containers: list[Object], path: str, *, is_pod: bool) -> FieldErrors:
     """Check that host ports are container ports; a template may leave them to be filled in its pods."""
-    errors: Errors = []
     for index, container in enumerate(containers):
         for number, item in enumerate(container.get("ports") or ()):
             host = item.get("hostPort") or 0
             if (is_pod or host) and host != item.get("containerPort"):
                 where = f"{path}[{index}].ports[{number}].hostPort"
-                errors.append(invalid_value(where, host, "must match `containerPort` when `hostNetwork` is true"))
-    return errors
+                yield invalid_value(where, host, "must match `containerPort` when `hostNetwork` is true")

@@ -5,7 +5,7 @@ Upstream: validateContainerStatusUsers and validateContainerStatusAllocatedResou
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, unique
+from control.registry.checks import Errors, FieldErrors, unique
 from control.registry.core.pod.security import MAX_ID
 from kube.errors import forbidden_field, invalid_value, not_supported, required, too_long
 from kube.json_object import Object
@@ -19,13 +19,12 @@ _HEALTH = ("Healthy", "Unhealthy", "Unknown")
 MAX_MESSAGE = 1024
 
 
-def validate_container_statuses(status: Object, spec: Object) -> Errors:
+def validate_container_statuses(status: Object, spec: Object) -> FieldErrors:
     """Check the statuses of all containers of a pod."""
     windows = (spec.get("os") or {}).get("name") == "windows"
-    errors: Errors = []
     for field, _ in _KINDS:
         for index, found in enumerate(status.get(field) or ()):
-            errors += _validate_user(
+            yield from _validate_user(
                 found.get("user") or {}, windows=windows, path=f"status.{field}[{index}].user.linux"
             )
     for field, kind in _KINDS:
@@ -33,10 +32,9 @@ def validate_container_statuses(status: Object, spec: Object) -> Errors:
         for index, found in enumerate(status.get(field) or ()):
             path, allocated = f"status.{field}[{index}].allocatedResourcesStatus", found.get("allocatedResourcesStatus")
             if kind:
-                errors += _validate_allocated(allocated or [], resources.get(found.get("name")), path)
+                yield from _validate_allocated(allocated or [], resources.get(found.get("name")), path)
             elif allocated:
-                errors.append(forbidden_field(path, "must not be specified in container status"))
-    return errors
+                yield forbidden_field(path, "must not be specified in container status")
 
 
 def _validate_user(user: Object, *, windows: bool, path: str) -> Errors:
@@ -59,15 +57,13 @@ def _known(resources: Object) -> tuple[set[str], set[str]]:
     return used, set(resources.get("requests") or ())
 
 
-def _validate_allocated(allocated: list[Object], known: tuple[set[str], set[str]] | None, path: str) -> Errors:
+def _validate_allocated(allocated: list[Object], known: tuple[set[str], set[str]] | None, path: str) -> FieldErrors:
     """Check the statuses of allocated resources; `known` are those of the container, None if there is none."""
-    errors: Errors = []
     for index, found in enumerate(allocated):
         where = f"{path}[{index}]"
         if known is not None:
-            errors += _validate_name(found.get("name") or "", *known, f"{where}.name")
-        errors += _validate_health(found.get("resources") or [], f"{where}.resources")
-    return errors
+            yield from _validate_name(found.get("name") or "", *known, f"{where}.name")
+        yield from _validate_health(found.get("resources") or [], f"{where}.resources")
 
 
 def _validate_name(name: str, claims: set[str], requests: set[str], path: str) -> Errors:
@@ -82,16 +78,14 @@ def _validate_name(name: str, claims: set[str], requests: set[str], path: str) -
     return [] if name in known else [invalid_value(path, name, detail)]
 
 
-def _validate_health(devices: list[Object], path: str) -> Errors:
-    errors: Errors = []
+def _validate_health(devices: list[Object], path: str) -> FieldErrors:
     seen: set[str] = set()
     for index, device in enumerate(devices):
         where, message = f"{path}[{index}]", device.get("message")
         if (health := device.get("health") or "") not in _HEALTH:
-            errors.append(not_supported(f"{where}.health", health, _HEALTH))
+            yield not_supported(f"{where}.health", health, _HEALTH)
         if message == "":
-            errors.append(required(f"{where}.message", "must be non-empty if specified"))
+            yield required(f"{where}.message", "must be non-empty if specified")
         elif message and len(message.encode()) > MAX_MESSAGE:
-            errors.append(too_long(f"{where}.message", MAX_MESSAGE))
-        errors += unique(f"{where}.resourceID", device.get("resourceID") or "", seen)
-    return errors
+            yield too_long(f"{where}.message", MAX_MESSAGE)
+        yield from unique(f"{where}.resourceID", device.get("resourceID") or "", seen)

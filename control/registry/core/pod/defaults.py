@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from control.registry.core.pod.resources import default_pod_resources
+from control.registry.defaults import Defaults, absent
 from kube.json_object import Object
-
-_FILE_MODES = ("secret", "configMap", "downwardAPI", "projected")
 
 
 def default_pod(obj: Object) -> None:
@@ -48,123 +47,75 @@ def default_template(spec: Object) -> None:
 
 
 def default_pod_spec(spec: Object) -> None:
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
+    _POLICIES(spec)
     # serviceAccount is the field's old name; both are kept the same.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
-    if spec.get("securityContext") is None:
-        spec["securityContext"] = {}
-    if not spec.get("schedulerName"):
-        spec["schedulerName"] = "default-scheduler"
     for volume in spec.get("volumes") or ():
-        default_volume(volume)
-    for container in spec.get("initContainers") or ():
-        default_container(container)
-    for container in spec.get("containers") or ():
-        default_container(container)
-    for container in spec.get("ephemeralContainers") or ():
-        default_container(container)
-    for constraint in spec.get("topologySpreadConstraints") or ():
-        if not constraint.get("whenUnsatisfiable"):
-            constraint["whenUnsatisfiable"] = "DoNotSchedule"
+        if not any(volume.get(source) is not None for source in volume if source != "name"):
+            volume["emptyDir"] = {}
+    _SPEC(spec)
 
 
-def default_container(container: Object) -> None:
-    if container.get("resources") is None:
-        container["resources"] = {}
-    if not container.get("terminationMessagePath"):
-        container["terminationMessagePath"] = "/dev/termination-log"
-    if not container.get("terminationMessagePolicy"):
-        container["terminationMessagePolicy"] = "File"
-    if not container.get("imagePullPolicy"):
-        container["imagePullPolicy"] = "Always" if _latest(container.get("image") or "") else "IfNotPresent"
-    for port in container.get("ports") or ():
-        if not port.get("protocol"):
-            port["protocol"] = "TCP"
-    for variable in container.get("env") or ():
-        _source(variable.get("valueFrom"))
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(name)
-        if probe is not None:
-            _probe(probe)
-    lifecycle = container.get("lifecycle") or {}
-    for hook in (lifecycle.get("postStart"), lifecycle.get("preStop")):
-        if hook and hook.get("httpGet"):
-            _http_get(hook["httpGet"])
-
-
-def default_volume(volume: Object) -> None:
-    if not any(volume.get(source) is not None for source in volume if source != "name"):
-        volume["emptyDir"] = {}
-        return
-    for name in _FILE_MODES:
-        source = volume.get(name)
-        if source is not None and source.get("defaultMode") is None:
-            source["defaultMode"] = 0o644
-    for item in (volume.get("downwardAPI") or {}).get("items") or ():
-        _source(item)
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        token = source.get("serviceAccountToken")
-        if token is not None and not token.get("expirationSeconds"):
-            token["expirationSeconds"] = 3600
-        for item in (source.get("downwardAPI") or {}).get("items") or ():
-            _source(item)
-    if volume.get("hostPath") is not None:
-        volume["hostPath"].setdefault("type", "")
-    if volume.get("iscsi") is not None and not volume["iscsi"].get("iscsiInterface"):
-        volume["iscsi"]["iscsiInterface"] = "default"
-    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
-    if template is not None:
-        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-    rbd = volume.get("rbd")
-    if rbd is not None:
-        for key, value in (("pool", "rbd"), ("user", "admin"), ("keyring", "/etc/ceph/keyring")):
-            if not rbd.get(key):
-                rbd[key] = value
-    image = volume.get("image")
-    if image is not None and not image.get("pullPolicy"):
-        image["pullPolicy"] = "Always" if _latest(image.get("reference") or "") else "IfNotPresent"
-
-
-def _latest(image: str) -> bool:
-    """True if an image reference means the moving tag: no tag and no digest, or `:latest`."""
-    if "@" in image:
-        return False
-    _, _, last = image.rpartition("/")
+def _pull_policy(image: str | None) -> str:
+    """Return Always for the moving tag: an image reference with no tag and no digest, or with `:latest`."""
+    _, _, last = (image or "").rpartition("/")
     _, colon, tag = last.partition(":")
-    return not colon or tag == "latest"
+    moving = "@" not in (image or "") and (not colon or tag == "latest")
+    return "Always" if moving else "IfNotPresent"
 
 
-def _source(source: Object | None) -> None:
-    field = (source or {}).get("fieldRef")
-    if field is not None and not field.get("apiVersion"):
-        field["apiVersion"] = "v1"
-    resource = (source or {}).get("resourceFieldRef")
-    if resource is not None and resource.get("divisor") in (None, ""):
-        resource["divisor"] = "0"
-    file = (source or {}).get("fileKeyRef")
-    if file is not None and file.get("optional") is None:
-        file["optional"] = False
-
-
-def _probe(probe: Object) -> None:
-    for key, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
-        if not probe.get(key):
-            probe[key] = value
-    if probe.get("httpGet") is not None:
-        _http_get(probe["httpGet"])
-    if probe.get("grpc") is not None and probe["grpc"].get("service") is None:
-        probe["grpc"]["service"] = ""
-
-
-def _http_get(action: Object) -> None:
-    if not action.get("path"):
-        action["path"] = "/"
-    if not action.get("scheme"):
-        action["scheme"] = "HTTP"
+_POLICIES = Defaults(
+    ("restartPolicy", absent("Always")),
+    ("terminationGracePeriodSeconds", absent(30)),
+    ("dnsPolicy", absent("ClusterFirst")),
+)
+_SOURCE = Defaults(
+    ("fieldRef.apiVersion", "v1"),
+    ("resourceFieldRef.divisor", absent("0", "")),
+    ("fileKeyRef.optional", absent(False)),
+)
+_VOLUME = Defaults(
+    ("{secret,configMap,downwardAPI,projected}.defaultMode", absent(0o644)),
+    ("downwardAPI.items[*]", _SOURCE),
+    ("projected.sources[*].serviceAccountToken.expirationSeconds", 3600),
+    ("projected.sources[*].downwardAPI.items[*]", _SOURCE),
+    ("hostPath.type", absent("")),
+    ("iscsi.iscsiInterface", "default"),
+    ("ephemeral.volumeClaimTemplate.spec", absent({})),
+    ("ephemeral.volumeClaimTemplate.spec.volumeMode", absent("Filesystem")),
+    ("rbd.pool", "rbd"),
+    ("rbd.user", "admin"),
+    ("rbd.keyring", "/etc/ceph/keyring"),
+    ("image.pullPolicy", lambda image: _pull_policy(image.get("reference"))),
+)
+_HTTP_GET = Defaults(("path", "/"), ("scheme", "HTTP"))
+_PROBE = Defaults(
+    ("timeoutSeconds", 1),
+    ("periodSeconds", 10),
+    ("successThreshold", 1),
+    ("failureThreshold", 3),
+    ("httpGet", _HTTP_GET),
+    ("grpc.service", absent("")),
+)
+_CONTAINER = Defaults(
+    ("resources", absent({})),
+    ("terminationMessagePath", "/dev/termination-log"),
+    ("terminationMessagePolicy", "File"),
+    ("imagePullPolicy", lambda container: _pull_policy(container.get("image"))),
+    ("ports[*].protocol", "TCP"),
+    ("env[*].valueFrom", _SOURCE),
+    ("{livenessProbe,readinessProbe,startupProbe}", _PROBE),
+    ("lifecycle.{postStart,preStop}.httpGet", _HTTP_GET),
+)
+_SPEC = Defaults(
+    ("securityContext", absent({})),
+    ("schedulerName", "default-scheduler"),
+    ("volumes[*]", _VOLUME),
+    ("{initContainers,containers,ephemeralContainers}[*]", _CONTAINER),
+    ("topologySpreadConstraints[*].whenUnsatisfiable", "DoNotSchedule"),
+)
 
 
 def _requests_from_limits(container: Object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from control.registry.checks import Errors, each, no_backsteps
+from control.registry.checks import Errors, FieldErrors, each, no_backsteps
 from control.registry.naming import subdomain
 from control.registry.rows import Rows
 from control.registry.rules import form, optional, require, require_name
@@ -49,43 +49,39 @@ _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "
 ONE_SOURCE = "may not have more than one field specified at a time"
 
 
-def validate_env(variables: list[Object] | None, volumes: Mapping[str, Object], path: str) -> Errors:
-    errors: Errors = []
+def validate_env(variables: list[Object] | None, volumes: Mapping[str, Object], path: str) -> FieldErrors:
     for index, variable in enumerate(variables or ()):
         where, name = f"{path}[{index}]", variable.get("name") or ""
         if not name:
-            errors.append(required(f"{where}.name"))
+            yield required(f"{where}.name")
         else:
-            errors += each(f"{where}.name", name, names.env_var_name(name))
+            yield from each(f"{where}.name", name, names.env_var_name(name))
         source = variable.get("valueFrom")
         if source is not None:
-            errors += _value_from(source, variable.get("value") or "", volumes, f"{where}.valueFrom")
-    return errors
+            yield from _value_from(source, variable.get("value") or "", volumes, f"{where}.valueFrom")
 
 
-def _value_from(source: Object, value: str, volumes: Mapping[str, Object], path: str) -> Errors:
+def _value_from(source: Object, value: str, volumes: Mapping[str, Object], path: str) -> FieldErrors:
     found = [name for name in _SOURCES if source.get(name) is not None]
-    errors: Errors = []
     if not found:
         detail = (
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         )
-        errors.append(invalid_value(path, "", detail))
+        yield invalid_value(path, "", detail)
     elif value:
-        errors.append(invalid_value(path, "", "may not be specified when `value` is not empty"))
+        yield invalid_value(path, "", "may not be specified when `value` is not empty")
     elif len(found) > 1:
-        errors.append(invalid_value(path, "", ONE_SOURCE))
+        yield invalid_value(path, "", ONE_SOURCE)
     for kind in found:
         where = f"{path}.{kind}"
         if kind == "fieldRef":
-            errors += field_reference(source[kind], where, _ENV_FIELDS)
+            yield from field_reference(source[kind], where, _ENV_FIELDS)
         elif kind == "resourceFieldRef":
-            errors += resource_reference(source[kind], where, in_volume=False)
+            yield from resource_reference(source[kind], where, in_volume=False)
         elif kind in ("configMapKeyRef", "secretKeyRef"):
-            errors += _KEY_REFERENCE(source[kind], where)
+            yield from _KEY_REFERENCE(source[kind], where)
         elif kind == "fileKeyRef":
-            errors += _file_reference(source[kind], volumes, where)
-    return errors
+            yield from _file_reference(source[kind], volumes, where)
 
 
 _KEY_REFERENCE = Rows(("name", form(names.dns1123_subdomain)), ("key", require_name(names.config_map_key)))

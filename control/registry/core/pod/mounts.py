@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, one_of
+from control.registry.checks import FieldErrors, one_of
 from control.registry.core.pod.volumes import descending_path
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 
-def validate_mounts(container: Object, volumes: dict[str, Object], path: str) -> Errors:
-    errors: Errors = []
+def validate_mounts(container: Object, volumes: dict[str, Object], path: str) -> FieldErrors:
     seen: set[str] = set()
     devices = container.get("volumeDevices") or ()
     device_names, device_paths = {d.get("name") for d in devices}, {d.get("devicePath") for d in devices}
@@ -17,55 +16,49 @@ def validate_mounts(container: Object, volumes: dict[str, Object], path: str) ->
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         where, name, target = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
         if not name:
-            errors.append(required(f"{where}.name"))
+            yield required(f"{where}.name")
         elif name not in volumes:
-            errors.append(FieldError(f"{where}.name", "Not found", "", name))
+            yield FieldError(f"{where}.name", "Not found", "", name)
         if not target:
-            errors.append(required(f"{where}.mountPath"))
+            yield required(f"{where}.mountPath")
         elif target in seen:
-            errors.append(invalid_value(f"{where}.mountPath", target, "must be unique"))
+            yield invalid_value(f"{where}.mountPath", target, "must be unique")
         seen.add(target)
         if name in device_names:
-            errors.append(invalid_value(f"{where}.name", name, "must not already exist in volumeDevices"))
+            yield invalid_value(f"{where}.name", name, "must not already exist in volumeDevices")
         if target in device_paths:
-            errors.append(
-                invalid_value(f"{where}.mountPath", target, "must not already exist as a path in volumeDevices")
-            )
+            yield invalid_value(f"{where}.mountPath", target, "must not already exist as a path in volumeDevices")
         for key in ("subPath", "subPathExpr"):
             if mount.get(key):
                 # The place lacks the index, as upstream's does.
-                errors += descending_path(mount[key], f"{path}.{key}")
+                yield from descending_path(mount[key], f"{path}.{key}")
         if mount.get("subPath") and mount.get("subPathExpr"):
             detail = "subPathExpr and subPath are mutually exclusive"
-            errors.append(invalid_value(f"{where}.subPathExpr", mount["subPathExpr"], detail))
+            yield invalid_value(f"{where}.subPathExpr", mount["subPathExpr"], detail)
         propagation = mount.get("mountPropagation")
         if propagation is not None:
             modes = ("Bidirectional", "HostToContainer", "None")
-            errors += one_of(propagation, modes, f"{path}.mountPropagation")
+            yield from one_of(propagation, modes, f"{path}.mountPropagation")
             if propagation == "Bidirectional" and not privileged:
                 detail = "Bidirectional mount propagation is available only to privileged containers"
-                errors.append(forbidden_field(f"{path}.mountPropagation", detail))
-        errors += _recursive_read_only(mount, f"{path}.recursiveReadOnly")
-    return errors
+                yield forbidden_field(f"{path}.mountPropagation", detail)
+        yield from _recursive_read_only(mount, f"{path}.recursiveReadOnly")
 
 
-def _recursive_read_only(mount: Object, path: str) -> Errors:
+def _recursive_read_only(mount: Object, path: str) -> FieldErrors:
     wanted, propagation = mount.get("recursiveReadOnly"), mount.get("mountPropagation")
     if wanted is None or wanted == "Disabled":
-        return []
+        return
     if wanted not in ("Enabled", "IfPossible"):
-        return one_of(wanted, ("Disabled", "Enabled", "IfPossible"), path)
-    errors: Errors = []
+        yield from one_of(wanted, ("Disabled", "Enabled", "IfPossible"), path)
+        return
     if not mount.get("readOnly"):
-        errors.append(forbidden_field(path, "may only be specified when readOnly is true"))
+        yield forbidden_field(path, "may only be specified when readOnly is true")
     if propagation not in (None, "None"):
-        detail = "may only be specified when mountPropagation is None or not specified"
-        errors.append(forbidden_field(path, detail))
-    return errors
+        yield forbidden_field(path, "may only be specified when mountPropagation is None or not specified")
 
 
-def validate_devices(container: Object, volumes: dict[str, Object], path: str) -> Errors:
-    errors: Errors = []
+def validate_devices(container: Object, volumes: dict[str, Object], path: str) -> FieldErrors:
     mounts = {m.get("name"): m.get("mountPath") for m in container.get("volumeMounts") or ()}
     mount_paths = set(mounts.values())
     names_seen: set[str] = set()
@@ -73,26 +66,25 @@ def validate_devices(container: Object, volumes: dict[str, Object], path: str) -
     for index, device in enumerate(container.get("volumeDevices") or ()):
         where, name, target = f"{path}[{index}]", device.get("name") or "", device.get("devicePath") or ""
         if not name:
-            errors.append(required(f"{where}.name"))
+            yield required(f"{where}.name")
         if name in names_seen:
-            errors.append(invalid_value(f"{where}.name", name, "must be unique"))
+            yield invalid_value(f"{where}.name", name, "must be unique")
         if name not in volumes:
-            errors.append(FieldError(f"{where}.name", "Not found", "", name))
+            yield FieldError(f"{where}.name", "Not found", "", name)
         elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            errors.append(invalid_value(f"{where}.name", name, detail))
+            yield invalid_value(f"{where}.name", name, detail)
         if not target:
-            errors.append(required(f"{where}.devicePath"))
+            yield required(f"{where}.devicePath")
         if target in paths_seen:
-            errors.append(invalid_value(f"{where}.devicePath", target, "must be unique"))
+            yield invalid_value(f"{where}.devicePath", target, "must be unique")
         if ".." in target.split("/"):
-            errors.append(invalid_value(f"{where}.devicePath", target, "can not contain backsteps ('..')"))
+            yield invalid_value(f"{where}.devicePath", target, "can not contain backsteps ('..')")
         else:
             paths_seen.add(target)
         if name in mounts:
-            errors.append(invalid_value(f"{where}.name", name, "must not already exist in volumeMounts"))
+            yield invalid_value(f"{where}.name", name, "must not already exist in volumeMounts")
         if target in mount_paths:
             detail = "must not already exist as a path in volumeMounts"
-            errors.append(invalid_value(f"{where}.devicePath", target, detail))
+            yield invalid_value(f"{where}.devicePath", target, detail)
         names_seen.add(name)
-    return errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, FieldErrors, each
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value
 from kube.json_object import Object
@@ -69,25 +69,23 @@ def _windows(spec: Object, path: str) -> Iterator[FieldError]:
                 yield forbidden_field(f"{where}.{key}", detail)
 
 
-def validate_host_process(spec: Object, path: str) -> Errors:
+def validate_host_process(spec: Object, path: str) -> FieldErrors:
     """Check Windows' privileged containers: all of a pod's are such or none, and they have the node's network."""
     (_, whole), *own = _contexts(spec, path)
     pod = _host_process(whole)
-    errors: Errors = []
     count = 0
     for where, context in own:
         value = _host_process(context)
         if pod is not None and value is not None and pod != value:
             detail = f"pod hostProcess value must be identical if both are specified, was {str(pod).lower()}"
-            errors.append(invalid_value(f"{where}.windowsOptions.hostProcess", value, detail))
+            yield invalid_value(f"{where}.windowsOptions.hostProcess", value, detail)
         count += bool(pod if value is None else value)
     if count and count != len(own):
         detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
-        errors.append(invalid_value(path, "", detail))
+        yield invalid_value(path, "", detail)
     if count and not spec.get("hostNetwork"):
         detail = "hostNetwork must be true if pod contains any hostProcess containers"
-        errors.append(invalid_value(f"{path}.hostNetwork", False, detail))
-    return errors
+        yield invalid_value(f"{path}.hostNetwork", False, detail)
 
 
 def _host_process(context: Object) -> bool | None:
@@ -110,8 +108,7 @@ def validate_windows_options(options: Object | None, path: str) -> Errors:
     if name is not None:
         errors += each(f"{path}.gmsaCredentialSpecName", name, names.dns1123_subdomain(name))
     if spec == "":
-        detail = "gmsaCredentialSpec cannot be an empty string"
-        errors.append(invalid_value(f"{path}.gmsaCredentialSpec", spec, detail))
+        errors.append(invalid_value(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec cannot be an empty string"))
     elif spec is not None and len(spec) > _LONGEST_SPEC:
         errors.append(invalid_value(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec size must be under 64 KiB"))
     return errors + (each(f"{path}.runAsUserName", user, _user_problems(user)) if user is not None else [])

@@ -6,8 +6,10 @@ import re
 
 import msgspec
 
-from control.registry.checks import Errors, each, label_selector, one_of
+from control.registry.checks import Errors, FieldErrors, each, label_selector, one_of
 from control.registry.ratcheting import gated_invalid, gated_unsupported
+from control.registry.rows import Rows
+from control.registry.rules import Test, form, positive, require, require_enum
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
@@ -18,106 +20,47 @@ _DIGITS = re.compile("[+-]?[0-9]+")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def validate_affinity(affinity: Object | None, path: str) -> Errors:
-    if not affinity:
-        return []
-    errors: Errors = []
-    node = affinity.get("nodeAffinity")
-    if node is not None:
-        errors += _node_affinity(node, f"{path}.nodeAffinity")
-    for kind in ("podAffinity", "podAntiAffinity"):
-        found = affinity.get(kind)
-        if found is not None:
-            errors += _pod_affinity(found, f"{path}.{kind}")
-    return errors
-
-
-def _node_affinity(affinity: Object, path: str) -> Errors:
-    errors: Errors = []
-    if affinity.get(_HARD) is not None:
-        errors += validate_node_selector(affinity[_HARD], f"{path}.{_HARD}")
-    for index, preference in enumerate(affinity.get(_SOFT) or ()):
-        where = f"{path}.{_SOFT}[{index}]"
-        errors += _weight(preference, where)
-        errors += _node_term(preference.get("preference") or {}, f"{where}.preference", strict=False)
-    return errors
-
-
-def validate_node_selector(selector: Object, path: str) -> Errors:
-    terms = selector.get("nodeSelectorTerms")
-    if not terms:
-        return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
-    errors: Errors = []
-    for index, term in enumerate(terms):
-        errors += _node_term(term, f"{path}.nodeSelectorTerms[{index}]")
-    return errors
-
-
-def _node_term(term: Object, path: str, *, strict: bool = True) -> Errors:
-    """Check a term; values that are no label values only match nothing, which a preference may."""
-    errors: Errors = []
-    for index, expression in enumerate(term.get("matchExpressions") or ()):
-        errors += _node_expression(expression, f"{path}.matchExpressions[{index}]", strict=strict)
-    for index, expression in enumerate(term.get("matchFields") or ()):
-        where = f"{path}.matchFields[{index}]"
-        operator, values, key = (expression.get(k) for k in ("operator", "values", "key"))
-        if operator not in ("In", "NotIn"):
-            errors.append(invalid_value(f"{where}.operator", operator or "", "not a valid selector operator"))
-        elif len(values or ()) != 1:
-            detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-            errors.append(required(f"{where}.values", detail))
-        if key != "metadata.name":
-            errors.append(invalid_value(f"{where}.key", key or "", "not a valid field selector key"))
-        else:
-            for number, value in enumerate(values or ()):
-                errors += each(f"{where}.values[{number}]", value, names.dns1123_subdomain(value))
-    return errors
-
-
-def _node_expression(expression: Object, path: str, *, strict: bool) -> Errors:
+def _node_expression(expression: Object, path: str) -> FieldErrors:
     operator, values = expression.get("operator") or "", expression.get("values") or []
-    errors: Errors = []
     if operator in ("In", "NotIn"):
         if not values:
-            errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
             detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(forbidden_field(f"{path}.values", detail))
+            yield forbidden_field(f"{path}.values", detail)
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
-            detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            errors.append(required(f"{path}.values", detail))
+            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
-        errors.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
+        yield invalid_value(f"{path}.operator", operator, "not a valid selector operator")
     key = expression.get("key") or ""
-    errors += each(f"{path}.key", key, names.qualified_name(key))
-    for index, value in enumerate(values if strict else ()):
-        errors += each(f"{path}.values[{index}]", value, names.label_value(value))
-    return errors
+    yield from each(f"{path}.key", key, names.qualified_name(key))
 
 
-def _pod_affinity(affinity: Object, path: str) -> Errors:
-    errors: Errors = []
-    for index, term in enumerate(affinity.get(_HARD) or ()):
-        errors += _pod_term(term, f"{path}.{_HARD}[{index}]")
-    for index, preference in enumerate(affinity.get(_SOFT) or ()):
-        where = f"{path}.{_SOFT}[{index}]"
-        errors += _weight(preference, where)
-        errors += _pod_term(preference.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
-    return errors
+def _node_field(expression: Object, path: str) -> FieldErrors:
+    operator, values, key = (expression.get(k) for k in ("operator", "values", "key"))
+    if operator not in ("In", "NotIn"):
+        yield invalid_value(f"{path}.operator", operator or "", "not a valid selector operator")
+    elif len(values or ()) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        yield required(f"{path}.values", detail)
+    if key != "metadata.name":
+        yield invalid_value(f"{path}.key", key or "", "not a valid field selector key")
+        return
+    for number, value in enumerate(values or ()):
+        yield from each(f"{path}.values[{number}]", value, names.dns1123_subdomain(value))
 
 
-def _pod_term(term: Object, path: str) -> Errors:
-    errors = label_selector(term.get("labelSelector"), f"{path}.labelSelector")
-    errors += label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
-    errors += _label_keys(term, path, path)
-    for namespace in term.get("namespaces") or ():
-        errors += each(f"{path}.namespace", namespace, names.dns1123_label(namespace))
-    key = term.get("topologyKey") or ""
-    if not key:
-        errors.append(required(f"{path}.topologyKey", "can not be empty"))
-    return errors + each(f"{path}.topologyKey", key, names.qualified_name(key))
+_FIELDS = Rows(("matchFields[*]", _node_field))
+_VALUES = Rows(("values[*]", form(names.label_value)))
+_TERM = Rows(("matchExpressions[*]", _node_expression, _VALUES), ("", _FIELDS))
+_PREFERENCE = Rows(("matchExpressions[*]", _node_expression), ("", _FIELDS))
+"""A preference may have values that are no label values, which only match nothing."""
+NODE_SELECTOR = Rows(
+    ("nodeSelectorTerms", require("must have at least one node selector term")),
+    ("nodeSelectorTerms[*]", _TERM),
+)
 
 
 def _label_keys(term: Object, path: str, place: str) -> Errors:
@@ -147,9 +90,33 @@ def _label_keys(term: Object, path: str, place: str) -> Errors:
     return errors
 
 
-def _weight(preference: Object, path: str) -> Errors:
-    weight = preference.get("weight", 0)
-    return [] if 1 <= weight <= 100 else [invalid_value(f"{path}.weight", weight, "must be in the range 1-100")]
+def _pod_namespaces(namespaces: list[str] | None, path: str) -> FieldErrors:
+    for namespace in namespaces or ():
+        yield from each(path.removesuffix("s"), namespace, names.dns1123_label(namespace))
+
+
+_WEIGHT = Test(
+    "not 1 <= ({value} or 0) <= 100",
+    None,
+    lambda value, path: [invalid_value(path, value or 0, "must be in the range 1-100")],
+)
+_POD_TERM = Rows(
+    ("{labelSelector,namespaceSelector}", label_selector),
+    ("", lambda term, path: _label_keys(term, path, path)),
+    ("namespaces", _pod_namespaces),
+    ("topologyKey", require("can not be empty"), form(names.qualified_name)),
+)
+_POD_AFFINITY = Rows(
+    (f"{_HARD}[*]", _POD_TERM),
+    (f"{_SOFT}[*].weight", _WEIGHT),
+    (f"{_SOFT}[*].podAffinityTerm", _POD_TERM),
+)
+AFFINITY = Rows(
+    (f"nodeAffinity.{_HARD}?", NODE_SELECTOR),
+    (f"nodeAffinity.{_SOFT}[*].weight", _WEIGHT),
+    (f"nodeAffinity.{_SOFT}[*].preference", _PREFERENCE),
+    ("{podAffinity,podAntiAffinity}", _POD_AFFINITY),
+)
 
 
 def validate_tolerations(tolerations: list[Object] | None, path: str) -> Errors:
@@ -204,33 +171,36 @@ def _int64(text: str) -> list[str]:
     return [f"strconv.ParseInt: parsing {msgspec.json.encode(text).decode()}: {problem}"]
 
 
-def validate_spread(constraints: list[Object] | None, path: str) -> Errors:
-    errors: Errors = []
+def _min_domains(constraint: Object, path: str) -> FieldErrors:
+    domains, action = constraint.get("minDomains"), constraint.get("whenUnsatisfiable") or ""
+    if domains is not None and action != "DoNotSchedule":
+        detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+        yield invalid_value(f"{path}.minDomains", domains, detail)
+
+
+_SPREAD = Rows(
+    ("maxSkew", positive("must be greater than zero")),
+    ("topologyKey", require("can not be empty")),
+    ("whenUnsatisfiable", require_enum("DoNotSchedule", "ScheduleAnyway")),
+)
+_SPREAD_PODS = Rows(
+    ("minDomains?", positive("must be greater than zero")),
+    ("", _min_domains),
+    ("{nodeAffinityPolicy,nodeTaintsPolicy}?", require_enum("Honor", "Ignore")),
+    ("labelSelector", label_selector),
+    ("", lambda constraint, path: _label_keys(constraint, path, f"{path}.matchLabelKeys")),
+)
+
+
+def validate_spread(constraints: list[Object] | None, path: str) -> FieldErrors:
     pairs = [(c.get("topologyKey") or "", c.get("whenUnsatisfiable") or "") for c in constraints or ()]
     last = {pair: index for index, pair in enumerate(pairs)}
-    for index, constraint in enumerate(constraints or ()):
+    for index, (constraint, pair) in enumerate(zip(constraints or (), pairs, strict=True)):
         where = f"{path}[{index}]"
-        skew, domains = constraint.get("maxSkew", 0), constraint.get("minDomains")
-        key, action = constraint.get("topologyKey") or "", constraint.get("whenUnsatisfiable") or ""
-        if skew <= 0:
-            errors.append(invalid_value(f"{where}.maxSkew", skew, "must be greater than zero"))
-        if not key:
-            errors.append(required(f"{where}.topologyKey", "can not be empty"))
-        errors += one_of(action, ("DoNotSchedule", "ScheduleAnyway"), f"{where}.whenUnsatisfiable")
-        if last[key, action] > index:
-            errors.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
-        if domains is not None:
-            if domains <= 0:
-                errors.append(invalid_value(f"{where}.minDomains", domains, "must be greater than zero"))
-            if action != "DoNotSchedule":
-                detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-                errors.append(invalid_value(f"{where}.minDomains", domains, detail))
-        for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if constraint.get(policy) is not None:
-                errors += one_of(constraint[policy], ("Honor", "Ignore"), f"{where}.{policy}")
-        errors += label_selector(constraint.get("labelSelector"), f"{where}.labelSelector")
-        errors += _label_keys(constraint, where, f"{where}.matchLabelKeys")
-    return errors
+        yield from _SPREAD(constraint, where)
+        if last[pair] > index:
+            yield duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{', '.join(pair)}}}")
+        yield from _SPREAD_PODS(constraint, where)
 
 
 def validate_gates(gates: list[Object] | None, path: str) -> Errors:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from control.registry.changes import same
-from control.registry.checks import Errors
+from control.registry.checks import Errors, FieldErrors
 from control.registry.core.pod.annotations import MIRROR
 from control.registry.core.pod.qos import qos_class
 from control.registry.core.pod.update import validate_whole
@@ -64,7 +64,7 @@ def validate_resize(obj: Object, old: Object) -> Errors:
         for index, (new, was) in enumerate(zip(spec.get(kind) or (), before.get(kind) or (), strict=True)):
             path = f"spec.{kind}[{index}].resources"
             errors += _removed(new.get("resources") or {}, was.get("resources") or {}, path, "resource")
-    errors += _containers(spec, before) + _init_containers(spec, before)
+    errors += [*_containers(spec, before), *_init_containers(spec, before)]
     if errors or same(_masked(spec, before), before):
         return errors
     return [forbidden_field("spec", _MUTABLE)]
@@ -93,8 +93,7 @@ def _order(kind: str, spec: Object, before: Object) -> Iterator[FieldError]:
         return
     for index, (one, other) in enumerate(zip(now, was, strict=True)):
         if one.get("name") != other.get("name"):
-            detail = f"{kind} may not be renamed or reordered on resize"
-            yield forbidden_field(f"spec.{kind}[{index}].name", detail)
+            yield forbidden_field(f"spec.{kind}[{index}].name", f"{kind} may not be renamed or reordered on resize")
 
 
 def _removed(new: Object, was: Object, path: str, what: str) -> Errors:
@@ -110,21 +109,19 @@ def _containers(spec: Object, before: Object) -> Errors:
     return [forbidden_field("spec", _MUTABLE) for new, was in pairs if not same(_unsized(new, was), was)]
 
 
-def _init_containers(spec: Object, before: Object) -> Errors:
-    errors: Errors = []
+def _init_containers(spec: Object, before: Object) -> FieldErrors:
     pairs = zip(spec.get("initContainers") or (), before.get("initContainers") or (), strict=True)
     for index, (new, was) in enumerate(pairs):
         path = f"spec.initContainers[{index}]"
         if not same(_unsized(new, was), was):
             detail = "only cpu and memory resources for init or sidecar containers are mutable"
-            errors.append(forbidden_field(path, detail))
+            yield forbidden_field(path, detail)
         if new.get("restartPolicy") == "Always" or same(new, was):
             continue
         for policy in new.get("resizePolicy") or ():
             if policy.get("restartPolicy") == "RestartContainer":
                 detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
-                errors.append(forbidden_field(path, detail))
-    return errors
+                yield forbidden_field(path, detail)
 
 
 def _masked(spec: Object, before: Object) -> Object:

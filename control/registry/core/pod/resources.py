@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from control.registry.checks import Errors
+from control.registry.checks import Errors, FieldErrors
 from control.registry.core.pod.claim_names import ClaimNames, validate_claims
 from control.registry.core.resources import HUGE, validate_requirements
 from kube.errors import forbidden_field, invalid_value
@@ -42,28 +42,26 @@ def default_pod_resources(spec: Object) -> None:
         resources["requests"] = requests
 
 
-def validate_pod_resources(spec: Object, path: str) -> Errors:
-    resources = spec.get("resources")
-    if resources is None:
-        return []
+def validate_pod_resources(spec: Object, path: str) -> FieldErrors:
+    """Check the resources of a pod spec at a path."""
+    resources, path = spec["resources"], f"{path}.resources"
     if (spec.get("os") or {}).get("name") == "windows":
-        return [forbidden_field(path, "may not be set for a windows pod")]
-    errors: Errors = []
+        yield forbidden_field(path, "may not be set for a windows pod")
+        return
     if resources.get("claims") is not None:
-        errors.append(forbidden_field(f"{path}.claims", "claims may not be set for Resources at pod-level"))
-    errors += validate_requirements(resources, path, pod_level=True)
-    errors += validate_claims(resources.get("claims") or [], ClaimNames.of(spec), f"{path}.claims")
+        yield forbidden_field(f"{path}.claims", "claims may not be set for Resources at pod-level")
+    yield from validate_requirements(resources, path, pod_level=True)
+    yield from validate_claims(resources.get("claims") or [], ClaimNames.of(spec), f"{path}.claims")
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    errors += _at_least(requests, together(spec, "requests"), f"{path}.requests", "requests")
+    yield from _at_least(requests, together(spec, "requests"), f"{path}.requests", "requests")
     huge = {name: amount for name, amount in together(spec, "limits").items() if name.startswith(HUGE)}
-    errors += _at_least(limits, huge, f"{path}.limits", "limits")
+    yield from _at_least(limits, huge, f"{path}.limits", "limits")
     for index, container in enumerate(spec.get("containers") or ()):
         for name, limit in ((container.get("resources") or {}).get("limits") or {}).items():
             if name in limits and parse(limit) > parse(limits[name]):
                 where = f"{path}.containers[{index}][{name}].limits"
                 detail = f"must be less than or equal to pod limits of {canonical(limits[name])}"
-                errors.append(invalid_value(where, canonical(limit), detail))
-    return errors
+                yield invalid_value(where, canonical(limit), detail)
 
 
 def _at_least(given: Object, least: dict[str, Quantity], path: str, part: str) -> Errors:

@@ -8,46 +8,47 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, enum, in_range, no_backsteps, one_of
+from control.registry.checks import Errors, FieldErrors, no_backsteps, one_of
 from control.registry.core.pod.annotations import containers_with_paths
 from control.registry.core.pod.operating_system import validate_windows_options
 from control.registry.ratcheting import newly_forbidden, newly_unsupported
+from control.registry.rows import Rows
+from control.registry.rules import between, enum
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 MAX_ID = 2**31 - 1
 _NO_HOST_USERS = "when `hostUsers` is false"
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
-_CHOICES = {"fsGroupChangePolicy": ("Always", "OnRootMismatch"), "supplementalGroupsPolicy": ("Merge", "Strict")}
 LONGEST_PROFILE = 4095
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+_CONTAINER_IDS = Rows(("{runAsUser,runAsGroup}", between(0, MAX_ID)))
+_POD_IDS = Rows(("{fsGroup,runAsUser,runAsGroup}", between(0, MAX_ID)), ("supplementalGroups[*]", between(0, MAX_ID)))
+_POLICIES = Rows(
+    ("fsGroupChangePolicy?", enum("Always", "OnRootMismatch")),
+    ("supplementalGroupsPolicy?", enum("Merge", "Strict")),
+)
 
 
-def validate_pod_security(spec: Object, path: str) -> Errors:
-    context = spec.get("securityContext") or {}
-    errors = _ids(context, path, ("fsGroup", "runAsUser", "runAsGroup"))
-    for index, group in enumerate(context.get("supplementalGroups") or ()):
-        errors += in_range(group, 0, MAX_ID, f"{path}.supplementalGroups[{index}]")
+def validate_pod_security(spec: Object, path: str) -> FieldErrors:
+    """Check the security context of a pod spec at a path, and the fields of the spec that it depends on."""
+    context, whole, path = spec.get("securityContext") or {}, path, f"{path}.securityContext"
+    yield from _POD_IDS(context, path)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
-        errors.append(invalid_value(f"{path}.shareProcessNamespace", True, detail))
-    errors += _profiles(context, path) + validate_windows_options(
-        context.get("windowsOptions"), f"{path}.windowsOptions"
-    )
-    errors += _sysctls(context.get("sysctls") or [], spec, f"{path}.sysctls")
-    for key, allowed in _CHOICES.items():
-        if context.get(key) is not None:
-            errors += enum(context[key], allowed, f"{path}.{key}")
+        yield invalid_value(f"{path}.shareProcessNamespace", True, detail)
+    yield from _profiles(context, path)
+    yield from validate_windows_options(context.get("windowsOptions"), f"{path}.windowsOptions")
+    yield from _sysctls(context.get("sysctls") or [], spec, f"{path}.sysctls")
+    yield from _POLICIES(context, path)
     policy = context.get("seLinuxChangePolicy")
     if policy not in (None, "Recursive"):  # MountOption needs the feature gate SELinuxMount
-        errors.append(newly_unsupported(f"{path}.seLinuxChangePolicy", policy, ("Recursive",)))
+        yield newly_unsupported(f"{path}.seLinuxChangePolicy", policy, ("Recursive",))
     if spec.get("hostUsers") is False:
         for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(key):
-                where = f"{path.rpartition('.')[0]}.{shown}"
-                errors.append(forbidden_field(where, _NO_HOST_USERS))
-        errors += _devices(spec, path.rpartition(".")[0])
-    return errors
+                yield forbidden_field(f"{whole}.{shown}", _NO_HOST_USERS)
+        yield from _devices(spec, whole)
 
 
 def _devices(spec: Object, path: str) -> Errors:
@@ -62,15 +63,15 @@ def _devices(spec: Object, path: str) -> Errors:
 def validate_container_security(context: Object | None, path: str, *, host_users: bool = True) -> Errors:
     if not context:
         return []
-    errors = _ids(context, path, ("runAsUser", "runAsGroup"))
+    errors = _CONTAINER_IDS(context, path)
     if context.get("procMount") is not None:
         errors += one_of(context["procMount"], ("Default", "Unmasked"), f"{path}.procMount")
         if host_users and context["procMount"] == "Unmasked":
-            detail = "`hostUsers` must be false to use `Unmasked`"
-            errors.append(invalid_value(f"{path}.procMount", "Unmasked", detail))
-    errors += _profiles(context, path) + validate_windows_options(
-        context.get("windowsOptions"), f"{path}.windowsOptions"
-    )
+            errors.append(invalid_value(f"{path}.procMount", "Unmasked", "`hostUsers` must be false to use `Unmasked`"))
+    errors += [
+        *_profiles(context, path),
+        *validate_windows_options(context.get("windowsOptions"), f"{path}.windowsOptions"),
+    ]
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
@@ -81,65 +82,52 @@ def validate_container_security(context: Object | None, path: str, *, host_users
     return errors
 
 
-def _ids(context: Object, path: str, keys: tuple[str, ...]) -> Errors:
-    errors: Errors = []
-    for key in keys:
-        errors += in_range(context.get(key), 0, MAX_ID, f"{path}.{key}")
-    return errors
-
-
-def _profiles(context: Object, path: str) -> Errors:
-    errors: Errors = []
+def _profiles(context: Object, path: str) -> FieldErrors:
     for field, word in (("seccompProfile", "seccomp"), ("appArmorProfile", "apparmor")):
         profile = context.get(field)
         if profile is None:
             continue
         where, kind, name = f"{path}.{field}", profile.get("type"), profile.get("localhostProfile")
         if not kind:
-            errors.append(required(f"{where}.type", f"type is required when {field} is set"))
+            yield required(f"{where}.type", f"type is required when {field} is set")
         else:
-            errors += one_of(kind, ("Localhost", "RuntimeDefault", "Unconfined"), f"{where}.type")
+            yield from one_of(kind, ("Localhost", "RuntimeDefault", "Unconfined"), f"{where}.type")
         shown = "seccomp type" if word == "seccomp" else "AppArmor type"
         if kind == "Localhost":
             if not (name or "").strip():
-                errors.append(required(f"{where}.localhostProfile", f"must be set when {shown} is Localhost"))
+                yield required(f"{where}.localhostProfile", f"must be set when {shown} is Localhost")
             elif word == "seccomp":
                 if name.startswith("/"):
-                    errors.append(invalid_value(f"{where}.localhostProfile", name, "must be a relative path"))
-                errors += no_backsteps(name, f"{where}.localhostProfile")
+                    yield invalid_value(f"{where}.localhostProfile", name, "must be a relative path")
+                yield from no_backsteps(name, f"{where}.localhostProfile")
             else:
                 if name.strip() != name:
-                    errors.append(
-                        invalid_value(f"{where}.localhostProfile", name, "must not be padded with whitespace")
-                    )
+                    yield invalid_value(f"{where}.localhostProfile", name, "must not be padded with whitespace")
                 if len(name) > LONGEST_PROFILE:
                     detail = f"may not be more than {LONGEST_PROFILE} bytes"
-                    errors.append(FieldError(f"{where}.localhostProfile", "Too long", detail))
+                    yield FieldError(f"{where}.localhostProfile", "Too long", detail)
         elif name is not None:
             value = profile if word == "seccomp" else name
             detail = f"can only be set when {shown} is Localhost"
-            errors.append(invalid_value(f"{where}.localhostProfile", value, detail))
-    return errors
+            yield invalid_value(f"{where}.localhostProfile", value, detail)
 
 
-def _sysctls(sysctls: list[Object], spec: Object, path: str) -> Errors:
-    errors: Errors = []
+def _sysctls(sysctls: list[Object], spec: Object, path: str) -> FieldErrors:
     seen: set[str] = set()
     for index, sysctl in enumerate(sysctls):
         where, name = f"{path}[{index}].name", sysctl.get("name") or ""
         if not name:
-            errors.append(required(where))
+            yield required(where)
         elif len(name) > 253 or not _SYSCTL.fullmatch(name):
             detail = (
                 "must have at most 253 characters and match regex "
                 "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
             )
-            errors.append(invalid_value(where, name, detail))
+            yield invalid_value(where, name, detail)
         elif name in seen:
-            errors.append(duplicate(where, name))
+            yield duplicate(where, name)
         if spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
-            errors.append(invalid_value(where, name, "may not be specified when 'hostNetwork' is true"))
+            yield invalid_value(where, name, "may not be specified when 'hostNetwork' is true")
         elif spec.get("hostIPC") and name.replace("/", ".").startswith(_IPC_SYSCTLS):
-            errors.append(invalid_value(where, name, "may not be specified when 'hostIPC' is true"))
+            yield invalid_value(where, name, "may not be specified when 'hostIPC' is true")
         seen.add(name)
-    return errors

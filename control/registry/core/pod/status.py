@@ -6,7 +6,7 @@ The metadata comes along with it, so annotations that the kubelet acts upon are 
 from __future__ import annotations
 
 from control.registry.changes import IMMUTABLE
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, FieldErrors, each
 from control.registry.core.pod.annotations import validate_annotation_changes, validate_annotations
 from control.registry.core.pod.container_statuses import validate_container_statuses
 from control.registry.field_values import values_in
@@ -49,7 +49,7 @@ def validate_status(obj: Object, old: Object) -> Errors:
     hosts = status.get("hostIPs") or []
     if hosts and hosts[0].get("ip") != status.get("hostIP"):
         errors.append(invalid_value("status.hostIPs[0].ip", hosts[0].get("ip"), "must be equal to `hostIP`"))
-    return errors + _addresses(obj, old, "hostIPs") + validate_container_statuses(status, spec)
+    return [*errors, *_addresses(obj, old, "hostIPs"), *validate_container_statuses(status, spec)]
 
 
 def _generation(found: Object, path: str) -> Errors:
@@ -64,13 +64,12 @@ def status_warnings(obj: Object) -> list[str]:
     return list(ip_warnings(obj, "status.podIPs[*].ip", "status.hostIPs[*].ip"))
 
 
-def _transitions(status: Object, before: Object, spec: Object) -> Errors:
+def _transitions(status: Object, before: Object, spec: Object) -> FieldErrors:
     """Refuse a container that runs again although it never may."""
-    errors: Errors = []
     every = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     rules = [rule for container in every for rule in container.get("restartPolicyRules") or ()]
     if any(rule.get("action") == "RestartAllContainers" for rule in rules):
-        return errors  # any of them may, for the end of another (KEP-5532)
+        return
     for kind, field in (
         ("containers", "containerStatuses"),
         ("initContainers", "initContainerStatuses"),
@@ -87,24 +86,21 @@ def _transitions(status: Object, before: Object, spec: Object) -> Errors:
                 continue
             if name in states and states[name].get("terminated") is None:
                 detail = "may not be transitioned to non-terminated state"
-                errors.append(forbidden_field(f"status.{field}[{index}].state", detail))
-    return errors
+                yield forbidden_field(f"status.{field}[{index}].state", detail)
 
 
-def _claims(statuses: list[Object], spec: Object) -> Errors:
-    errors: Errors = []
+def _claims(statuses: list[Object], spec: Object) -> FieldErrors:
     known, seen = {c.get("name") for c in spec.get("resourceClaims") or ()}, set()
     for index, status in enumerate(statuses):
         path, name = f"status.resourceClaimStatuses[{index}].name", status.get("name") or ""
         if name not in known:
-            errors.append(invalid_value(path, name, "must match the name of an entry in `spec.resourceClaims`"))
+            yield invalid_value(path, name, "must match the name of an entry in `spec.resourceClaims`")
         if name in seen:
-            errors.append(duplicate(path, name))
+            yield duplicate(path, name)
         seen.add(name)
         claim = status.get("resourceClaimName")
         if claim is not None:
-            errors += each(path, claim, names.dns1123_subdomain(claim))
-    return errors
+            yield from each(path, claim, names.dns1123_subdomain(claim))
 
 
 def _extended_claim(status: Object, spec: Object) -> Errors:

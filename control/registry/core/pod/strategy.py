@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.checks import each
+from control.registry.checks import FieldErrors, each
 from control.registry.core.pod import app_armor, label_keys, table, update
 from control.registry.core.pod.annotations import validate_profiles_agree
 from control.registry.core.pod.defaults import default_pod, default_status
@@ -77,9 +77,8 @@ class PodStrategy(Strategy):
         if spec.get("ephemeralContainers"):
             errors.append(forbidden_field("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("schedulingGates") and spec.get("nodeName"):
-            detail = "cannot be set until all schedulingGates have been cleared"
-            errors.append(forbidden_field("spec.nodeName", detail))
-        return errors + validate_profiles_agree(metadata.get("annotations") or {}, spec)
+            errors.append(forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+        return [*errors, *validate_profiles_agree(metadata.get("annotations") or {}, spec)]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return update.validate_update(obj, old)
@@ -138,15 +137,13 @@ class PodStrategy(Strategy):
         return 1 if period < 0 else period
 
 
-def _claim_names(volumes: list[Object], name: str) -> list[FieldError]:
+def _claim_names(volumes: list[Object], name: str) -> FieldErrors:
     """Check the names of the claims that will be made for ephemeral volumes."""
-    errors: list[FieldError] = []
     for index, volume in enumerate(volumes if name else ()):
         if volume.get("ephemeral") is not None and volume.get("name"):
             claim = f"{name}-{volume['name']}"
             problems = [f'PVC name "{claim}": {problem}' for problem in dns1123_subdomain(claim)]
-            errors += each(f"spec.volumes[{index}].name", volume["name"], problems)
-    return errors
+            yield from each(f"spec.volumes[{index}].name", volume["name"], problems)
 
 
 def _gated_condition(obj: Object) -> None:

@@ -32,8 +32,7 @@ def validate_update(obj: Object, old: Object) -> Errors:
     errors = validate_whole(obj) + _annotations(obj, old)
     for kind in _KINDS:
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
-            detail = "pod updates may not add or remove containers"
-            return [*errors, forbidden_field(f"spec.{kind}", detail)]
+            return [*errors, forbidden_field(f"spec.{kind}", "pod updates may not add or remove containers")]
     deadline = _deadline(spec, before)
     errors += deadline
     if deadline and spec.get("activeDeadlineSeconds") is not None:

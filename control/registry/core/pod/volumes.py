@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each, no_backsteps, one_of, quantity
+from control.registry.checks import Errors, FieldErrors, each, no_backsteps, one_of, quantity
 from control.registry.core.pod import volume_sources
 from control.registry.core.pod.env import field_reference, resource_reference
 from control.registry.rows import Rows
@@ -32,7 +32,7 @@ def validate_volumes(
     found: dict[str, Object] = {}
     for index, volume in enumerate(volumes or ()):
         where, name = f"{path}[{index}]", volume.get("name") or ""
-        wrong = validate_source({k: v for k, v in volume.items() if k != "name"}, where)
+        wrong = list(validate_source({k: v for k, v in volume.items() if k != "name"}, where))
         image = volume.get("image")
         if is_pod and image is not None and not image.get("reference"):
             wrong.append(required(f"{where}.image.reference"))
@@ -48,23 +48,22 @@ def validate_volumes(
     return errors, found
 
 
-def validate_source(sources: Object, path: str, *, persistent: bool = False) -> Errors:
+def validate_source(sources: Object, path: str, *, persistent: bool = False) -> FieldErrors:
     """Check that there is one source, a pod's or a PersistentVolume's, and that its required fields are set."""
     present = [(kind, source) for kind, source in sources.items() if source is not None]
     if not present:
-        return [required(path, "must specify a volume type")]
-    errors: Errors = []
+        yield required(path, "must specify a volume type")
+        return
     for position, (kind, source) in enumerate(present):
         where = f"{path}.{kind}"
         if position:
-            errors.append(volume_sources.only_one(where))
+            yield volume_sources.only_one(where)
             continue
-        errors += [required(f"{where}.{key}") for key in volume_sources.NEEDED.get(kind, ()) if not source.get(key)]
+        yield from [required(f"{where}.{key}") for key in volume_sources.NEEDED.get(kind, ()) if not source.get(key)]
         check = volume_sources.PERSISTENT_CHECKS.get(kind) if persistent else None
         check = check or _CHECKS.get(kind) or volume_sources.CHECKS.get(kind)
         if check:
-            errors += check(source, where)
-    return errors
+            yield from check(source, where)
 
 
 def descending_path(path: str, where: str) -> Errors:
@@ -146,23 +145,22 @@ def _projected(source: Object, path: str) -> Errors:
     return errors
 
 
-def _projection(kind: str, part: Object, path: str, whole: str, paths: set[str]) -> Errors:
+def _projection(kind: str, part: Object, path: str, whole: str, paths: set[str]) -> FieldErrors:
     """Check one source of a projected volume; `whole` is the volume's own place, where repeated paths are reported."""
-    errors: Errors = []
     if kind in ("secret", "configMap"):
-        errors += _PROJECTED_NAME(part, path)
+        yield from _PROJECTED_NAME(part, path)
     elif kind == "downwardAPI":
         for item in part.get("items") or ():
-            errors += _DOWNWARD_ITEM(item, path)
+            yield from _DOWNWARD_ITEM(item, path)
     elif kind == "serviceAccountToken":
-        return _token(part, path, whole)
+        yield from _token(part, path, whole)
+        return
     for item in part.get("items") or ():
         target = item.get("path") or ""
         if target and target in paths:
             shown = target if kind == "downwardAPI" else part.get("name") or ""
-            errors.append(invalid_value(whole, shown, "conflicting duplicate paths"))
+            yield invalid_value(whole, shown, "conflicting duplicate paths")
         paths.add(target)
-    return errors
 
 
 def _token(part: Object, path: str, whole: str) -> Errors:

@@ -233,5 +233,4 @@ def _clash(port: Object, other: Object) -> str:
 def _go(port: Object) -> str:
     """Print a port as Go's %+v does."""
     parts = [("Name", ""), ("HostPort", 0), ("ContainerPort", 0), ("Protocol", ""), ("HostIP", "")]
-    shown = (f"{name}:{port.get(name[0].lower() + name[1:]) or empty}" for name, empty in parts)
-    return "{" + " ".join(shown) + "}"
+    return "{" + " ".join((f"{name}:{port.get(name[0].lower() + name[1:]) or empty}" for name, empty in parts)) + "}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from control.registry.checks import Errors, one_of, unique
+from control.registry.checks import Errors, FieldErrors, one_of, unique
 from control.registry.core.service.allocations import HEADLESS
 from control.registry.field_values import field_value, values_in
 from control.registry.ip_checks import cidr, ip, non_special_ip
@@ -41,21 +41,19 @@ def validate_cluster_ips(spec: Object, old: Object | None) -> Errors:
         errors += unique(f"spec.ipFamilies[{index}]", wanted, seen)
     if spec.get("ipFamilyPolicy") is not None:
         errors += one_of(spec["ipFamilyPolicy"], _POLICIES, "spec.ipFamilyPolicy")
-    wrong = _addresses(ips, values_in(old, f"{_PATH}[*]"))
+    wrong = list(_addresses(ips, values_in(old, f"{_PATH}[*]")))
     errors += wrong
     if len(ips) > 2:
         errors.append(invalid_value(_PATH, ips, "may only hold up to 2 values"))
     return errors if wrong else errors + _families(ips, families)
 
 
-def _addresses(ips: list[str], kept: Collection[str]) -> Errors:
-    errors: Errors = []
+def _addresses(ips: list[str], kept: Collection[str]) -> FieldErrors:
     for index, address in enumerate(ips[:_READ]):
         if index or address != HEADLESS:
-            errors += ip(address, f"{_PATH}[{index}]", kept)
+            yield from ip(address, f"{_PATH}[{index}]", kept)
         elif len(ips) > 1:
-            errors.append(invalid_value(_PATH, ips, "'None' must be the first and only value"))
-    return errors
+            yield invalid_value(_PATH, ips, "'None' must be the first and only value")
 
 
 def _families(ips: list[str], families: list[str]) -> Errors:
@@ -73,32 +71,28 @@ def _families(ips: list[str], families: list[str]) -> Errors:
     return errors
 
 
-def validate_external_ips(obj: Object, old: Object | None) -> Errors:
+def validate_external_ips(obj: Object, old: Object | None) -> FieldErrors:
     """Check external addresses; a stored one may stay in its form, if it is no special one."""
     kept = values_in(old, "spec.externalIPs[*]")
-    errors: Errors = []
     for index, address in enumerate((obj.get("spec") or {}).get("externalIPs") or ()):
         where = f"spec.externalIPs[{index}]"
-        errors += ip(address, where, kept) or non_special_ip(address, where)
-    return errors
+        yield from ip(address, where, kept) or non_special_ip(address, where)
 
 
-def validate_source_ranges(obj: Object, old: Object | None) -> Errors:
+def validate_source_ranges(obj: Object, old: Object | None) -> FieldErrors:
     """Check the ranges that a load balancer accepts clients from; those of the annotation only if it is changed."""
     spec = obj.get("spec") or {}
     ranges, annotated = spec.get("loadBalancerSourceRanges") or [], _annotated(obj)
     # The field's path has a capital letter upstream.
     path = "spec.LoadBalancerSourceRanges" if ranges else f"metadata.annotations[{_SOURCE_RANGES}]"
-    errors: Errors = []
     if (ranges or annotated is not None) and spec.get("type") != "LoadBalancer":
-        errors.append(forbidden_field(path, "may only be used when `type` is 'LoadBalancer'"))
+        yield forbidden_field(path, "may only be used when `type` is 'LoadBalancer'")
     if ranges:
         kept = {value.strip() for value in values_in(old, "spec.loadBalancerSourceRanges[*]")}
         for index, value in enumerate(ranges):
-            errors += cidr(value.strip(), f"{path}[{index}]", kept)
+            yield from cidr(value.strip(), f"{path}[{index}]", kept)
     elif annotated and annotated.strip() and annotated != _annotated(old):
-        errors += [error for value in annotated.split(",") for error in cidr(value.strip(), path)]
-    return errors
+        yield from [error for value in annotated.split(",") for error in cidr(value.strip(), path)]
 
 
 def _annotated(obj: Object | None) -> str | None:

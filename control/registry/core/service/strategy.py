@@ -55,7 +55,7 @@ class ServiceStrategy(Strategy):
         return validate_service(obj)
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_service_update(obj, old)
+        return list(validate_service_update(obj, old))
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         points = field_value(obj, "status.loadBalancer.ingress")

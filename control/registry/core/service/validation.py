@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each, labels, one_of, port, port_or_name, unique
+from control.registry.checks import Errors, FieldErrors, each, labels, one_of, port, port_or_name, unique
 from control.registry.core.pod.container_ports import PROTOCOLS
 from control.registry.core.service.address_checks import (
     validate_cluster_ips,
@@ -34,32 +34,31 @@ def validate_service(obj: Object, old: Object | None = None) -> Errors:
     errors += _ports(ports, kind)
     errors += labels(spec.get("selector"), "spec.selector")
     errors += _affinity(spec)
-    errors += validate_cluster_ips(spec, old) + validate_external_ips(obj, old)
+    errors += [*validate_cluster_ips(spec, old), *validate_external_ips(obj, old)]
     errors += one_of(kind, TYPES, "spec.type")
-    errors += validate_source_ranges(obj, old) + _load_balancer(spec, kind)
-    return errors + _traffic(spec, kind)
+    errors += [*validate_source_ranges(obj, old), *_load_balancer(spec, kind)]
+    return [*errors, *_traffic(spec, kind)]
 
 
-def validate_service_update(obj: Object, old: Object) -> Errors:
+def validate_service_update(obj: Object, old: Object) -> FieldErrors:
     """Check a change: addresses and the load balancer's class stay, unless the type goes to or from ExternalName."""
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
-    errors: Errors = []
     if spec.get("type") == before.get("type") == "LoadBalancer":
         if spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
-            errors.append(invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), SET_ONCE))
+            yield invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), SET_ONCE)
     if "ExternalName" not in (spec.get("type"), before.get("type")):
         for key in ("clusterIPs", "ipFamilies"):
             now, was = spec.get(key) or [], before.get(key) or []
             if was and not now:
-                errors.append(invalid_value(f"spec.{key}[0]", now, f"primary {key[:-1]} can not be unset"))
+                yield invalid_value(f"spec.{key}[0]", now, f"primary {key[:-1]} can not be unset")
             elif was and now[0] != was[0]:
-                errors.append(invalid_value(f"spec.{key}[0]", now, SET_ONCE))
+                yield invalid_value(f"spec.{key}[0]", now, SET_ONCE)
             elif len(was) > 1 and len(now) > 1 and now[1] != was[1]:
-                errors.append(invalid_value(f"spec.{key}[1]", now, SET_ONCE))
+                yield invalid_value(f"spec.{key}[1]", now, SET_ONCE)
     if needs_health_check_port(spec) and needs_health_check_port(before):
         if spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
-            errors.append(forbidden_field("spec.healthCheckNodePort", "field is immutable"))
-    return errors + validate_service(obj, old)
+            yield forbidden_field("spec.healthCheckNodePort", "field is immutable")
+    yield from validate_service(obj, old)
 
 
 def _topology(annotations: Object) -> Errors:
@@ -73,8 +72,7 @@ def _topology(annotations: Object) -> Errors:
 def _by_type(spec: Object, kind: str | None, *, headless: bool) -> Errors:
     errors: Errors = []
     if kind in ("LoadBalancer", "NodePort") and headless:
-        detail = f"may not be set to 'None' for {kind} services"
-        errors.append(invalid_value("spec.clusterIPs[0]", "None", detail))
+        errors.append(invalid_value("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services"))
     if kind == "ExternalName":
         if spec.get("clusterIP") or spec.get("clusterIPs"):
             errors.append(forbidden_field("spec.clusterIPs", "may not be set for ExternalName services"))
@@ -87,82 +85,73 @@ def _by_type(spec: Object, kind: str | None, *, headless: bool) -> Errors:
     return errors
 
 
-def _ports(ports: list[Object], kind: str | None) -> Errors:
-    errors: Errors = []
+def _ports(ports: list[Object], kind: str | None) -> FieldErrors:
     seen: set[str] = set()
     pairs: set[tuple[object, object]] = set()
     node_pairs: set[tuple[object, object]] = set()
     for index, item in enumerate(ports):
         where, name = f"spec.ports[{index}]", item.get("name") or ""
         if name:
-            errors += each(f"{where}.name", name, names.dns1123_label(name))
-            errors += unique(f"{where}.name", name, seen)
+            yield from each(f"{where}.name", name, names.dns1123_label(name))
+            yield from unique(f"{where}.name", name, seen)
         elif len(ports) > 1:
-            errors.append(required(f"{where}.name"))
-        errors += port(item.get("port", 0), f"{where}.port")
-        errors += one_of(item.get("protocol"), PROTOCOLS, f"{where}.protocol")
-        errors += port_or_name(item.get("targetPort"), f"{where}.targetPort")
+            yield required(f"{where}.name")
+        yield from port(item.get("port", 0), f"{where}.port")
+        yield from one_of(item.get("protocol"), PROTOCOLS, f"{where}.protocol")
+        yield from port_or_name(item.get("targetPort"), f"{where}.targetPort")
         if item.get("appProtocol"):
-            errors += each(f"{where}.appProtocol", item["appProtocol"], names.qualified_name(item["appProtocol"]))
+            yield from each(f"{where}.appProtocol", item["appProtocol"], names.qualified_name(item["appProtocol"]))
         node_port = item.get("nodePort")
         if node_port:
             if kind == "ClusterIP":
-                errors.append(forbidden_field(f"{where}.nodePort", "may not be used when `type` is 'ClusterIP'"))
+                yield forbidden_field(f"{where}.nodePort", "may not be used when `type` is 'ClusterIP'")
             pair = (item.get("protocol"), node_port)
             if pair in node_pairs:
-                errors.append(duplicate(f"{where}.nodePort", node_port))
+                yield duplicate(f"{where}.nodePort", node_port)
             node_pairs.add(pair)
         pair = (item.get("protocol"), item.get("port"))
         if pair in pairs:
-            errors.append(duplicate(where, {"protocol": pair[0], "port": pair[1]}))
+            yield duplicate(where, {"protocol": pair[0], "port": pair[1]})
         pairs.add(pair)
-    return errors
 
 
-def _affinity(spec: Object) -> Errors:
-    errors = one_of(spec.get("sessionAffinity"), ("ClientIP", "None"), "spec.sessionAffinity")
+def _affinity(spec: Object) -> FieldErrors:
+    yield from one_of(spec.get("sessionAffinity"), ("ClientIP", "None"), "spec.sessionAffinity")
     config = spec.get("sessionAffinityConfig")
     path = "spec.sessionAffinityConfig"
     if spec.get("sessionAffinity") == "ClientIP":
         seconds = field_value(config, "clientIP.timeoutSeconds")
         where = f"{path}.clientIP.timeoutSeconds"
         if seconds is None:
-            errors.append(required(where, "when session affinity type is ClientIP"))
+            yield required(where, "when session affinity type is ClientIP")
         elif not 0 < seconds <= LONGEST_AFFINITY:
-            detail = f"must be greater than 0 and less than {LONGEST_AFFINITY}"
-            errors.append(invalid_value(where, seconds, detail))
+            yield invalid_value(where, seconds, f"must be greater than 0 and less than {LONGEST_AFFINITY}")
     elif config is not None:
-        detail = "must not be set when session affinity is None"
-        errors.append(forbidden_field(path, detail))
-    return errors
+        yield forbidden_field(path, "must not be set when session affinity is None")
 
 
-def _load_balancer(spec: Object, kind: str | None) -> Errors:
-    errors: Errors = []
+def _load_balancer(spec: Object, kind: str | None) -> FieldErrors:
     for key in _LOAD_BALANCER_ONLY:
         if spec.get(key) is not None and kind != "LoadBalancer":
-            errors.append(forbidden_field(f"spec.{key}", "may only be used when `type` is 'LoadBalancer'"))
+            yield forbidden_field(f"spec.{key}", "may only be used when `type` is 'LoadBalancer'")
     if spec.get("loadBalancerClass"):
         found = spec["loadBalancerClass"]
-        errors += each("spec.loadBalancerClass", found, names.qualified_name(found))
-    return errors
+        yield from each("spec.loadBalancerClass", found, names.qualified_name(found))
 
 
-def _traffic(spec: Object, kind: str | None) -> Errors:
-    errors: Errors = []
+def _traffic(spec: Object, kind: str | None) -> FieldErrors:
     outside, path = spec.get("externalTrafficPolicy"), "spec.externalTrafficPolicy"
     if externally_reachable(spec):
-        errors += one_of(outside, ("Cluster", "Local"), path)
+        yield from one_of(outside, ("Cluster", "Local"), path)
     elif outside:
-        errors.append(invalid_value(path, outside, "may only be set for externally-accessible services"))
+        yield invalid_value(path, outside, "may only be set for externally-accessible services")
     check = spec.get("healthCheckNodePort")
     if check and not needs_health_check_port(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        errors.append(invalid_value("spec.healthCheckNodePort", check, detail))
+        yield invalid_value("spec.healthCheckNodePort", check, detail)
     inside, needed = spec.get("internalTrafficPolicy"), kind in ("ClusterIP", "NodePort", "LoadBalancer")
-    errors += one_of(inside, ("Cluster", "Local"), "spec.internalTrafficPolicy", needed=needed)
+    yield from one_of(inside, ("Cluster", "Local"), "spec.internalTrafficPolicy", needed=needed)
     spread = spec.get("trafficDistribution")
     if spread is not None:
         ways = ("PreferClose", "PreferSameNode", "PreferSameZone")
-        errors += one_of(spread, ways, "spec.trafficDistribution")
-    return errors
+        yield from one_of(spread, ways, "spec.trafficDistribution")

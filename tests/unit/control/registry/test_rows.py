@@ -12,6 +12,7 @@ from control.registry.rules import (
     Rule,
     between,
     enum,
+    forbid,
     form,
     max_bytes,
     max_characters,
@@ -19,12 +20,15 @@ from control.registry.rules import (
     max_map_bytes,
     maximum,
     minimum,
+    number,
+    only_wildcard,
     optional,
     positive,
     present,
     require,
     require_enum,
     require_name,
+    text,
     unique_item,
 )
 from kube.errors import invalid_value
@@ -139,3 +143,43 @@ def test_a_large_map_is_too_long() -> None:
     assert texts(Rows(("x", max_map_bytes(4))), {"x": {"ab": "é", "c": ""}}) == [
         "x: Too long: may not be more than 4 bytes"
     ]
+
+
+def test_names_in_braces_are_fields_one_after_the_other() -> None:
+    rows = Rows(("spec.{a,b}?", positive("small"), minimum(5, "five")), ("{x,y}[*].{k}", require()))
+    assert texts(rows, {"spec": {"b": 1, "a": 0}, "y": [{}], "x": [{"k": 1}, {}]}) == [
+        "spec.a: Invalid value: 0: small",
+        "spec.a: Invalid value: 0: five",
+        "spec.b: Invalid value: 1: five",
+        "x[1].k: Required value",
+        "y[0].k: Required value",
+    ]
+
+
+def test_items_of_a_list_that_is_too_long_are_not_read() -> None:
+    rows = Rows(("of[*].list[*2].name", require(), unique_item), ("of[*].list[*2]", Rows(("z", require()))))
+    assert texts(rows, {"of": [{"list": [{}, {}, {}]}, {"list": [{"name": "a", "z": 1}, {"z": 1}]}, {}]}) == [
+        "of[0].list: Too many: 3: must have at most 2 items",
+        "of[1].list[1].name: Required value",
+    ]
+
+
+@pytest.mark.parametrize(("value", "wrong"), [(None, False), ("", True), ([], True)])
+def test_forbidden_is_any_value_that_is_present(value: Any, wrong: bool) -> None:
+    assert texts(Rows(("a", forbid("no"))), {"a": value}) == ["a: Forbidden: no"] * wrong
+
+
+@pytest.mark.parametrize(("value", "wrong"), [(None, False), (["*"], False), (["a", "b"], False), (["a", "*"], True)])
+def test_a_wildcard_is_the_only_item(value: Any, wrong: bool) -> None:
+    found = texts(Rows(("a", only_wildcard("things"))), {"a": value})
+    assert found == ['a: Invalid value: ["a","*"]: if \'*\' is present, must not specify other things'] * wrong
+
+
+def test_an_absent_text_is_empty_and_an_absent_number_is_0() -> None:
+    rows = Rows(("a", text(lambda value, path: [invalid_value(path, value, "t")])))
+    assert texts(rows, {}) == ['a: Invalid value: "": t']
+    assert texts(Rows(("a", number(positive_port))), {}) == ["a: Invalid value: 0: low"]
+
+
+def positive_port(value: int, path: str) -> Errors:
+    return [] if value > 0 else [invalid_value(path, value, "low")]

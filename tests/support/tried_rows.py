@@ -1,0 +1,51 @@
+"""Rows of docs/troubleshooting.md whose symptom another test produces, without typing the row's command or its fix."""
+
+from __future__ import annotations
+
+TRIED: dict[str, tuple[str, str]] = {
+    "… ends again and again": ("cluster/test_wherry.py", "ends again and again"),
+    "this machine's clock is … … the server's": ("contract/test_discovery.py", "this machine's clock is"),
+    "… is not an API server: …: join by the address of an API server": (
+        "contract/test_server_certificates.py",
+        "join by the address of an API server",
+    ),
+    "the cluster offers no certificates for another member": ("contract/test_joining.py", "offers no certificates"),
+    "… is missing, and … applied it, not this machine: copy the file to it, or delete the objects with --disable …": (
+        "contract/test_addons.py",
+        "not this machine",
+    ),
+    "the packages cannot be installed: …": ("host/test_bundle_load.py", "the packages cannot be installed"),
+    "cluster DNS cannot serve … yet: …": ("contract/serving/test_dns_sockets.py", "cluster DNS cannot serve"),
+    "pods of node … cannot be reached: …": ("host/netproxy/test_node_routes.py", "cannot be reached"),
+    "its certificate is a node's (…), which no API server has": ("contract/test_server_certificates.py", "is a node's"),
+    "… is or was an address of an API server: see ConfigMap …/…": (
+        "contract/test_former_servers.py",
+        "is or was an address",
+    ),
+    "storage cannot commit: database or disk is full; only deletions are possible until … MiB are free": (
+        "host/disks/test_api.py",
+        "storage cannot commit: database or disk is full",
+    ),
+    "the snapshot is complete, and was not copied to S3: …": (
+        "contract/test_snapshots_s3.py",
+        "the snapshot is complete, and was not copied to S3",
+    ),
+    "The node was low on resource: …. Threshold quantity: …, available: ….": (
+        "host/node/test_eviction.py",
+        "The node was low on resource",
+    ),
+    "container runtime is down: …": ("contract/agent/test_mute_runtime.py", "container runtime is down"),
+    "container runtime network not ready": ("cluster/test_other_network.py", "container runtime network not ready"),
+    "network is not ready: …": ("contract/agent/test_pod_network.py", "network is not ready"),
+    "the node requires the pod network …, and the container runtime has loaded …": (
+        "cluster/test_other_network.py",
+        ", and the container runtime has loaded",
+    ),
+    "Kubelet stopped posting node status.": ("cluster/test_node_failure.py", "Kubelet stopped posting node status"),
+    "another agent with this name renews its lease": (
+        "contract/agent/test_one_name.py",
+        "another agent with this name renews its",
+    ),
+    "Node … status is now: CIDRNotAvailable": ("contract/test_small_controllers.py", "status is now: CIDRNotAvailable"),
+}
+"""The message of a row -> the file of the test, and the part of the message that it expects."""
