@@ -3,16 +3,15 @@
 import { exchange, getJson } from "./api.js";
 import { attribute, el, keyed, plain, text } from "./dom.js";
 import { Drawer, shows } from "./drawer.js";
+import { collections } from "./collections.js";
 import * as filters from "./filters.js";
 import { History } from "./history.js";
 import { Inside } from "./inside.js";
 import { moveBetweenProblems, showProblems, showServices, showWorkloads } from "./lists_view.js";
-import { Collection, Live } from "./live.js";
+import { Live } from "./live.js";
 import { legend, moveFocus, showNodes } from "./nodes_view.js";
-import * as objects from "./objects.js";
-import { summary } from "./pods.js";
 import { problems } from "./problems.js";
-import { policy, service, slice, withEndpoints } from "./services.js";
+import { withEndpoints } from "./services.js";
 import { Stopped } from "./stopped.js";
 import { TimeView } from "./time_view.js";
 
@@ -46,23 +45,6 @@ function invalidate() {
 }
 
 // -- data -----------------------------------------------------------------------------------------------------------------
-function collections({ namespace, labels }) {
-  const inside = namespace ? `/namespaces/${namespace}` : "";
-  const query = labels ? { labelSelector: labels } : {};
-  return [
-    new Collection("nodes", "/api/v1/nodes", objects.node),
-    new Collection("namespaces", "/api/v1/namespaces", objects.namespace),
-    new Collection("pods", `/api/v1${inside}/pods`, summary, query),
-    new Collection("deployments", `/apis/apps/v1${inside}/deployments`, objects.deployment, query),
-    new Collection("statefulsets", `/apis/apps/v1${inside}/statefulsets`, objects.statefulSet, query),
-    new Collection("daemonsets", `/apis/apps/v1${inside}/daemonsets`, objects.daemonSet, query),
-    new Collection("jobs", `/apis/batch/v1${inside}/jobs`, objects.job, query),
-    new Collection("services", `/api/v1${inside}/services`, service, query),
-    new Collection("endpointslices", `/apis/discovery.k8s.io/v1${inside}/endpointslices`, slice),
-    new Collection("networkpolicies", `/apis/networking.k8s.io/v1${inside}/networkpolicies`, policy),
-  ];
-}
-
 function connect() {
   state.live?.stop();
   state.failure = NAMESPACE.test(state.filters.namespace) ? "" : "a namespace has lower case letters, digits and hyphens";
