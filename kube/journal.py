@@ -25,6 +25,8 @@ PATH = "/wherry/v1/journal"
 LIMIT_BYTES = 20 << 20
 DENIED = "(denied)"
 """Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
+DENIED_PART = 16
+"""Divisor of the limit for all of these together: users without any permission decide how many there are."""
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 60, 240, 1000
 """Memory of an entry without its encoded form, of an object with entries, and of a namespace."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
@@ -115,10 +117,11 @@ _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Entry)
 def _encoded(entry: Entry) -> bytes:
     """Return an entry's encoded form. Characters that UTF-8 does not have are replaced, and such details left out."""
     try:
-        return _encoder.encode(entry)
+        data = _encoder.encode(entry)
     except UnicodeEncodeError:
-        texts = (each.encode(errors="replace").decode() for each in (entry.actor, entry.text, entry.uid))
-        return _encoder.encode(Entry(entry.time, *texts, entry.revision, entry.trace))
+        actor, text, uid = (each.encode(errors="replace").decode() for each in (entry.actor, entry.text, entry.uid))
+        data = _encoder.encode(Entry(entry.time, actor, text, uid, entry.revision, entry.trace))
+    return bytes(memoryview(data))  # a copy: the encoder's bytes keep room for up to half as many more
 
 
 class _Object:
@@ -183,6 +186,8 @@ class Journal:
         ring.order.append(known)
         ring.bytes += added
         self.bytes += added
+        while namespace == DENIED and ring.bytes > self._limit / DENIED_PART and ring.order:
+            self._drop_oldest(ring)
         while self.bytes > self._limit:
             self._drop()
 
@@ -198,7 +203,10 @@ class Journal:
             del self._rings[namespace]
             self.bytes -= ring.bytes
             self.began = max(self.began, ring.dropped)
-            return
+        else:
+            self._drop_oldest(ring)
+
+    def _drop_oldest(self, ring: _Ring) -> None:
         oldest = ring.order.popleft()
         entry = oldest.entries.pop(0)
         cost = _entry_bytes(entry)

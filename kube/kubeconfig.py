@@ -155,6 +155,8 @@ def _named(document: dict[str, Any], part: str, inner: str, name: str, path: Pat
         if entry.get("name") == name:
             found: dict[str, Any] = entry.get(inner) or {}
             return found
+    if not name and inner == "context":
+        raise KubeconfigError(f"{path}: no context is chosen: `kubectl config use-context NAME` chooses one")
     raise KubeconfigError(f"{path}: no {inner} named {name!r}")
 
 

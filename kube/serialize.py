@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from kube import null_values
+from kube.nesting import cut
 
 T = TypeVar("T")
 encode = msgspec.json.encode
@@ -46,7 +47,19 @@ def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(data: bytes | str, type_: type[T]) -> T:
-    """Decode JSON into a type; msgspec.ValidationError names the path of a wrong type, DecodeError bad JSON."""
+    """Decode JSON into a type; msgspec.ValidationError names the path of a wrong type, DecodeError bad JSON.
+
+    JSON that nests too deep is decoded without its deepest levels.
+    """
+    try:
+        return _decode(data, type_)
+    except (
+        RecursionError
+    ):  # an object of upstream's server, which allows 10 000 levels: the others of a list are as they are
+        return _decode(cut(data.encode() if isinstance(data, str) else data), type_)
+
+
+def _decode(data: bytes | str, type_: type[T]) -> T:
     decoder = _decoder(cast(Any, type_))
     try:
         found: T = decoder.decode(data)

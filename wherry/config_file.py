@@ -80,13 +80,14 @@ class ConfigFile:
     def located(self, flags: Container[str] = ()) -> Iterator[None]:
         """Put the line before the message of an error that names options of the file, except for those in `flags`.
 
-        Raise UsageError if an option in `flags` has a wrong value.
+        Raise UsageError if an option in `flags` has a wrong value, or one is missing that the file has not either.
         """
         try:
             yield
         except OptionError as error:
             text = in_order(self.placed(problem, flags) for problem in error.problems)
-            typed = any(problem.option in flags for problem in error.problems)
+            options = {problem.option for problem in error.problems}
+            typed = any(option in flags for option in options) or not options & self.lines.keys()
             raise (UsageError if typed else WherryError)(text) from error
         except WherryError as error:
             found = _OPTION.match(str(error))

@@ -104,7 +104,7 @@ def _authorities(content: str, pin: str) -> tuple[bytes, bytes]:
         document: Any = yaml.safe_load(content)
         bundle = base64.b64decode(document["clusters"][0]["cluster"]["certificate-authority-data"])
         found = x509.load_pem_x509_certificates(bundle)
-    except (yaml.YAMLError, ValueError, LookupError, TypeError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise WherryError("the cluster's discovery document names no CA") from error
     pinned = [certificate for certificate in found if pki.ca_hash(certificate) == pin]
     if not pinned:

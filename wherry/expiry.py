@@ -74,6 +74,8 @@ def _renewal(settings: Settings, *, valid: bool) -> str:
 
 
 def _repair(settings: Settings, path: Path) -> str:
+    if path.is_dir():
+        return f"remove the folder, then {_repair(settings, path / path.name)}"
     if settings.is_worker:
         return "`wherry reset` and join again"
     if path.name in _ISSUED or path.suffix == ".kubeconfig":
@@ -94,6 +96,8 @@ def certificates(settings: Settings) -> Iterator[Found]:
     files += sorted((layout.kubelet / "pki").glob("*-current.pem")) + sorted(layout.proxy_pki.glob("*-current.pem"))
     yield from _read(files)
     for path in (layout.admin_kubeconfig, layout.agent_kubeconfig, layout.netproxy_kubeconfig):
+        if _missing(settings, path):
+            yield Found(path, None, "it is missing")
         if not os.access(path, os.R_OK):
             continue
         try:
@@ -103,6 +107,16 @@ def certificates(settings: Settings) -> Iterator[Found]:
             continue
         if inside:
             yield _decoded(path, inside)
+
+
+def _missing(settings: Settings, path: Path) -> bool:
+    """Return whether the administrator's kubeconfig is not there, on a machine of which the control plane's files are."""
+    written = (
+        not settings.is_worker
+        and path == settings.layout.admin_kubeconfig
+        and (settings.layout.pki / "ca.crt").exists()
+    )
+    return written and not path.exists()
 
 
 def _read(paths: Iterable[Path]) -> Iterator[Found]:

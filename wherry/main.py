@@ -131,10 +131,15 @@ def check(
 def kubeconfig(prefix: options.Prefix = "/") -> None:
     """Print the administrator's kubeconfig."""
     path = control_plane(prefix).layout.admin_kubeconfig
+    fix = "`wherry up` or `wherry certs renew` writes it again"
     try:
         sys.stdout.write(path.read_text())
     except PermissionError as error:
         raise WherryError(f"{path} is only for root: run it with sudo") from error
+    except FileNotFoundError as error:
+        raise WherryError(f"{path} is missing: {fix}") from error
+    except IsADirectoryError as error:
+        raise WherryError(f"{path} is a folder: remove it, then {fix}") from error
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from control import addon_names
 from wherry.output import FORMATS
 
 
@@ -142,7 +143,8 @@ Disable = Annotated[
     list[str] | None,
     _option(
         "Addon to disable: local-path, service-load-balancer, metrics, gateway, or the name of a file of addons. "
-        "May be repeated. Default: none."
+        "May be repeated. Default: none.",
+        known=addon_names.BUILT_IN,
     ),
 ]
 

@@ -13,7 +13,7 @@ _FIXES = {
     errno.EDQUOT: "free space in the quota",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path: a part of it is a file",
-    errno.EISDIR: "give a file, not a folder",
+    errno.EISDIR: "name a file, or remove the folder",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EEXIST: "move what is there, or choose another path",
 }

@@ -121,6 +121,6 @@ async def _write(
 def _decoded(text: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         document = None
     return document if isinstance(document, dict) else {}

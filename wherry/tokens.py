@@ -23,7 +23,7 @@ from wherry.settings import Settings
 
 LIFETIME = timedelta(hours=24)
 SIGNED_SECONDS = 30.0
-_TTL = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
+_TTL = re.compile(r"(?:([0-9]{1,99})h)?(?:([0-9]{1,99})m)?(?:([0-9]{1,99})s)?")
 LONGEST = timedelta(days=36500)
 
 
@@ -126,7 +126,7 @@ async def delete(client: Client, text: str) -> str:
     """Delete a token by its id, or by the whole of it; return the id."""
     token_id = text.partition(".")[0]
     if not bootstrap_tokens.is_id(token_id):
-        raise WherryError(f"{text} is neither a token nor a token's first half")
+        raise UsageError(f"{text} is neither a token nor a token's first half")
     try:
         await client.delete(core_v1.Secret, bootstrap_tokens.SECRET_PREFIX + token_id, SECRET_NAMESPACE)
     except StatusError as error:

@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -128,9 +128,21 @@ def support_bundle(
     print(made)
 
 
+def _commands(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the commands that complete the words of `wherry help`."""
+    found: Any = context.find_root().command
+    for word in context.params.get("command") or ():
+        found = getattr(found, "commands", {}).get(word)
+    names = getattr(found, "commands", {})
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def show_help(
     context: typer.Context,
-    command: Annotated[list[str] | None, typer.Argument(help="Command. Default: all.", show_default=False)] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="Command. Default: all.", show_default=False, autocompletion=_commands),
+    ] = None,
 ) -> None:
     """Show the help of a command."""
     root = context.find_root().command

@@ -223,7 +223,9 @@ def _configuration(facts: Facts, problems: Sequence[str]) -> Iterator[Row]:
         yield Row(ERROR, "configuration", problem, "correct it; `wherry config validate` checks it")
     if not problems:
         note = "" if facts.own else "; only the new version's program knows its own options"
-        yield Row(OK, "configuration", f"{facts.settings.layout.config} has no unknown key{note}")
+        file = facts.settings.layout.config
+        found = f"{file} has no unknown key{note}" if file.exists() else f"there is no file {file}"
+        yield Row(OK, "configuration", found)
 
 
 def _snapshot(facts: Facts) -> Row:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wherry import options, output
+from wherry import options, output, terminal
 from wherry.errors import UsageError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ async def _answer(
             async def read() -> Story:
                 return await story.compose(client, *split(words), namespace or default, SYSTEM.now(), since, source)
 
-            return await following.follow(read, _Shown(format).show, lambda text: print(text, file=sys.stderr))
+            return await following.follow(read, _Shown(format).show, terminal.errors.print)
         else:
             found = await story.compose(client, *split(words), namespace or default, now, since, source)
     _Shown(format).show(found, ended=True)
@@ -145,7 +145,7 @@ class _Shown:
         if self._format != "text":
             print("" if first or self._format == "json" else "---\n", end="")
             print(output.dumped(report.data(found), self._format), end="", flush=True)
-        elif first:
-            print("\n".join(report.lines(found)), flush=True)
         else:
-            print("\n".join(report.later_lines(found, ended=ended)), flush=True)
+            lines = report.lines(found) if first else report.later_lines(found, ended=ended)
+            width = terminal.console.width if sys.stdout.isatty() else 0
+            print("\n".join(report.broken(line, width) for line in lines), flush=True)

@@ -17,7 +17,6 @@ Paths and formats of the records are upstream's (pkg/kubelet/images/pullmanager)
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -25,28 +24,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-import msgspec
-
-from agent.files.decoding import DamagedFileError, decode_json
-from agent.images.names import with_registry, without_tag
+from agent.images.names import without_tag
+from agent.images.open_pulls import Pull
 from agent.images.preloaded_images import PreloadedImages
-from agent.images.pull_intents import Origin, Pull, PullIntents
-from agent.images.pull_record_files import (
-    API_VERSION,
-    MOST,
-    MOST_NAMES,
-    PulledRecord,
-    Pullers,
-    account,
-    corrected,
-    file_name,
-    merge,
-    pullers,
-    record_files,
-    secret,
-)
+from agent.images.pull_intents import Origin, PullIntents
+from agent.images.pull_record_files import MOST, Pullers, account, pullers, secret
+from agent.images.pull_records import PullRecords
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential
-from kube.files import write_file
 
 log = logging.getLogger(__name__)
 
@@ -68,31 +52,18 @@ class ImageAccess:
         allowlist: Sequence[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pulled = folder / "pulled"
-        self._now, self._policy, self._allowlist = now, policy, allowlist
-        self._records: dict[str, PulledRecord] = {}
-        self._monotonic = monotonic
+        self._policy, self._allowlist = policy, allowlist
+        self._records = PullRecords(folder / "pulled", now, monotonic)
         self._intents = PullIntents(folder / "pulling", monotonic)
         self._preloaded = PreloadedImages(folder / "preloaded.json")
         self._listed: frozenset[str] = frozenset()
         """IDs of the images without a record that were on the node when they were listed last, or that are preloaded."""
-        self._noted: dict[str, float] = {}
-        """By image: when its record was written last, by `time.monotonic`."""
         self._changing = threading.RLock()
         """Held while records are written or removed: pulls and collections do so in threads."""
-        self._damaged: set[str] = set()
-        """Names of damaged record files: their images are allowed to no pod until they are pulled again."""
 
     def load(self) -> None:
         """Read the last agent's records; a damaged record allows no pod."""
-        self._pulled.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path in record_files(self._pulled):
-            try:
-                record = corrected(decode_json(path, PulledRecord))
-                self._records[record.image_ref] = record
-            except (OSError, DamagedFileError) as error:
-                log.error("%s: %s; pods have to pull the image again", path, error)
-                self._damaged.add(path.name)
+        self._records.load()
         self._preloaded.load()
         self._listed = self._preloaded.ids
         self._intents.load(self._preloaded.ids)
@@ -109,7 +80,7 @@ class ImageAccess:
         """Decide where listed images without a record come from."""
         preloaded, unwritten, undecided = set[str](), set[str](), dict[str, Sequence[str]]()
         for image_ref, names in present:
-            if not self._is_without_record(image_ref):
+            if not self._records.lacks(image_ref):
                 continue
             origin = Origin.PRELOADED
             if image_ref not in self._preloaded.ids:
@@ -122,16 +93,31 @@ class ImageAccess:
                 unwritten.add(image_ref)
                 undecided[image_ref] = names
         listed = frozenset(image_ref for image_ref, _ in present)
-        self._listed = frozenset(filter(self._is_without_record, listed - unwritten))
+        self._listed = frozenset(filter(self._records.lacks, listed - unwritten))
         self._preloaded.replace(frozenset(preloaded))
         self._intents.listed(listed, listed_at, undecided)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
-    def begin(self, image: str, before: str = "") -> Pull:
-        """Write an intent: an image is being pulled. `before` is the ID that the node has of its name. Raise OSError."""
+    @property
+    def removals(self) -> int:
+        """Number of lists of images for which records have been removed; read it before an image that is `before` a pull."""
+        return self._records.removals
+
+    def begin(self, image: str, before: str = "", as_of: int | None = None) -> Pull:
+        """Write an intent: an image is being pulled. Raise OSError.
+
+        `before` is the ID that the node has of its name, `as_of` the removals when that was read. If records have been removed
+        since, its own may be among them: such an image is not open to all if the pull brings it again.
+        """
         self.tidy()
-        present = frozenset(filter(self._is_without_record, self._listed))
-        return self._intents.begin(image, before if self._is_without_record(before) else "", present)
+        present = frozenset(filter(self._records.lacks, self._listed))
+        is_of_record = not self._records.lacks(before)
+        is_outdated = as_of not in (None, self.removals) and before not in self._preloaded.ids
+        return self._intents.begin(image, "" if is_of_record or is_outdated else before, present)
+
+    def had(self, pull: Pull, image_ref: str) -> bool:
+        """Return whether a pull that has failed did not bring an image, or one whose record says who may use it."""
+        return image_ref in pull.present or not self._records.lacks(image_ref)
 
     def failed(self, pull: Pull) -> None:
         """Forget a pull that has ended and surely brought nothing; a later change removes its intent."""
@@ -167,13 +153,12 @@ class ImageAccess:
         there before has such names. Without `is_all`, the pull may have brought another image before.
         """
         with self._changing:  # another pull that brings the same image is recorded before or after this one, as a whole
-            self._noted[image_ref] = self._monotonic()
             try:
-                if self._is_without_record(image_ref) and (names_are_exact or image_ref in pull.present):
+                if self._records.lacks(image_ref) and (names_are_exact or image_ref in pull.present):
                     for name in names:
                         if not self._intents.brought(name, image_ref):
-                            self._write_changed(name, image_ref, Pullers(node_pods_accessible=True))
-                self._write_changed(image, image_ref, pullers(credential))
+                            self._records.write(name, image_ref, Pullers(node_pods_accessible=True))
+                self._records.write(image, image_ref, pullers(credential))
             except BaseException:
                 self._intents.abandon(pull)  # without a record, it keeps the image closed
                 raise
@@ -186,34 +171,12 @@ class ImageAccess:
     def _try_write(self, image: str, image_ref: str, who: Pullers | None) -> bool:
         """Write a record; return whether that succeeded. Without it, pods have to pull the image again."""
         with self._changing:
-            self._noted[image_ref] = self._monotonic()
             try:
-                self._write_changed(image, image_ref, who)
+                self._records.write(image, image_ref, who)
             except OSError as error:
                 log.warning("writing the pull record of %s: %s", image, error)
                 return False
             return True
-
-    def _write_changed(self, image: str, image_ref: str, who: Pullers | None) -> None:
-        record = self._records.get(image_ref)
-        if record is None:
-            record = PulledRecord(
-                kind="ImagePulledRecord", api_version=API_VERSION, last_updated_time="", image_ref=image_ref
-            )
-        elif who is None:
-            return
-        if who is not None:
-            name = with_registry(without_tag(image))
-            if name not in record.credential_mapping and len(record.credential_mapping) >= MOST_NAMES:
-                return  # pods that use this name pull again
-            merged = merge(record.credential_mapping.get(name), who)
-            if merged == record.credential_mapping.get(name) and record.last_updated_time:
-                return
-            record = msgspec.structs.replace(record, credential_mapping={**record.credential_mapping, name: merged})
-        record = msgspec.structs.replace(record, api_version=API_VERSION, last_updated_time=self._now())
-        write_file(self._pulled / file_name(image_ref), msgspec.json.encode(record), 0o600)
-        self._records[image_ref] = record
-        self._damaged.discard(file_name(image_ref))
 
     def prune(self, present: Iterable[tuple[str, Sequence[str]]], listed_at: float = float("inf")) -> None:
         """Forget the images that are no longer there; takes the IDs and names of those that are, as listed after `listed_at`.
@@ -224,21 +187,8 @@ class ImageAccess:
         present = list(present)
         with self._changing:
             self._decide(present, listed_at)
-            self._prune(frozenset(image_ref for image_ref, _ in present), listed_at)
+            self._records.prune(frozenset(image_ref for image_ref, _ in present), listed_at)
         self.tidy()
-
-    def _prune(self, kept: frozenset[str], listed_at: float) -> None:
-        for image_ref in [ref for ref in self._records if ref not in kept]:
-            if self._noted.get(image_ref, float("-inf")) >= listed_at:
-                continue
-            del self._records[image_ref]
-            self._noted.pop(image_ref, None)
-            with contextlib.suppress(FileNotFoundError):
-                (self._pulled / file_name(image_ref)).unlink()
-        for name in self._damaged - {file_name(image_ref) for image_ref in kept}:
-            self._damaged.discard(name)
-            with contextlib.suppress(OSError):
-                (self._pulled / name).unlink()
 
     # -- permission to use an image ----------------------------------------------------------------------------------
     def open_to_all(self, image: str, image_ref: str) -> bool:
@@ -246,26 +196,17 @@ class ImageAccess:
         by_us = not self._is_preloaded(image, image_ref)
         if not self._must_verify(image, by_us=by_us):
             return True
-        who = self._pullers_of(image, image_ref)
+        who = self._records.pullers_of(image, image_ref)
         return who is not None and who.node_pods_accessible
 
-    def _pullers_of(self, image: str, image_ref: str) -> Pullers | None:
-        """Return what has pulled an image under a name, in any spelling; records of earlier versions have the pod's."""
-        record, name = self._records.get(image_ref), without_tag(image)
-        mapping = record.credential_mapping if record is not None else {}
-        return mapping.get(with_registry(name)) or mapping.get(name)
-
     def _is_preloaded(self, image: str, image_ref: str) -> bool:
-        if not self._is_without_record(image_ref):
+        if not self._records.lacks(image_ref):
             return False
         return image_ref in self._preloaded.ids or not self._intents.concern(image, image_ref)
 
-    def _is_without_record(self, image_ref: str) -> bool:
-        return image_ref not in self._records and file_name(image_ref) not in self._damaged
-
     def allows(self, image: str, image_ref: str, credentials: Sequence[Credential]) -> bool:
         """Return whether a pod with these credentials has pulled the image before; a changed secret is recorded."""
-        who = self._pullers_of(image, image_ref)
+        who = self._records.pullers_of(image, image_ref)
         if who is None:
             return False
         places = {(known.uid, known.namespace, known.name) for known in who.kubernetes_secrets}

@@ -20,14 +20,14 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from agent.files.decoding import DamagedFileError, decode_json
 from agent.images.names import is_id, spellings, with_registry, without_tag
+from agent.images.open_pulls import OpenPulls, Pull
 from agent.images.pull_record_files import API_VERSION, PullIntent, file_name, record_files
 from kube.files import write_file
 
@@ -48,34 +48,12 @@ class Origin(enum.Enum):
     """An abandoned pull may have brought each of its names."""
 
 
-@dataclass(slots=True, eq=False)
-class Pull:
-    """A pull under way or abandoned."""
-
-    name: str
-    before: str
-    """ID of the image without a pull record that the node had of this name, "" for none."""
-    present: frozenset[str]
-    """IDs of images without a pull record that the node has had since before the pull."""
-    began: float = float("-inf")
-    """By the monotonic clock."""
-    abandoned_at: float | None = None
-    merged_into: Pull | None = None
-    is_forgotten: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        """True while nobody knows all that it brings."""
-        return not (self.merged_into or self).is_forgotten
-
-
 class PullIntents:
     """The intents in `folder`. `load`, `begin` and `tidy` block; the others only look at memory."""
 
     def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._monotonic = folder, monotonic
-        self._pulls: dict[str, dict[str, list[Pull]]] = {}
-        """By repository and name. An abandoned pull stands for all abandoned ones of its name."""
+        self._open = OpenPulls()
         self._suspects: dict[str, tuple[Pull, ...]] = {}
         """By the ID of an image that a list has shown undecided: the pulls that may have brought it, under whatever name it is
         used since."""
@@ -101,7 +79,7 @@ class PullIntents:
             before = intent.preloaded_image_ref
             name = with_registry(intent.image)
             self._files.setdefault(name, set()).add(path.name)
-            self._add_abandoned(Pull(name, before, preloaded | {before} - {""}))
+            self._open.abandon(Pull(name, before, preloaded | {before} - {""}), self._monotonic())
 
     def begin(self, image: str, before: str = "", present: frozenset[str] = frozenset()) -> Pull:
         """Write the intent of a pull. Raise OSError.
@@ -112,13 +90,13 @@ class PullIntents:
         name = with_registry(image)
         with self._memory:
             damaged = self._damaged & _files(image)
-            if damaged or self._is_suspect(before) or any(before not in pull.present for pull in self._of(name)):
+            if damaged or self._is_suspect(before) or any(before not in pull.present for pull in self._open.of(name)):
                 before = ""
             pull = Pull(name, before, present | {before} - {""}, self._monotonic())
             if damaged:
                 self._damaged -= damaged
-                self._add_abandoned(Pull(name, "", frozenset()))
-            self._add(pull)
+                self._open.abandon(Pull(name, "", frozenset()), self._monotonic())
+            self._open.add(pull)
         try:
             with self._writing:
                 self._write(pull, damaged)
@@ -146,7 +124,7 @@ class PullIntents:
         """Remove the files of pulls that have been forgotten."""
         with self._writing:
             with self._memory:
-                kept = {pull.name for pull in self._all()}
+                kept = {pull.name for pull in self._open.all()}
             for name in self._files.keys() - kept:
                 for file in self._files[name]:
                     (self._folder / file).unlink(missing_ok=True)
@@ -157,14 +135,13 @@ class PullIntents:
         """Forget a pull under way that brought nothing, or whose pull record is written."""
         with self._memory:
             if pull.abandoned_at is None:
-                self._forget(pull)
+                self._open.forget(pull)
 
     def abandon(self, pull: Pull) -> None:
         """Keep a pull of which nobody knows what it brought or still brings."""
         with self._memory:
             if pull.abandoned_at is None:
-                self._remove(pull)
-                self._add_abandoned(pull)
+                self._open.abandon(pull, self._monotonic())
 
     def listed(self, present: frozenset[str], listed_at: float, undecided: Mapping[str, Sequence[str]]) -> None:
         """Take the IDs of all images, as listed after a moment of the clock, and the names of undecided ones by their IDs.
@@ -179,11 +156,11 @@ class PullIntents:
         with self._memory:
             self._suspects = {ref: pulls for ref, pulls in self._suspects.items() if ref in undecided}
             suspects = {pull.merged_into or pull for pulls in self._suspects.values() for pull in pulls}
-            for pull in list(self._all()):
+            for pull in list(self._open.all()):
                 over = pull.abandoned_at is not None and pull.abandoned_at <= ended_before
                 needed = pull in suspects or pull.name in tags or without_tag(pull.name) in repositories
                 if over and not needed:
-                    self._forget(pull)
+                    self._open.forget(pull)
                 elif pull.began > listed_at:  # the list may be older than an image that was there before the pull
                     continue
                 elif pull.present in common:
@@ -202,7 +179,7 @@ class PullIntents:
         if self._damaged and self._damaged & _files(name):
             return True
         with self._memory:
-            pulls = self._all() if is_id(name) else self._of(f"{repository}@")
+            pulls = self._open.all() if is_id(name) else self._open.of(f"{repository}@")
             return self._is_suspect(image_ref) or any(image_ref not in pull.present for pull in pulls)
 
     def origin(self, image_ref: str, names: Sequence[str]) -> Origin:
@@ -214,7 +191,7 @@ class PullIntents:
         is_damaged = bool(self._damaged) and any(self._damaged & _files(name) for name in names)
         wanted = {f"{without_tag(name)}@" if "@" in name else name for name in names}
         with self._memory:
-            of_names = [list(self._of(name)) for name in wanted] if names else [list(self._all())]
+            of_names = [list(self._open.of(name)) for name in wanted] if names else [list(self._open.all())]
             suspects = {p for pulls in of_names for p in pulls if image_ref not in p.present}
             suspects.update(p.merged_into or p for p in self._suspects.get(image_ref, ()) if p.is_open)
             self._suspects[image_ref] = tuple(suspects) if names else self._suspects.get(image_ref, ())
@@ -229,50 +206,10 @@ class PullIntents:
     def brought(self, name: str, image_ref: str) -> bool:
         """Return whether an image may have a listed name from a pull, although the node may have had the image before."""
         with self._memory:
-            return any(pull.before != image_ref for pull in self._of(name))
+            return any(pull.before != image_ref for pull in self._open.of(name))
 
     def _is_suspect(self, image_ref: str) -> bool:
         return any(pull.is_open for pull in self._suspects.get(image_ref, ()))
-
-    # -- the pulls in memory ------------------------------------------------------------------------------------------
-    def _all(self) -> Iterator[Pull]:
-        return (pull for names in self._pulls.values() for pulls in names.values() for pull in pulls)
-
-    def _of(self, name: str) -> Iterator[Pull]:
-        """Return the pulls that bring a listed name: a tag, or any digest of the repository."""
-        names = self._pulls.get(without_tag(name), {})
-        if "@" in name:
-            return (pull for pulls in names.values() for pull in pulls)
-        return iter(names.get(name, ()))
-
-    def _add(self, pull: Pull) -> None:
-        self._pulls.setdefault(without_tag(pull.name), {}).setdefault(pull.name, []).append(pull)
-
-    def _add_abandoned(self, pull: Pull) -> None:
-        pull.abandoned_at = self._monotonic()
-        for other in self._pulls.get(without_tag(pull.name), {}).get(pull.name, ()):
-            if other.abandoned_at is not None:
-                other.present &= pull.present
-                other.began = min(other.began, pull.began)
-                other.before = other.before if other.before == pull.before else ""
-                other.abandoned_at, pull.merged_into = pull.abandoned_at, other
-                return
-        self._add(pull)
-
-    def _forget(self, pull: Pull) -> None:
-        pull.is_forgotten = True
-        self._remove(pull)
-
-    def _remove(self, pull: Pull) -> None:
-        repository = without_tag(pull.name)
-        names = self._pulls.get(repository, {})
-        pulls = names.get(pull.name, [])
-        if pull in pulls:
-            pulls.remove(pull)
-            if not pulls:
-                del names[pull.name]
-            if not names:
-                del self._pulls[repository]
 
 
 def _files(image: str) -> set[str]:

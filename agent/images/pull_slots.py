@@ -81,7 +81,7 @@ class PullSlots:
         self._give()
 
     def _give(self) -> None:
-        while self._free and (able := [one for one in self._waiting if self._may_begin(one[0])]):
+        while self._free and (able := [one for one in self._waiting if self._may_begin(one[0]) and not one[1].done()]):
             # The namespace that had a place longest ago, then the first come.
             origin, future = chosen = min(able, key=lambda one: self._served.get(one[0].namespace, 0))
             self._waiting.remove(chosen)

@@ -24,6 +24,7 @@ from kube import bounded_answer, tls_settings
 from kube.clock import Clock
 from kube.errors import unauthorized
 from kube.lazy_module import LazyModule
+from kube.nesting import check_nesting
 
 if TYPE_CHECKING:
     import aiohttp
@@ -152,7 +153,9 @@ async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     async with session.get(url, allow_redirects=False) as answer:
         if answer.status != 200:
             raise ValueError(f"{url} answered {answer.status}")
-        document = json.loads(await bounded_answer.read(answer, DOCUMENT_LIMIT))
+        text = await bounded_answer.read(answer, DOCUMENT_LIMIT)
+        check_nesting(text)
+        document = json.loads(text)
         if not isinstance(document, dict):
             raise ValueError(f"{url} is no JSON object")
         return document

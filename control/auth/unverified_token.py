@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kube.bearer_tokens import LONGEST
 from kube.lazy_module import LazyModule
+from kube.nesting import too_deep
 
 if TYPE_CHECKING:
     import jwt
@@ -48,4 +49,6 @@ def _decoded(token: str) -> Unverified | None:
         found = jwt.decode_complete(token, options={"verify_signature": False})
     except (jwt.PyJWTError, RecursionError):
         return None
+    if too_deep(found["header"]) or too_deep(found["payload"]):
+        return None  # which its verification would not read, either
     return Unverified(found["header"], found["payload"])

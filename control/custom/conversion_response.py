@@ -18,6 +18,7 @@ from control.registry.checks import labels
 from control.registry.metadata import validate_annotations
 from kube.errors import StatusError
 from kube.json_object import Object, go_type
+from kube.nesting import TooDeep, check_nesting
 
 T = TypeVar("T")
 REVIEWS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
@@ -65,6 +66,8 @@ def _fields(data: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
         return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return None
+    except RecursionError as error:
+        raise BadConversion(f"invalid response: {error}") from error
 
 
 def _converted(answer: bytes, expected: Expected) -> list[msgspec.Raw]:
@@ -104,8 +107,9 @@ def _decoded(data: msgspec.Raw | None) -> Any:
 
 def _object(data: msgspec.Raw) -> Any:
     try:
+        check_nesting(bytes(data))
         return normalized(msgspec.json.decode(data))
-    except NumberError as error:
+    except (NumberError, TooDeep) as error:
         raise BadConversion(f"invalid response: response.convertedObjects: {error}") from error
 
 

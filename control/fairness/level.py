@@ -158,14 +158,18 @@ class PriorityLevel:
         return lines.setdefault(shortest, Queue())
 
     def _forget(self, queue: Queue, waiter: Waiter) -> None:
-        queue.waiting.remove(waiter)
-        self.waiting -= 1
+        if waiter in queue.waiting:
+            queue.waiting.remove(waiter)
+            self.waiting -= 1
 
     def dispatch(self) -> None:
         """Seat those who can be seated, from the queue that has had least."""
         while self.waiting:
             queue = min((q for q in self.lines.values() if q.waiting), key=lambda q: q.served)
             first = queue.waiting[0]
+            if first.future.done():  # it was cancelled in the same iteration of the event loop
+                self._forget(queue, first)
+                continue
             width = first.width
             if not self._room(width):
                 self._waiting_levels.add(self)

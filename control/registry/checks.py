@@ -11,7 +11,7 @@ from typing import Any
 
 from control.patch.json_patch import identity
 from kube import names
-from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required, too_many
 from kube.json_object import Object
 from kube.quantity import Quantity, QuantityError, canonical, parse
 
@@ -211,3 +211,10 @@ def repeated(values: Sequence[Any]) -> set[int]:
             found.add(index)
         seen.add(key)
     return found
+
+
+def at_most(most: int, items: list[Any], path: str, check: Callable[[Any, str], Errors] | None = None) -> Errors:
+    """Check each item, or, without reading them, that there are not too many."""
+    if len(items) > most:
+        return [too_many(path, len(items), most)]
+    return [error for index, item in enumerate(items) for error in check(item, f"{path}[{index}]")] if check else []

@@ -145,7 +145,8 @@ async def _delete_once(deletion: _Deletion, entry: Entry, *, current: bool) -> R
     if outcome == "mark":
         return Written(codec.with_revision(value, item.revision)), False, obj
     await strategy.release(obj, Release(registry, context))
-    return Written(codec.with_revision(item.value, item.revision)) if strategy.returns_deleted else None, True, obj
+    shown = Written(codec.with_revision(codec.shallow(item.value), item.revision)) if strategy.returns_deleted else None
+    return shown, True, obj
 
 
 async def _admit(deletion: _Deletion, entry: Entry) -> None:

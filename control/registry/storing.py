@@ -12,6 +12,7 @@ from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Una
 from kube import errors
 from kube.errors import FieldError, StatusError
 from kube.json_object import Object
+from kube.nesting import DEEPEST, is_deep
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -19,8 +20,14 @@ LARGEST_OBJECT = 1536 * 1024
 
 
 def encode(obj: Object) -> bytes:
-    """Return the bytes to store; refuses what is too large."""
-    return limited(codec.encode(obj))
+    """Return the bytes to store; refuses what is too large, or deeper than what may be read again.
+
+    Managed fields nest four levels deeper than what they describe, and plugins of admission may nest more than the body did.
+    """
+    value = limited(codec.encode(obj))
+    if is_deep(value):
+        raise errors.bad_request(f"the object nests more than {DEEPEST} levels deep, with its managedFields")
+    return value
 
 
 def limited(value: bytes) -> bytes:

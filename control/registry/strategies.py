@@ -14,13 +14,13 @@ from kube.resources import Resource
 
 _STRATEGIES: dict[tuple[str, str], str] = {
     ("", "componentstatuses"): "core.componentstatus:ComponentStatusStrategy",
-    ("", "configmaps"): "core.configmap:ConfigMapStrategy",
+    ("", "configmaps"): "core.configmap_and_secret:ConfigMapStrategy",
     ("", "endpoints"): "core.endpoints:EndpointsStrategy",
     ("", "events"): "events.event:EventStrategy",
     ("", "namespaces"): "core.namespace:NamespaceStrategy",
     ("", "nodes"): "core.node:NodeStrategy",
     ("", "pods"): "core.pod.strategy:PodStrategy",
-    ("", "secrets"): "core.secret:SecretStrategy",
+    ("", "secrets"): "core.configmap_and_secret:SecretStrategy",
     ("", "serviceaccounts"): "core.serviceaccount:ServiceAccountStrategy",
     ("", "services"): "core.service.strategy:ServiceStrategy",
     ("apps", "deployments"): "apps.deployment:DeploymentStrategy",
@@ -71,8 +71,10 @@ _STRATEGIES: dict[tuple[str, str], str] = {
     ("certificates.k8s.io", "certificatesigningrequests"): (
         "certificates.certificatesigningrequest:CertificateSigningRequestStrategy"
     ),
-    ("flowcontrol.apiserver.k8s.io", "flowschemas"): "flowcontrol.flow:FlowSchemaStrategy",
-    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): "flowcontrol.flow:PriorityLevelStrategy",
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"): "flowcontrol.flowschema:FlowSchemaStrategy",
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): (
+        "flowcontrol.prioritylevelconfiguration:PriorityLevelStrategy"
+    ),
     ("networking.k8s.io", "ingressclasses"): "networking.ingressclass:IngressClassStrategy",
     ("networking.k8s.io", "ingresses"): "networking.ingress:IngressStrategy",
     ("networking.k8s.io", "ipaddresses"): "networking.address:IPAddressStrategy",

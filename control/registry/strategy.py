@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from control.registry import deletion_plan, metadata
+from control.registry import deletion_plan, metadata, naming
 from control.registry.changes import validate_immutable
 from control.registry.columns import AGE, NAME, Column, compiled_row
 from control.registry.defaults import Defaults
@@ -40,6 +40,8 @@ class Strategy:
     """The rules of fields, of which `validate` returns the errors."""
     field_defaults: Defaults | None = None
     """The defaults of fields, which `default` fills in."""
+    name_rule: Callable[..., list[str]] = staticmethod(naming.subdomain)
+    """The rule for metadata.name, one of naming.py's."""
     immutable: Sequence[str] = ()
     """Paths of fields that an update may not change."""
     allow_create_on_update = False
@@ -150,10 +152,8 @@ class Strategy:
         """Take back what `allocate` handed out; runs once an object is gone from the store."""
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        """Return what is wrong with metadata.name (or generateName, with `prefix`); by default the RFC 1123 subdomain rule."""
-        from control.registry.naming import subdomain
-
-        return subdomain(name, prefix=prefix)
+        """Return what is wrong with metadata.name (or generateName, with `prefix`)."""
+        return self.name_rule(name, prefix=prefix)
 
     @property
     def keeps_generation(self) -> bool:

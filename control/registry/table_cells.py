@@ -86,6 +86,21 @@ def _ready(workload: Object) -> str:
     return f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
 
 
+_SHORT_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def access_modes(modes: list[str] | None) -> str:
+    """Print access modes in upstream's order, without repetition: `RWO,ROX`."""
+    return ",".join(short for mode, short in _SHORT_MODES.items() if mode in (modes or ()))
+
+
+def phase(obj: Object) -> str:
+    if obj.get("metadata", {}).get("deletionTimestamp"):
+        return "Terminating"
+    found: str = (obj.get("status") or {}).get("phase") or ""
+    return found
+
+
 CREATED_AT = Column("Created At", Field("metadata.creationTimestamp"), "When the object was created.")
 CONTAINERS, IMAGES = containers_and_images("spec.template.spec.containers")
 READY = Column("Ready", Field("", show=_ready), "How many pods are ready.")

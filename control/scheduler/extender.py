@@ -141,7 +141,7 @@ class Extender:
                 if answer.status != 200:
                     raise ExtenderError(f"failed {verb} with extender at URL {url}, code {answer.status}")
                 return msgspec.json.decode(body)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             raise ExtenderError(f"failed {verb} with extender at URL {url}: {error or type(error).__name__}") from error
 
     def _connection(self) -> aiohttp.ClientSession:

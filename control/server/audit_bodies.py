@@ -17,6 +17,7 @@ from control.decoding.yaml_body import load_yaml
 from control.http.exchange import Request, Response
 from control.http.pieces import Body, Pieces, whole
 from kube.json_object import Object
+from kube.nesting import check_nesting
 from kube.resources import by_path
 from kube.schema import wire
 
@@ -108,10 +109,10 @@ def _without(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(value: bytes | bytearray | msgspec.Raw, shape: type[T]) -> T | None:
-    """Return JSON's parts, undecoded; None if it has another shape."""
+    """Return JSON's parts, undecoded; None if it has another shape, or nests too deep."""
     try:
         return msgspec.json.decode(value, type=shape)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, RecursionError):
         return None
 
 
@@ -121,7 +122,10 @@ def _value(body: bytes, kind: str, expected: tuple[str, str]) -> Any:
     try:
         if kind == wire.MEDIA_TYPE or body.startswith(wire.MAGIC):
             return _message(body, expected)
-        return load_yaml(body, ours=True) if kind in _YAML else msgspec.json.decode(body)
+        if kind in _YAML:
+            return load_yaml(body, ours=True)
+        check_nesting(body)
+        return msgspec.json.decode(body)
     except (ValueError, RecursionError, UnicodeDecodeError):
         return None
 

@@ -51,10 +51,13 @@ def written(
     part = f" its {info.subresource}" if info.subresource else ""
     manager = f" with {context.field_manager}" if context.field_manager else ""
     applied = "applied" if context.operation == "Apply" else _PAST.get(info.verb, info.verb)
+    namespace, name = info.namespace if resource.namespaced else "", info.name or head.name
+    if namespace and NODES in request.user.groups:  # mirror pods: a node may create them in all namespaces
+        namespace, name = DENIED, denied_name(namespace, name)
     journal.record(
         kind_key(resource.group, resource.kind),
-        info.namespace if resource.namespaced else "",
-        info.name or head.name,
+        namespace,
+        name,
         request.user.name,
         f"{applied}{part}{manager}",
         uid=head.uid,

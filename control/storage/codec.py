@@ -4,7 +4,8 @@ The revision of a write is not known before it is stored, so it is inserted when
 puts `kind`, `apiVersion` and `metadata` first, and `resourceVersion` first in metadata, where `with_revision` replaces
 the digits between two quotes: a regular expression on the first bytes and one copy. Values written by others (an upstream
 API server with JSON storage on the same etcd) have another order. They are decoded, converted (upstream_objects.py) and
-encoded.
+encoded. Objects that nest deeper than objects may today, as earlier versions and other servers store them, are read without
+their deepest levels, so that they do not disturb lists and watches of their kind.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from control.storage.upstream_objects import convert_upstream
+from kube.nesting import cut, is_deep
 
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _HEAD = re.compile(rb'\{"kind":%b,"apiVersion":%b,"metadata":\{"resourceVersion":"(\d*)"' % (_TEXT, _TEXT))
@@ -40,10 +42,18 @@ def head(kind: str, api_version: str) -> bytes:
 
 def decode(value: bytes) -> dict[str, Any]:
     """Return an object as a new dict; raises msgspec.DecodeError if the value is not a JSON object."""
-    obj = _decoder.decode(value)
+    try:
+        obj = _decoder.decode(value)
+    except RecursionError:
+        obj = _decoder.decode(cut(value))
     if not isinstance(obj, dict):
         raise msgspec.DecodeError(f"a stored value must be a JSON object, not {type(obj).__name__}")
     return obj
+
+
+def shallow(value: bytes) -> bytes:
+    """Return a value from the store without the levels that are deeper than what may be stored."""
+    return cut(value) if is_deep(value) else value
 
 
 def with_revision(value: bytes, revision: int) -> bytes:

@@ -22,6 +22,7 @@ from control.storage.entry import Entry, Predicate
 from control.storage.resource_cache import ResourceCache, Slice
 from control.storage.store import Compacted, FutureRevision, Unreadable
 from kube.errors import StatusError, bad_request
+from kube.nesting import check_nesting
 
 TOKEN_VERSION = "meta.k8s.io/v1"
 PAGE = 500
@@ -224,6 +225,7 @@ def decode_token(token: str) -> tuple[int, str]:
     """Return a token's revision and the relative key after which it continues; raises StatusError 400."""
     try:
         raw = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
+        check_nesting(raw)
         fields = msgspec.json.decode(raw, type=dict[str, Any])
         version, revision, start = fields["v"], fields["rv"], fields["start"]
     except (KeyError, ValueError, binascii.Error, msgspec.DecodeError) as error:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-import msgspec
-
 from control.storage import codec
 from control.storage.entry import Entry, Fields
 from control.storage.store import Item
+from kube.json_object import UNREADABLE
+from kube.nesting import DEEPEST, is_deep
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Loading:
         stored, size = head + b'"', len(head)
         for item in items:
             key, value, revision = item.key, item.value, item.revision
-            if value.startswith(stored):  # as `codec.with_revision` would, in half the time
+            if value.startswith(stored) and not is_deep(value):  # as `codec.with_revision` would, in half the time
                 entries[key] = Entry(key, revision, b"%b%d%b" % (head, revision, value[size:]), fields)
             elif item.failure:
                 self.unreadable[key] = (revision, item.failure)
@@ -42,8 +42,12 @@ class Loading:
 
 def readable(key: str, value: bytes, revision: int, fields: Fields) -> Entry | None:
     """Return the entry of a value that is JSON; others (protobuf, damage) are ignored, not fatal."""
+    if (found := codec.shallow(value)) is not value:
+        log.warning(
+            "%s at revision %d nests more than %d levels deep: the deeper ones are ignored", key, revision, DEEPEST
+        )
     try:
-        return Entry(key, revision, codec.with_revision(value, revision), fields)
-    except msgspec.DecodeError as error:
+        return Entry(key, revision, codec.with_revision(found, revision), fields)
+    except UNREADABLE as error:
         log.error("ignoring %s at revision %d: %s", key, revision, error)
         return None

@@ -105,7 +105,7 @@ class ResourceCache:
         self.changed = revision
 
     def entry(self, key: str, value: bytes, revision: int) -> Entry:
-        return Entry(key, revision, codec.with_revision(value, revision), self._fields)
+        return Entry(key, revision, codec.with_revision(codec.shallow(value), revision), self._fields)
 
     def readable(self, key: str, value: bytes, revision: int) -> Entry | None:
         """Return the entry of a value; None, with a log line, if it is not JSON (protobuf, or damaged)."""

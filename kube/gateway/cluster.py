@@ -62,7 +62,14 @@ class Cluster:
         self._ingresses = IngressConversions(
             informers.ingress_classes, informers.ingresses, self, lambda: affected(INGRESS)
         )
-        self._references = References(informers, self._rules.forget, self._gateway_needed, follow)
+        self._references = References(
+            informers,
+            self._rules.forget,
+            self._gateway_needed,
+            follow,
+            self._ingresses.forget,
+            lambda: affected(INGRESS),
+        )
         informers.add_indexes()
         self._subscribe()
 
@@ -218,10 +225,6 @@ class Cluster:
         if change.type == "MODIFIED" and change.old is not None and _used(change.old) == _used(change.new):
             return
         self._references.object_changed(BACKEND, change.key)
-        if referring := self._informers.ingresses.by_index(BACKEND, change.key):
-            for ingress in referring:
-                self._ingresses.forget(key_of(ingress))
-            self._affected(INGRESS)
 
     def _ingress_changed(self, change: Change[networking_v1.Ingress]) -> None:
         if not _only_status(change):

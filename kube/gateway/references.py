@@ -1,4 +1,4 @@
-"""Objects that have changed and to which routes and Gateways refer, by the namespaces of these.
+"""Objects that have changed and to which routes, Ingresses and Gateways refer, by the namespaces of these.
 
 Users decide how many routes refer to a Service, and in which other namespaces they are. So handlers of informers record only
 what has changed. What refers to it is gone through in steps, for each namespace at its own expense (kube/gateway/steps.py). Of
@@ -19,6 +19,8 @@ from kube.step_limit import Limit, limited
 
 KINDS = {BACKEND: "HTTPRoute", CERTIFICATE: "Gateway"}
 """Kinds of the objects that refer, by indexes of what grants permit."""
+INGRESS_BACKEND = "ingress-backend"
+"""The index BACKEND of Ingresses, which refer to Services of their own namespace alone."""
 _Reference = tuple[str, str]
 """An index and the value that objects with the reference have in it, without their own namespace."""
 
@@ -27,7 +29,8 @@ class References:
     """Goes through what refers to changed objects. `follow` is called with each namespace that has to be processed.
 
     `forget` is called with the key of each route whose rules depend on one, and `needed` with those of the Gateways that are
-    computed from one, whether there are such Gateways or not.
+    computed from one, whether there are such Gateways or not. `forget_ingress` is called with the key of each Ingress, and
+    `ingresses_needed` after all of a namespace.
     """
 
     def __init__(
@@ -36,9 +39,13 @@ class References:
         forget: Callable[[str], None],
         needed: Callable[[str], None],
         follow: Callable[[str], None],
+        forget_ingress: Callable[[str], None],
+        ingresses_needed: Callable[[], None],
     ) -> None:
         self._routes, self._gateways, self._grants = informers.routes, informers.gateways, informers.grants
+        self._ingresses = informers.ingresses
         self._forget, self._needed, self._follow = forget, needed, follow
+        self._forget_ingress, self._ingresses_needed = forget_ingress, ingresses_needed
         self._changed: dict[str, dict[_Reference, None]] = {}
 
     def __len__(self) -> int:
@@ -46,7 +53,10 @@ class References:
 
     def object_changed(self, index: str, key: str) -> None:
         """Record that a Service (BACKEND) or a certificate (CERTIFICATE) has changed."""
-        self._record(key.partition("/")[0], (index, key))
+        namespace = key.partition("/")[0]
+        self._record(namespace, (index, key))
+        if index == BACKEND:
+            self._record(namespace, (INGRESS_BACKEND, key))
 
     def grant_changed(self, grants: Iterable[ReferenceGrant]) -> None:
         """Record that a grant has changed, by its old and new state."""
@@ -65,6 +75,8 @@ class References:
             self._follow(namespace)
 
     def _any(self, namespace: str, reference: _Reference) -> bool:
+        if reference[0] == INGRESS_BACKEND:
+            return self._ingresses.has_index(BACKEND, reference[1])
         of_gateways = reference[0] in (CERTIFICATE, CERTIFICATE_NAMESPACE)
         return (self._gateways if of_gateways else self._routes).has_index(reference[0], _value(namespace, reference))
 
@@ -88,7 +100,12 @@ class References:
     def _referring(self, namespace: str, reference: _Reference) -> Generator[int, None, None]:
         index, target = reference
         value = _value(namespace, reference)
-        if index in (CERTIFICATE, CERTIFICATE_NAMESPACE):
+        if index == INGRESS_BACKEND:
+            for ingress in self._ingresses.by_index(BACKEND, target):
+                self._forget_ingress(key_of(ingress))
+                yield 1
+            self._ingresses_needed()
+        elif index in (CERTIFICATE, CERTIFICATE_NAMESPACE):
             for gateway in self._gateways.by_index(index, value):
                 self._needed(key_of(gateway))
                 yield 1

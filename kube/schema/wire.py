@@ -18,8 +18,11 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from kube.clock import format_micro_time, format_time
-from kube.value_count import MOST_VALUES, TooManyValues
+from kube.nesting import DEEPEST, check_nesting, too_deep
+from kube.value_count import MOST_VALUES, TooManyValues, marks, structure
 
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -95,7 +98,7 @@ def open_envelope(data: bytes) -> tuple[str, str, bytes]:
         raise WireError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     api_version = kind = ""
     message = b""
-    _fields_here.left = MOST_VALUES
+    _begin()
     for number, value in _fields(data[len(MAGIC) :]):
         if number == 1 and isinstance(value, bytes):
             for part, text in _fields(value):
@@ -110,13 +113,18 @@ def open_envelope(data: bytes) -> tuple[str, str, bytes]:
 
 
 def decode(message: bytes, module: str, name: str) -> dict[str, Any]:
-    """Return a message of a type (module "core_v1", name "Pod") in JSON's shape; raises WireError, TooManyValues."""
+    """Return a message of a type (module "core_v1", name "Pod") in JSON's shape; raises WireError, TooManyValues.
+
+    Messages and the JSON within them may together nest as deep as a JSON body.
+    """
     type_name = f"{module}.{name}"
     if type_name not in types():
         raise WireError(f"{name} has no protobuf form")
-    _fields_here.left = MOST_VALUES
+    _begin()
     try:
         found: dict[str, Any] = _message(message, type_name)
+        if _budget.deep and too_deep(found):
+            raise WireError(_TOO_DEEP)
         return found
     except (UnicodeDecodeError, struct.error, RecursionError, ValueError, OverflowError, OSError) as error:
         raise error if isinstance(error, WireError | TooManyValues) else WireError(str(error)) from error
@@ -139,19 +147,27 @@ def decode_list(message: bytes, module: str, name: str) -> dict[str, Any]:
 Value = int | bytes
 
 
-class _Left(threading.local):
-    left = MOST_VALUES
+class _Budget(threading.local):
+    left, depth, deep = MOST_VALUES, 0, False
 
 
-_fields_here = _Left()
-"""Number of fields that the message which is being decoded may still have."""
+_budget = _Budget()
+"""Number of values that the message which is being decoded may still have, the level of the present one, and whether it may
+have more levels than DEEPEST. Each level of messages is up to two of JSON, a list's and an object's."""
+_SHALLOW = DEEPEST // 4
+"""Levels of messages, or of JSON within one, up to which the whole is not too deep."""
+_TOO_DEEP = "exceeded max depth"
+
+
+def _begin() -> None:
+    _budget.left, _budget.depth, _budget.deep = MOST_VALUES, 0, False
 
 
 def _fields(data: bytes, most: int = 0) -> list[tuple[int, Value]]:
     """Split a message into (field number, number or bytes); raises TooManyValues past `most`, or past those that are left."""
     found: list[tuple[int, Value]] = []
     at, end = 0, len(data)
-    limit = most or _fields_here.left
+    limit = most or _budget.left
     while at < end:
         if len(found) >= limit:
             raise TooManyValues
@@ -174,7 +190,7 @@ def _fields(data: bytes, most: int = 0) -> list[tuple[int, Value]]:
         found.append((number, data[at : at + size]))
         at += size
     if not most:
-        _fields_here.left -= len(found)
+        _budget.left -= len(found)
     return found
 
 
@@ -192,6 +208,17 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _message(data: bytes, type_name: str) -> Any:
+    _budget.depth += 1
+    if _budget.depth > _SHALLOW:
+        _budget.deep = True
+        if _budget.depth > 2 * DEEPEST:  # a level of a schema may be two messages
+            raise WireError(_TOO_DEEP)
+    found = _decoded(data, type_name)
+    _budget.depth -= 1
+    return found
+
+
+def _decoded(data: bytes, type_name: str) -> Any:
     special = _SPECIAL.get(type_name)
     if special is not None:
         return special(data)
@@ -242,11 +269,13 @@ def _entry(value: Value, kind: str) -> tuple[str, Any]:
     if isinstance(value, int):
         raise WireError("a map entry is not a message")
     key, item = "", None
+    _budget.depth += 1  # the map
     for number, part in _fields(value):
         if number == 1 and isinstance(part, bytes):
             key = part.decode()
         elif number == 2:
             item = _value(part, kind)
+    _budget.depth -= 1
     return key, "" if item is None and kind in ("s", "b") else item
 
 
@@ -291,12 +320,26 @@ def _quantity(data: bytes) -> str:
 
 def _raw_json(data: bytes) -> Any:
     raw = _numbers(data).get(1, b"")
-    return json.loads(raw) if isinstance(raw, bytes) and raw else {}
+    return _loaded(raw) if isinstance(raw, bytes) and raw else {}
 
 
 def _json(data: bytes) -> Any:
     raw = _numbers(data).get(1, b"null")
-    return json.loads(raw) if isinstance(raw, bytes) else None
+    return _loaded(raw) if isinstance(raw, bytes) else None
+
+
+def _loaded(text: bytes) -> Any:
+    """Decode JSON within a message: its values and levels count as those of the message do."""
+    values = marks(text)
+    if values > _budget.left:
+        values = marks(structure(text))
+    if values > _budget.left:
+        raise TooManyValues
+    _budget.left -= values
+    check_nesting(text)
+    if text.count(b"{") + text.count(b"[") > _SHALLOW:
+        _budget.deep = True
+    return msgspec.json.decode(text)
 
 
 _SCHEMA = "apiextensions_v1.JSONSchemaProps"

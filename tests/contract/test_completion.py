@@ -43,6 +43,8 @@ def test_bash_completes_commands_and_options() -> None:
     assert completed("up", "--proxy-mode", "i") == ["iptables", "ipvs"]
     assert completed("logs", "net") == ["netproxy"] and completed("completion", "z") == ["zsh"]
     assert completed("image", "list", "-o", "") == ["table", "wide", "json", "yaml"]
+    assert completed("help", "tok") == ["token"] and completed("help", "token", "cr") == ["create"]
+    assert completed("up", "--disable", "") == ["local-path", "service-load-balancer", "metrics", "gateway"]
 
 
 FAKE = """#!/bin/sh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 NAMESPACED = "/api/v1/namespaces/default"
 CONFIG_MAPS, PODS = f"{NAMESPACED}/configmaps", f"{NAMESPACED}/pods"
 NINES = "9" * 5000
+DEPTHS = (500, 2990, 5000)
+"""Levels below and beyond what a decoder reads by calling itself."""
 JSON, YAML = {"Content-Type": "application/json"}, {"Content-Type": "application/yaml"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
@@ -41,12 +44,24 @@ def named(spec: Any, **more: Any) -> Object:
     return {"metadata": {"name": "limits"}, "spec": spec, **more}
 
 
+def deep_token(levels: int) -> str:
+    text = b'{"v":"meta.k8s.io/v1","rv":1,"start":"a","x":%b}' % (b"[" * levels + b"]" * levels)
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def deep_secret(levels: int) -> Object:
+    text = b'{"auths":%b}' % (b"[" * levels + b"]" * levels)
+    data = {".dockerconfigjson": base64.b64encode(text).decode()}
+    return {"metadata": {"name": "deep"}, "type": "kubernetes.io/dockerconfigjson", "data": data}
+
+
 QUERIES = [
     (f"resourceVersion={NINES}", 400),
     ("resourceVersion=99999999999999999999", 400),
     (f"limit={NINES}", 400),
     (f"timeoutSeconds={NINES}", 400),
     (f"continue={NINES}", 400),
+    *((f"continue={deep_token(levels)}", 400) for levels in DEPTHS),
     (f"labelSelector=n%3E{NINES}", 400),
     ("labelSelector=n%3E9223372036854775808", 400),
     (f"labelSelector=n%3E{quote('٣')}", 400),
@@ -89,6 +104,10 @@ BODIES: list[tuple[str, str, Any, int]] = [
     ("a long float", CONFIG_MAPS, b'{"metadata":{"name":"a","generation":0.%b}}' % NINES.encode(), 400),
     ("a great exponent", CONFIG_MAPS, b'{"metadata":{"name":"a","generation":1e%b}}' % NINES.encode(), 400),
     ("a deep body", CONFIG_MAPS, b'{"x":' * 100_000, 400),
+    *(
+        (f"a secret of {levels} levels", f"{NAMESPACED}/secrets", deep_secret(levels), 422)
+        for levels in (*DEPTHS, 100_000)
+    ),
     ("a large body", CONFIG_MAPS, b" " * (3 * 1024 * 1024 + 1), 413),
     (
         "a pod's cost",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.images.image_access import ImageAccess
-from agent.images.pull_intents import Pull
+from agent.images.open_pulls import Pull
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
 from cri.containerd_service import ImageName
 from cri.errors import CRIError, UnimplementedError
@@ -22,8 +22,8 @@ class Records(ImageAccess):
 
     _by_name: dict[str, list[Pull]]
 
-    def begin(self, image: str, before: str = "") -> Pull:
-        pull = super().begin(image, before)
+    def begin(self, image: str, before: str = "", as_of: int | None = None) -> Pull:
+        pull = super().begin(image, before, as_of)
         self.__dict__.setdefault("_by_name", {}).setdefault(image, []).append(pull)
         return pull
 
@@ -62,20 +62,23 @@ def pull(records: Records, credential: Credential | None, image: str = IMAGE) ->
 
 
 class Pulls:
-    """A runtime that pulls or fails; `present` is the ID that it then has of the image. Pulls list no images."""
+    """A runtime that pulls or fails. It has `before` of the image, and `present` from the pull on. Pulls list no images."""
 
-    def __init__(self, pull: CRIError | None, present: str | CRIError | None) -> None:
-        self.pull, self.present = pull, present
+    def __init__(self, pull: CRIError | None, present: str | CRIError | None, before: str = "") -> None:
+        self.pull, self.present, self.before = pull, present, before
+        self.has_pulled = False
 
     async def pull_image(self, *_: Any, **__: Any) -> str:
+        self.has_pulled = True
         if self.pull is not None:
             raise self.pull
         return ""
 
     async def image_status(self, name: str) -> Image | None:
-        if isinstance(self.present, CRIError):
-            raise self.present
-        return Image(id=self.present) if self.present else None
+        found = self.present if self.has_pulled else self.before
+        if isinstance(found, CRIError):
+            raise found
+        return Image(id=found) if found else None
 
     async def image_name(self, name: str) -> ImageName | None:
         raise UnimplementedError("no containerd", code="UNIMPLEMENTED")

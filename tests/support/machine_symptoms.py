@@ -27,7 +27,7 @@ cd $TMP
 
 @dataclass(frozen=True)
 class MachineSymptom:
-    """What produces and mends the symptom of a row; `seen` shows the message before the fix, and does not afterwards."""
+    """Commands that produce and mend the symptom of a row; `seen` shows the message before the fix, and does not afterwards."""
 
     produce: str
     seen: str

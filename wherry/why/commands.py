@@ -90,10 +90,15 @@ def set_resources(change: Reference, container: str, *, requests: str = "", limi
     return kubectl("set resources", change, "-c", container, *more)
 
 
+def named(name: str) -> str:
+    """Return a name as a word of a command. One that no object can have, and which would be an option, is to be filled in."""
+    return "NAME" if name.startswith("-") else name
+
+
 def create_missing(kind: str, name: str, namespace: str) -> str:
     """Return the command that creates a ConfigMap or Secret, with a value to fill in."""
     words = ["configmap"] if kind.lower() == "configmap" else ["secret", "generic"]
-    return shlex.join(["kubectl", "create", *words, name, *namespaced(namespace), "--from-literal=KEY=VALUE"])
+    return shlex.join(["kubectl", "create", *words, named(name), *namespaced(namespace), "--from-literal=KEY=VALUE"])
 
 
 def logs_of_service(name: str, namespace: str) -> str:
@@ -114,7 +119,7 @@ def replace_certificate(secret: Reference) -> str:
 
 
 def _certificate(secret: Reference) -> list[str]:
-    return ["secret", "tls", secret.name, "--cert=FILE.crt", "--key=FILE.key"]
+    return ["secret", "tls", named(secret.name), "--cert=FILE.crt", "--key=FILE.key"]
 
 
 def logs(pod: Reference, container: str, *, previous: bool) -> str:

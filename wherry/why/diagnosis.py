@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from kube.errors import StatusError
 from kube.object_names import key_of
-from wherry.why.model import Cause
+from wherry.errors import WherryError
+from wherry.why.model import Cause, reference
 from wherry.why.reading import Reader
 
 MOST_DEPTH = 6
@@ -34,6 +36,15 @@ class Diagnosis:
         self._asked.append(asked)
         try:
             return await finder(self, obj)
+        except (StatusError, WherryError, OSError):
+            raise
+        except (
+            Exception
+        ) as error:  # an object has what its finder does not expect: those of other objects may know more
+            self.reader.note(
+                f"why {reference(obj)} is as it is: {type(error).__name__}: {error} (a fault of wherry why)"
+            )
+            return ()
         finally:
             self._asked.pop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +10,8 @@ import msgspec
 
 from kube import resources
 from kube.object_names import name_of, namespace_of
+
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -25,8 +28,9 @@ class Reference(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """The argument that names the object for kubectl."""
-        return f"{self.kind.lower()}.{self.group}/{self.name}" if self.group else str(self)
+        """The argument that names the object for kubectl. References of objects have any text as a kind, also options."""
+        kind = self.kind.lower() if _KIND.fullmatch(self.kind) else "KIND"
+        return f"{kind}.{self.group}/{self.name}" if self.group else f"{kind}/{self.name}"
 
 
 class Moment(msgspec.Struct, frozen=True):

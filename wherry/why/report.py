@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.cells import cell_len, chop_cells
+
 from kube.log_lines import escaped
 from wherry.why.model import Cause, Moment, Story
 
+FIX, INDENT = "fix: ", "    "
+BLANKS = (0x2800, 0x3164, 0x115F, 0x1160, 0xFFA0, 0x1D159)
+"""Printable characters that are blank: an empty Braille pattern, fillers of Hangul, a musical symbol without a head."""
 NOTHING_WRONG = "nothing is wrong with it as far as the cluster's objects show"
 
 
 def lines(story: Story) -> list[str]:
     """Return a story as lines: what it is, what happened, and at the end the cause and the next command."""
     where = f" in {story.subject.namespace}" if story.subject.namespace else ""
-    found = [f"{story.subject}{where}: {story.state}", ""]
+    found = [_line(f"{story.subject}{where}: {story.state}"), ""]
     found += [_moment(moment) for moment in story.moments]
     if story.moments:
         found.append("")
@@ -28,28 +33,51 @@ def later_lines(story: Story, *, ended: bool) -> list[str]:
 
 def _conclusion(story: Story) -> list[str]:
     """Return the lines at the end: what is not known, the causes, and the next command."""
-    found = [f"not known: {text}" for text in story.unknown]
+    found = [f"not known: {_line(text)}" for text in story.unknown]
     *others, last = story.causes or [Cause(NOTHING_WRONG)]
     for cause in others:
-        found += [f"also: {_line(cause.text)}", *([f"  fix: {cause.fix}"] if cause.fix else [])]
+        found += [f"also: {_line(cause.text)}", *([f"  {FIX}{_command(cause.fix)}"] if cause.fix else [])]
     found.append(f"cause: {_line(last.text)}" if story.causes else last.text)
     if last.fix:
-        found.append(f"fix: {last.fix}")
+        found.append(f"{FIX}{_command(last.fix)}")
     elif last.waits:
-        found.append("fix: none is needed, it ends by itself")
+        found.append(f"{FIX}none is needed, it ends by itself")
     return [escaped(line) for line in found]
 
 
 def _line(text: str) -> str:
     """Return a text without breaks and rows of blanks, which on a terminal would look like lines of their own."""
-    return " ".join(text.split())
+    return " ".join(text.translate(dict.fromkeys(BLANKS, " ")).split())
+
+
+def _command(text: str) -> str:
+    """Return a command in which characters that cannot be seen are escaped."""
+    return text.translate({each: f"\\u{each:04x}" for each in BLANKS})
+
+
+def broken(line: str, width: int) -> str:
+    """Return a line with breaks at a terminal's width, 0 for none; a command stays whole, to be copied.
+
+    What follows a break is indented, so that no part of a text looks like a line of `wherry why`. Long words are broken too.
+    """
+    if cell_len(line) <= width or width <= 2 * len(INDENT) or line.lstrip().startswith(FIX):
+        return line
+    rows, indent = [""], line[: len(line) - len(line.lstrip())] + INDENT
+    room = width - len(indent)
+    for word in line.split(" "):
+        for place, part in enumerate(chop_cells(word, room) if cell_len(word) > room else [word]):
+            if place or cell_len(f"{rows[-1]} {part}") > width:
+                rows.append(indent + part)
+            else:
+                rows[-1] = f"{rows[-1]} {part}" if rows != [""] else part
+    return "\n".join(rows)
 
 
 def _moment(moment: Moment) -> str:
     time = moment.time.astimezone().strftime("%H:%M:%S")
     often = f" (x{moment.count})" if moment.count > 1 else ""
     actor = f"{moment.actor}: " if moment.actor else ""
-    return f"  {time}  {actor}{' '.join(moment.text.split())}{often}"
+    return f"  {time}  {_line(actor)}{' ' if actor else ''}{_line(moment.text)}{often}"
 
 
 def data(story: Story) -> dict[str, Any]:

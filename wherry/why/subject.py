@@ -15,7 +15,7 @@ from wherry.errors import UsageError, WherryError
 from wherry.why import discovery
 
 _VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
-WRONG = "{}: name one object as KIND/NAME, such as pod/web-1"
+WRONG = "name one object as KIND/NAME, such as pod/web-1"
 
 
 class CustomObject(msgspec.Struct, rename="camel"):
@@ -35,9 +35,9 @@ def split(words: list[str]) -> tuple[str, str]:
     elif len(words) == 2 and not any("/" in word for word in words):
         kind, name = words
     else:
-        raise UsageError(WRONG.format(" ".join(words)))
+        kind, name = "", ""
     if not kind or not name:
-        raise UsageError(WRONG.format(" ".join(words)))
+        raise UsageError(f"{' '.join(words)}: {WRONG}" if any(words) else WRONG)
     return kind, name
 
 

@@ -1,14 +1,16 @@
-"""Validates the clientConfig of a webhook: a URL, or a Service of the cluster."""
+"""Validates the clientConfig of a webhook, a URL or a Service of the cluster, and the versions of reviews that it accepts."""
 
 from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, FieldErrors, each
+from control.registry.checks import Errors, FieldErrors, each, repeated
 from kube import names, urls
 from kube.errors import invalid_value, required
 from kube.json_object import Object
 
+ACCEPTED = {"v1", "v1beta1"}
+"""Versions of reviews that the server speaks."""
 _FORM = "; desired format: https://host[/path]"
 _PORT = re.compile(r"(?:[^@]*@)?(?:\[[^]]*\]|[^:]*)(:[0-9]*[^0-9].*)")
 """A host whose port is not a number; group 1 is the port with its colon."""
@@ -65,3 +67,18 @@ def _url(url: str, path: str) -> Errors:
     if parts.query:
         errors.append(invalid_value(path, parts.query, "query parameters are not permitted in the URL"))
     return errors
+
+
+def validate_reviews(versions: list[str], path: str, detail: str = "", *, lenient: bool = False) -> FieldErrors:
+    """Check the versions of reviews that a webhook accepts; with `lenient` it may accept none of the server's."""
+    if not versions:
+        yield required(path, detail)
+        return
+    again = repeated(versions)
+    for index, version in enumerate(versions):
+        if index in again:
+            yield invalid_value(f"{path}[{index}]", version, "duplicate version")
+        else:
+            yield from each(f"{path}[{index}]", version, names.dns1035_label(version))
+    if not lenient and not ACCEPTED & set(versions):
+        yield invalid_value(path, versions, "must include at least one of v1, v1beta1")

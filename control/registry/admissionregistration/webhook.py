@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from control.registry.admissionregistration.client_config import validate_client
+from control.registry.admissionregistration.client_config import ACCEPTED, validate_client, validate_reviews
 from control.registry.admissionregistration.expressions import match_conditions
-from control.registry.admissionregistration.rules import RULE
-from control.registry.checks import FieldErrors, each, label_selector, repeated
+from control.registry.admissionregistration.matching import RULE
+from control.registry.checks import FieldErrors, label_selector, repeated
 from control.registry.defaults import Defaults, absent
 from control.registry.rows import Rows
 from control.registry.rules import between, enum, require_enum, text
@@ -21,8 +21,6 @@ from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, required
 from kube.json_object import Object
 
-_ACCEPTED = {"v1", "v1beta1"}
-"""Versions of AdmissionReview that the server speaks."""
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
 _SELECTORS = ("namespaceSelector", "objectSelector")
@@ -56,27 +54,12 @@ class Leniency:
         selectors = [webhook.get(key) for webhook in old for key in _SELECTORS]
         return cls(
             side_effects=any(webhook.get("sideEffects") not in _NO_SIDE_EFFECTS for webhook in old),
-            review_versions=any(versions and not _ACCEPTED & {*versions} for versions in stored),
+            review_versions=any(versions and not ACCEPTED & {*versions} for versions in stored),
             unique_names=bool(repeated([webhook.get("name") or "" for webhook in old])),
             selectors=any(label_selector(selector, "") for selector in selectors),
             match_conditions=[w.get("matchConditions") or [] for w in new]
             == [w.get("matchConditions") or [] for w in old],
         )
-
-
-def _versions(versions: list[str], path: str, *, lenient: bool) -> FieldErrors:
-    """Check the versions of AdmissionReview that a webhook accepts."""
-    if not versions:
-        yield required(path, "must specify one of v1, v1beta1")
-        return
-    again = repeated(versions)
-    for index, version in enumerate(versions):
-        if index in again:
-            yield invalid_value(f"{path}[{index}]", version, "duplicate version")
-        else:
-            yield from each(f"{path}[{index}]", version, names.dns1035_label(version))
-    if not lenient and not _ACCEPTED & set(versions):
-        yield invalid_value(path, versions, "must include at least one of v1, v1beta1")
 
 
 _REQUESTS = Rows(
@@ -102,7 +85,8 @@ def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> FieldErr
     if not lenient.match_conditions:
         yield from match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
     versions = webhook.get("admissionReviewVersions") or []
-    yield from _versions(versions, f"{path}.admissionReviewVersions", lenient=lenient.review_versions)
+    where, detail = f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1"
+    yield from validate_reviews(versions, where, detail, lenient=lenient.review_versions)
 
 
 _VALIDATING = Defaults(

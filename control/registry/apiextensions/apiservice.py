@@ -39,10 +39,8 @@ class APIServiceStrategy(Strategy):
     allow_unconditional_update = False
     has_generation = False
     field_defaults = Defaults(("spec.service.port", absent(443)))
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        """Any name, as that of the core group ends with a dot (`v1.`)."""
-        return path_segment(name, prefix=prefix)
+    name_rule = staticmethod(path_segment)
+    """Any name, as that of the core group ends with a dot (`v1.`)."""
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []

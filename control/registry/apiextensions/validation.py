@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from control.registry.admissionregistration.client_config import validate_client
+from control.registry.admissionregistration.client_config import validate_client, validate_reviews
 from control.registry.changes import IMMUTABLE
-from control.registry.checks import Errors, FieldErrors, each, one_of, required_name, unique
+from control.registry.checks import Errors, FieldErrors, each, one_of, unique
 from control.registry.field_values import field_value
+from control.registry.rows import Rows
+from control.registry.rules import form, require_name
 from kube import names
 from kube.errors import forbidden_field, invalid_value, required, too_many
 from kube.json_object import Object
@@ -50,7 +52,7 @@ def validate_definition(obj: Object, old: Object | None = None) -> FieldErrors:
         if (spec.get("conversion") or {}).get("strategy") == "Webhook":
             why = "must be None if spec.preserveUnknownFields is true"
             yield invalid_value("spec.conversion.strategy", "Webhook", why)
-    yield from _names(spec.get("names") or {}, "spec.names")
+    yield from _NAMES(spec.get("names"), "spec.names")
     versions = spec.get("versions") or []
     yield from _versions(versions)
     yield from _conversion(spec.get("conversion") or {})
@@ -101,18 +103,6 @@ def validate_status(obj: Object) -> Errors:
     ]
 
 
-def _names(found: Object, path: str) -> FieldErrors:
-    for key in ("plural", "singular"):
-        yield from required_name(f"{path}.{key}", found.get(key), _label)
-    for key in ("kind", "listKind"):
-        yield from required_name(f"{path}.{key}", found.get(key), _mixed_case)
-    for key in ("shortNames", "categories"):
-        for index, value in enumerate(found.get(key) or ()):
-            yield from each(f"{path}.{key}[{index}]", value, _label(value))
-    if found.get("kind") and found.get("kind") == found.get("listKind"):
-        yield invalid_value(f"{path}.listKind", found["listKind"], "kind and listKind may not be the same")
-
-
 def _label(name: str) -> list[str]:
     problems = names.dns1035_label(name)
     return [",".join(problems)] if problems else []
@@ -120,6 +110,19 @@ def _label(name: str) -> list[str]:
 
 def _mixed_case(name: str) -> list[str]:
     return [f"may have mixed case, but should otherwise match: {problem}" for problem in _label(name.lower())]
+
+
+def _list_kind(found: Object, path: str) -> FieldErrors:
+    if found.get("kind") and found.get("kind") == found.get("listKind"):
+        yield invalid_value(f"{path}.listKind", found["listKind"], "kind and listKind may not be the same")
+
+
+_NAMES = Rows(
+    ("{plural,singular}", require_name(_label)),
+    ("{kind,listKind}", require_name(_mixed_case)),
+    ("{shortNames,categories}[*]", form(_label)),
+    ("", _list_kind),
+)
 
 
 def _versions(versions: list[Object]) -> FieldErrors:
@@ -238,20 +241,4 @@ def _conversion(conversion: Object) -> Errors:
         errors.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
     else:
         errors += validate_client(client, f"{path}.webhookClientConfig")
-    return [*errors, *_reviews(reviews, f"{path}.conversionReviewVersions")]
-
-
-def _reviews(versions: list[str], path: str) -> FieldErrors:
-    """Check the versions of the reviews that a webhook understands."""
-    if not versions:
-        yield required(path)
-        return
-    seen: set[str] = set()
-    for index, version in enumerate(versions):
-        if version in seen:
-            yield invalid_value(f"{path}[{index}]", version, "duplicate version")
-            continue
-        seen.add(version)
-        yield from each(f"{path}[{index}]", version, names.dns1035_label(version))
-    if not {"v1", "v1beta1"} & seen:
-        yield invalid_value(path, versions, "must include at least one of v1, v1beta1")
+    return [*errors, *validate_reviews(reviews, f"{path}.conversionReviewVersions")]

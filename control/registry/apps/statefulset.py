@@ -87,6 +87,8 @@ class StatefulSetStrategy(Strategy):
         ("spec.replicas", absent(1)),
         ("spec.revisionHistoryLimit", absent(10)),
     )
+    name_rule = staticmethod(label)
+    """A label, as names of pods and their hosts come from it."""
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -152,10 +154,6 @@ class StatefulSetStrategy(Strategy):
         errors = non_negative_fields(status, "status", *keys, "observedGeneration", "collisionCount")
         errors += validate_counts(status, *keys[1:], ready="status.readyReplicas")
         return errors + not_decremented(status, before)
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        """A label, as names of pods and their hosts come from it."""
-        return label(name, prefix=prefix)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         found = template_warnings(obj, old)

@@ -18,7 +18,7 @@ from control.registry.batch.job_validation import (
 from control.registry.changes import IMMUTABLE, same, validate_immutable
 from control.registry.checks import non_negative_fields, unique
 from control.registry.core.pod.defaults import default_template
-from control.registry.core.pod.gated_update import restore_node_affinity
+from control.registry.core.pod.update import restore_node_affinity
 from control.registry.core.pod.warnings import pod_name_warnings, template_warnings
 from control.registry.defaults import Defaults, absent
 from control.registry.strategy import Strategy

@@ -70,10 +70,8 @@ class CertificateSigningRequestStrategy(Strategy):
         Column("Condition", Field("status", show=_condition), "How the request stands."),
     )
     has_generation = False
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        """Any name: kubelets name their requests after a hash of what they request, in base64."""
-        return path_segment(name, prefix=prefix)
+    name_rule = staticmethod(path_segment)
+    """Any name: kubelets name their requests after a hash of what they request, in base64."""
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}

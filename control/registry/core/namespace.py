@@ -25,6 +25,7 @@ def _validate_finalizer(name: str, path: str) -> list[FieldError]:
 class NamespaceStrategy(Strategy):
     columns = (NAME, Column("Status", Field("status.phase"), "The status of the namespace."), AGE)
     has_generation = False
+    name_rule = staticmethod(label)
 
     def plan_deletion(self, obj: Object, now: datetime) -> Outcome | None:
         """Mark a namespace as Terminating first; it goes when the namespace controller has emptied it."""
@@ -59,9 +60,6 @@ class NamespaceStrategy(Strategy):
             keep(obj, old, "status")
         else:
             super().prepare_subresource(subresource, obj, old)
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return label(name, prefix=prefix)
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors = []

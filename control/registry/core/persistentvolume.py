@@ -8,11 +8,10 @@ from control.registry.core.claim_spec import class_of, class_warnings, positive,
 from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.pod.placement import NODE_SELECTOR
 from control.registry.core.pod.volumes import validate_source
-from control.registry.core.volume_table_cells import access_modes, phase
 from control.registry.defaults import Defaults, absent
 from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
-from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, name_of
+from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, access_modes, name_of, phase
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
 from kube.names import dns1123_subdomain

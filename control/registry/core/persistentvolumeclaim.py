@@ -14,10 +14,9 @@ from control.registry.core.claim_spec import (
     validate_claim_spec,
     validate_class_change,
 )
-from control.registry.core.volume_table_cells import access_modes, phase
 from control.registry.field_values import field_value
 from control.registry.strategy import Strategy
-from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, name_of
+from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, access_modes, name_of, phase
 from kube.errors import forbidden_field
 from kube.json_object import Object
 from kube.quantity import canonical, parse

@@ -76,9 +76,7 @@ class IPAddressStrategy(Strategy):
         ("spec.parentRef?.namespace", optional(form(path_segment))),
     )
     has_generation = False
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return address_name(name, prefix=prefix)
+    name_rule = staticmethod(address_name)
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_immutable(obj, old, "spec.parentRef")

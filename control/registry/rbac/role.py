@@ -32,9 +32,7 @@ class RoleStrategy(Strategy):
     columns = (NAME, CREATED_AT)
     allow_create_on_update = True
     has_generation = False
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix=prefix)
+    name_rule = staticmethod(path_segment)
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors: list[FieldError] = []

@@ -53,15 +53,13 @@ class RoleBindingStrategy(Strategy):
     allow_create_on_update = True
     has_generation = False
     field_defaults = Defaults(("roleRef.apiGroup", GROUP))
+    name_rule = staticmethod(path_segment)
 
     def default(self, obj: Object) -> None:
         super().default(obj)
         for subject in obj.get("subjects") or ():
             if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
                 subject["apiGroup"] = GROUP
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix=prefix)
 
     def validate(self, obj: Object) -> list[FieldError]:
         role, errors = obj.get("roleRef") or {}, []

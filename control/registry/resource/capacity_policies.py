@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, FieldErrors, unique
-from control.registry.resource.lists import at_most
+from control.registry.checks import Errors, FieldErrors, at_most, unique
 from kube.errors import forbidden_field, invalid_value, required
 from kube.json_object import Object
 from kube.quantity import Quantity, canonical, parse, plus, remainder, total

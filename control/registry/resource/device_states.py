@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, FieldErrors, unique
+from control.registry.checks import Errors, FieldErrors, at_most, unique
 from control.registry.field_values import field_value
 from control.registry.ip_checks import interface_address
-from control.registry.resource.lists import at_most
 from kube.errors import duplicate, invalid_value, required, too_long
 from kube.json_object import Object
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, FieldErrors, each, one_of, unique
+from control.registry.checks import Errors, FieldErrors, at_most, each, one_of, unique
 from control.registry.core.pod.placement import NODE_SELECTOR
 from control.registry.core.pod.volume_sources import driver_name
 from control.registry.resource.capacity_policies import validate_capacity
-from control.registry.resource.lists import at_most
 from kube import names
 from kube.errors import duplicate, invalid_value, required, too_long, too_many
 from kube.group_patterns import fullmatch

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, at_most, each
 from control.registry.core.pod.volume_sources import driver_name
 from control.registry.resource.devices import LISTS, repeated_keys, validate_counters, validate_device, validate_places
-from control.registry.resource.lists import at_most
 from kube import names
 from kube.errors import invalid_value, required, too_long, too_many
 from kube.json_object import Object

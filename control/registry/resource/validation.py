@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from control.registry.checks import Errors, FieldErrors, each, one_of, required_name, unique
+from control.registry.checks import Errors, FieldErrors, at_most, each, one_of, required_name, unique
 from control.registry.resource.device_states import validate_device_states
 from control.registry.resource.devices import binding_conditions, qualified_identifier
-from control.registry.resource.lists import at_most
 from control.registry.resource.selectors import validate_selectors
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required, too_long, too_many

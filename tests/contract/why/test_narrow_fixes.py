@@ -94,6 +94,7 @@ async def test_a_pod_of_another_namespace_is_not_deleted_for_its_port() -> None:
     ports: Any = [{"containerPort": 80, "hostPort": 80}]
     async with AsyncCluster(1) as cluster:
         await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+        await cluster.wait("serviceaccount/default", lambda _: True, namespace="other")
         await cluster.apply(pod("other", ports=ports), namespace="other")
         await cluster.wait("pod/other", "Ready", namespace="other")
         await cluster.apply(pod(ports=ports))

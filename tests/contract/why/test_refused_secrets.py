@@ -146,7 +146,8 @@ async def refuse_all(values: list[str]) -> None:
             page = await client.get(
                 PATH, params={"version": "v1", "resource": "secrets", "namespace": "default", "name": "s"}
             )
-        kept = [entry for ring in journal._rings.values() for each in ring.objects.values() for _, entry in each]
+        objects = [(place, *about) for place, ring in journal._rings.items() for about in ring.objects]
+        kept = [entry for place, key, name in objects for _, entry in journal.about(key, place, name)]
         texts = msgspec.json.encode(kept).decode() + page.text
         story = "\n".join(report.lines(await story_of(cluster, "secret/s")))
         assert sum("was refused" in entry.text for entry in kept) > 50 * len(values)

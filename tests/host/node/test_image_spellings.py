@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from agent.images.credentials.keyring import Keyring
-from agent.images.image_access import ImageAccess
-from agent.images.manager import ImageError, Images
-from agent.metrics.kubelet_metrics import KubeletMetrics
 from cri.client import Client
-from cri.messages import PodSandboxConfig
-from kube.api import core_v1, meta_v1
 from tests.support import images
 from tests.support.containerd import Containerd, start_containerd
+from tests.support.image_pods import docker_hub_at, hub_secret, manager, outcome
 from tests.support.image_records import made
-from tests.support.registry import PASSWORD, USER, machine, registry
+from tests.support.registry import machine, registry
 
 PORT = 5001
 PRIVATE = ("team/private:1", "library/private:1")
@@ -31,13 +22,7 @@ PRIVATE = ("team/private:1", "library/private:1")
 @pytest.fixture(scope="module")
 def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
     """Run a containerd to which a private registry is docker.io."""
-    hosts = tmp_path_factory.mktemp("hosts")
-    (hosts / "docker.io").mkdir()
-    server = f"http://127.0.0.1:{PORT}"
-    (hosts / "docker.io/hosts.toml").write_text(
-        f'server = "{server}"\n[host."{server}"]\n  capabilities = ["pull", "resolve"]\n'
-    )
-    extra = f'[plugins."io.containerd.grpc.v1.cri".registry]\n  config_path = "{hosts}"\n'
+    extra = docker_hub_at(tmp_path_factory.mktemp("hosts"), PORT)
     with (
         start_containerd(f"spelled-{os.getpid()}", load=[images.pause()], extra_config=extra) as daemon,
         registry(machine(daemon), PORT, private=True) as private,
@@ -53,37 +38,6 @@ async def client(containerd: Containerd) -> AsyncIterator[Client]:
         yield client
         for image in await client.images.list_images():
             await client.images.remove_image(image.id)
-
-
-def manager(client: Client, access: ImageAccess) -> Images:
-    recorder, startup = SimpleNamespace(event=lambda *_, **__: None), SimpleNamespace(image_pulled=lambda *_: None)
-    return Images(
-        client,
-        cast(Any, recorder),
-        keyring=Keyring([]),
-        access=access,
-        metrics=KubeletMetrics(),
-        startup=cast(Any, startup),
-    )
-
-
-async def outcome(made: Images, namespace: str, image: str, policy: str, *secrets: core_v1.Secret) -> str:
-    """Return the ID that a pod gets, or the reason why it gets none."""
-    pod = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", namespace=namespace, uid=f"uid-{namespace}-{image}"))
-    container = core_v1.Container(name="c", image=image, image_pull_policy=policy)
-    try:
-        return (await made.ensure(pod, container, "", secrets, PodSandboxConfig())).id
-    except ImageError as error:
-        return error.reason
-
-
-def hub_secret() -> core_v1.Secret:
-    auths = {"auths": {"https://index.docker.io/v1/": {"username": USER, "password": PASSWORD}}}
-    return core_v1.Secret(
-        metadata=meta_v1.ObjectMeta(name="hub", namespace="owner", uid="uid-hub"),
-        type="kubernetes.io/dockerconfigjson",
-        data={".dockerconfigjson": base64.b64encode(json.dumps(auths).encode()).decode()},
-    )
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from agent.images import pull_intents
-from agent.images.manager import Images
 from agent.images.names import with_registry
-from agent.images.pull_intents import Pull
+from agent.images.open_pulls import Pull
+from agent.images.recorded_pulls import RecordedPulls
 from cri.client import Client
 from cri.errors import CRIError, UnavailableError
 from tests.support.image_records import ID, IMAGE, Pulls, by_secret, made, pull
@@ -200,12 +200,12 @@ async def test_an_image_is_open_to_all_only_where_a_failed_pull_surely_did_not_b
     tmp_path: Path, pull: CRIError | None, present: str | CRIError | None, before: str, is_open: bool
 ) -> None:
     records = made(tmp_path)
-    pulls = Pulls(pull, present)
+    pulls = Pulls(pull, present, before)
     runtime = cast(Client, SimpleNamespace(images=pulls, containerd=pulls))
     unused = cast(Any, None)
-    images = Images(runtime, unused, keyring=unused, access=records, metrics=unused, startup=unused)
+    pulls_of_node = RecordedPulls(runtime, records)
     with pytest.raises(CRIError):
-        await images._get(IMAGE, [by_secret("a")], unused, before)
+        await pulls_of_node.get(IMAGE, [by_secret("a")], unused)
     assert records.open_to_all(IMAGE, ID) == is_open
 
 
@@ -215,16 +215,16 @@ async def test_the_intent_of_a_pull_ends_whose_pod_goes_while_it_is_written(
     records, began, written = made(tmp_path), threading.Event(), threading.Event()
     begin = records.begin
 
-    def slow(image: str, before: str = "") -> Pull:
+    def slow(image: str, before: str, as_of: int) -> Pull:
         began.set()
         assert written.wait(10)
-        return begin(image, before)
+        return begin(image, before, as_of)
 
     monkeypatch.setattr(records, "begin", slow)
     pulls, unused = Pulls(None, None), cast(Any, None)
     runtime = cast(Client, SimpleNamespace(images=pulls, containerd=pulls))
-    images = Images(runtime, unused, keyring=unused, access=records, metrics=unused, startup=unused)
-    pull = asyncio.create_task(images._get(IMAGE, [], unused))
+    pulls_of_node = RecordedPulls(runtime, records)
+    pull = asyncio.create_task(pulls_of_node.get(IMAGE, [], unused))
     assert await asyncio.to_thread(began.wait, 10)
     pull.cancel()
     await asyncio.gather(pull, return_exceptions=True)
@@ -249,7 +249,7 @@ def test_the_intent_of_a_pull_ends_whose_record_cannot_be_written(
 
     records.begin(IMAGE)
     with monkeypatch.context() as patched:
-        patched.setattr("agent.images.image_access.write_file", full)
+        patched.setattr("agent.images.pull_records.write_file", full)
         with pytest.raises(OSError, match="No space left"):
             records.got(IMAGE, ID, by_secret("a"))
         assert not records.open_to_all(IMAGE, ID)

@@ -154,7 +154,7 @@ CHECKS: dict[str, list[tuple[Check, list[str]]]] = {
         (raises(ConfigError, resource_state.PodResourceStates, resource_state.ACTUATED), JSON),
         (restored_as_empty, JSON),
     ],
-    "images/image_access.py": [(pulled_closed, JSON)],
+    "images/pull_records.py": [(pulled_closed, JSON)],
     "images/preloaded_images.py": [(none_preloaded, JSON)],
     "images/pull_intents.py": [(pulling_closed, JSON)],
     "podspec/userns.py": [(pods_without_ids, JSON)],

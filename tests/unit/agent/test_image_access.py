@@ -215,7 +215,7 @@ async def test_an_image_that_is_made_on_the_node_is_never_pulled(
     tmp_path: Path, policy: str | None, present: bool
 ) -> None:
     """A mirror of all registries could have another one of its name, which would be the sandbox of all pods."""
-    pulls = Pulls(None, ID if present else None)
+    pulls = Pulls(None, ID if present else None, ID if present else "")
     recorder = cast(EventRecorder, SimpleNamespace(event=lambda *_, **__: None))
     runtime, unused = cast(Client, SimpleNamespace(images=pulls, containerd=pulls)), cast(Any, None)
     access = made(tmp_path)

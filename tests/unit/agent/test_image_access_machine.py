@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.images.image_access import ImageAccess
 from agent.images.names import without_tag
-from agent.images.pull_intents import ABANDONED_SECONDS, Pull
+from agent.images.open_pulls import Pull
+from agent.images.pull_intents import ABANDONED_SECONDS
 from tests.support.image_records import NOW, by_secret
 
 IDS = [f"sha256:{digit * 64}" for digit in "abc"]
@@ -59,6 +60,7 @@ class Node(RuleBasedStateMachine):
         self.public: set[str] = set()
         self.granted: set[tuple[str, str, str | None]] = set()
         self.taken: tuple[list[tuple[str, list[str]]], float] | None = None
+        self.inspected: dict[str, tuple[str, int]] = {}
         self._start_agent()
 
     def teardown(self) -> None:
@@ -67,6 +69,7 @@ class Node(RuleBasedStateMachine):
     def _start_agent(self) -> None:
         self.records = ImageAccess(self.folder, lambda: NOW, monotonic=lambda: self.now)
         self.records.load()
+        self.inspected.clear()
 
     # -- the runtime --------------------------------------------------------------------------------------------------
     def _tag(self, image_ref: str, *names: str) -> None:
@@ -96,13 +99,32 @@ class Node(RuleBasedStateMachine):
         one = data.draw(st.sampled_from(self.tries))
         if one.brought or (one.abandoned_at is not None and self.now - one.abandoned_at >= ABANDONED_SECONDS):
             return
+        self._bring(one, image_ref)
+
+    def _bring(self, one: Try, image_ref: str) -> None:
         one.brought = image_ref
         self._tag(image_ref, one.name, f"{without_tag(one.name)}@{image_ref}")
 
     # -- the agent ----------------------------------------------------------------------------------------------------
+    @rule(name=st.sampled_from(NAMES))
+    def inspect(self, name: str) -> None:
+        self.inspected[name] = self._id_of(name), self.records.removals
+
+    @precondition(lambda self: any(map(self._id_of, NAMES)))
+    @rule(data=st.data(), who=st.sampled_from(WHO))
+    def pull_a_collected_image_again(self, data: st.DataObject, who: str | None) -> None:
+        """An image is collected between its inspection and its pull, which generated orders of single steps rarely do."""
+        name = data.draw(st.sampled_from([name for name in NAMES if self._id_of(name)]))
+        image_ref = self._id_of(name)
+        self.inspect(name)
+        self._collect(image_ref)
+        self.begin(name, who)
+        self._bring(self.tries[-1], image_ref)
+
     @rule(name=st.sampled_from(NAMES), who=st.sampled_from(WHO))
     def begin(self, name: str, who: str | None) -> None:
-        one = Try(name, who, self.records.begin(name, self._id_of(name)))
+        before, as_of = self.inspected.pop(name, (self._id_of(name), self.records.removals))
+        one = Try(name, who, self.records.begin(name, before, as_of))
         self.tries.append(one)
         for load in self.loads:
             if load.name == name and not load.seen:
@@ -192,7 +214,9 @@ class Node(RuleBasedStateMachine):
     @rule(data=st.data())
     def collect(self, data: st.DataObject) -> None:
         """An image is removed, and the next list does not have it."""
-        image_ref = data.draw(st.sampled_from(sorted(self.images)))
+        self._collect(data.draw(st.sampled_from(sorted(self.images))))
+
+    def _collect(self, image_ref: str) -> None:
         del self.images[image_ref]
         self.loads = [load for load in self.loads if load.image_ref != image_ref]
         self.now += 0.5

@@ -11,15 +11,15 @@ import pytest
 
 from agent.images import pull_intents
 from agent.images.image_access import ImageAccess
-from agent.images.manager import Images
 from agent.images.names import with_registry
 from agent.images.pull_record_files import file_name
+from agent.images.recorded_pulls import RecordedPulls
 from cri.client import Client
 from cri.containerd_service import ImageName
 from cri.errors import UnimplementedError
 from cri.messages import Image
 from tests.support.clock import FakeClock
-from tests.support.image_records import ID, by_secret, made
+from tests.support.image_records import ID, Pulls, by_secret, made
 
 LISTED = ["docker.io/library/app:1", "docker.io/library/app@sha256:00"]
 SPELLINGS = ["app:1", "library/app:1", "docker.io/app:1", "index.docker.io/app:1", "index.docker.io/library/app:1"]
@@ -166,22 +166,21 @@ async def test_an_image_that_was_imported_before_or_during_a_pull_stays_open_und
     clock, records = FakeClock(), made(tmp_path)
     pull_begins = clock.now().timestamp()
 
-    class Runtime:
+    class Runtime(Pulls):
         async def pull_image(self, *_: Any, **__: Any) -> str:
             await clock.advance(0.5)
-            return ""
+            return await super().pull_image()
 
-        async def image_status(self, name: str) -> Image:
-            return Image(id=ID, repo_tags=["r.test/preloaded:1", "evil.test/same:1"])
+        async def image_status(self, name: str) -> Image | None:
+            return Image(id=ID, repo_tags=["r.test/preloaded:1", "evil.test/same:1"]) if self.has_pulled else None
 
         async def image_name(self, name: str) -> ImageName | None:
             if isinstance(created, UnimplementedError):
                 raise created
             return ImageName(name, "", pull_begins + created, pinned=False) if created is not None else None
 
-    runtime, unused = Runtime(), cast(Any, None)
+    runtime, unused = Runtime(None, None), cast(Any, None)
     client = cast(Client, SimpleNamespace(images=runtime, containerd=runtime))
-    images = Images(client, unused, keyring=unused, access=records, metrics=unused, startup=unused, clock=clock)
-    await images._get("evil.test/same:1", [by_secret("evil")], unused)
+    await RecordedPulls(client, records).get("evil.test/same:1", [by_secret("evil")], unused)
     assert records.open_to_all("r.test/preloaded:1", ID) is is_open
     assert not records.open_to_all("evil.test/same:1", ID)

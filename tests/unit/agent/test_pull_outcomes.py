@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from agent.images.image_access import ImageAccess
-from agent.images.manager import Images
 from agent.images.pull_intents import ABANDONED_SECONDS
 from agent.images.pull_record_files import file_name
+from agent.images.recorded_pulls import RecordedPulls
 from cri.client import Client
 from cri.errors import CRIError, UnavailableError
 from cri.messages import Image
@@ -27,10 +27,8 @@ DIGEST = "r.test/app@sha256:00"
 PRELOADED, OTHER = "docker.io/library/pre:1", "evil.test/same:1"
 
 
-def manager(runtime: object, access: ImageAccess) -> Images:
-    unused = cast(Any, None)
-    client = cast(Client, SimpleNamespace(images=runtime, containerd=runtime))
-    return Images(client, unused, keyring=unused, access=access, metrics=unused, startup=unused)
+def pulls_of(runtime: object, access: ImageAccess) -> RecordedPulls:
+    return RecordedPulls(cast(Client, SimpleNamespace(images=runtime, containerd=runtime)), access)
 
 
 def test_a_refused_pull_does_not_end_an_abandoned_one(tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ async def test_an_image_that_is_loaded_while_a_pull_of_it_cannot_reach_the_regis
 ) -> None:
     records = made(tmp_path)
     with pytest.raises(CRIError):
-        await manager(Pulls(error, ID), records)._get(IMAGE, [by_secret("a")], cast(Any, None))
+        await pulls_of(Pulls(error, ID), records).get(IMAGE, [by_secret("a")], cast(Any, None))
     assert records.open_to_all(IMAGE, ID) is is_open
     assert bool(list((tmp_path / "pulling").iterdir())) is not is_open
 
@@ -130,15 +128,16 @@ async def test_no_try_of_a_pull_is_forgotten_that_may_have_brought_an_image(
 
     class Runtime(Pulls):
         async def pull_image(self, *_: Any, **__: Any) -> str:
+            self.has_pulled = True
             if (error := errors.pop(0)) is not None:
                 raise error
             return "sha256:new"
 
         async def image_status(self, name: str) -> Image | None:
-            return None if last else Image(id="sha256:new", repo_tags=[IMAGE])
+            return None if last or not self.has_pulled else Image(id="sha256:new", repo_tags=[IMAGE])
 
     records = made(tmp_path)
-    pull = manager(Runtime(None, None), records)._get(IMAGE, [by_secret("a"), by_secret("b")], cast(Any, None))
+    pull = pulls_of(Runtime(None, None), records).get(IMAGE, [by_secret("a"), by_secret("b")], cast(Any, None))
     await asyncio.gather(pull, return_exceptions=True)
     may_come = first is not CUT or last is None
     assert records.open_to_all(DIGEST, ID) is not may_come
@@ -147,13 +146,16 @@ async def test_no_try_of_a_pull_is_forgotten_that_may_have_brought_an_image(
 async def test_the_image_that_a_pull_returned_is_recorded_although_its_tag_has_moved_meanwhile(tmp_path: Path) -> None:
     class Runtime(Pulls):
         async def pull_image(self, *_: Any, **__: Any) -> str:
+            self.has_pulled = True
             return ID
 
         async def image_status(self, name: str) -> Image | None:
+            if not self.has_pulled:
+                return None
             return Image(id=ID, repo_digests=[DIGEST]) if name == ID else Image(id="sha256:new", repo_tags=[name])
 
     records = made(tmp_path)
-    await manager(Runtime(None, None), records)._get(IMAGE, [by_secret("a")], cast(Any, None))
+    await pulls_of(Runtime(None, None), records).get(IMAGE, [by_secret("a")], cast(Any, None))
     assert not records.open_to_all(DIGEST, ID) and records.allows(DIGEST, ID, [by_secret("a")])
 
 
@@ -213,3 +215,51 @@ def test_a_pull_that_adds_a_name_to_an_undecided_image_does_not_open_it(tmp_path
     records.prune([(ID, [IMAGE, DIGEST, OTHER])])
     records.prune([(ID, [IMAGE, DIGEST, OTHER])])
     assert not records.open_to_all(OTHER, ID) and not records.open_to_all(IMAGE, ID)
+
+
+@pytest.mark.parametrize("error", [None, CUT])
+async def test_a_private_image_that_is_collected_as_its_next_pull_begins_stays_closed(
+    tmp_path: Path, error: CRIError | None
+) -> None:
+    """A list drops its record between the inspection of the name and the intent; then the pull brings it again."""
+    records = made(tmp_path)
+    records.pulled(records.begin(IMAGE), IMAGE, ID, by_secret("owner"), [IMAGE, DIGEST], names_are_exact=True)
+
+    class Runtime(Pulls):
+        async def image_status(self, name: str) -> Image | None:
+            if not self.has_pulled:
+                records.prune([])
+            return Image(id=ID, repo_tags=[IMAGE], repo_digests=[DIGEST])
+
+    pull = pulls_of(Runtime(error, None), records).get(IMAGE, [by_secret("owner")], cast(Any, None))
+    await asyncio.gather(pull, return_exceptions=True)
+    for again in (records, made(tmp_path)):
+        assert not any(again.open_to_all(name, ID) for name in (IMAGE, DIGEST, ID))
+        again.load_finished_pulls([(ID, [IMAGE, DIGEST])])
+        assert not any(again.open_to_all(name, ID) for name in (IMAGE, DIGEST, ID))
+
+
+async def test_a_failed_pull_that_brought_a_collected_image_again_is_not_forgotten(tmp_path: Path) -> None:
+    """Its record was there when the pull began, and is removed while the pull runs."""
+    records = made(tmp_path)
+    records.pulled(records.begin(IMAGE), IMAGE, ID, by_secret("owner"), [IMAGE, DIGEST], names_are_exact=True)
+
+    class Runtime(Pulls):
+        async def pull_image(self, *_: Any, **__: Any) -> str:
+            records.prune([])
+            return await super().pull_image()
+
+    with pytest.raises(CRIError):
+        await pulls_of(Runtime(CUT, ID, ID), records).get(IMAGE, [by_secret("owner")], cast(Any, None))
+    records.load_finished_pulls([(ID, [IMAGE, DIGEST])])
+    assert not any(records.open_to_all(name, ID) for name in (IMAGE, DIGEST, ID))
+
+
+def test_a_preloaded_image_stays_open_that_is_pulled_as_the_record_of_another_is_removed(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    records.pulled(records.begin(OTHER), OTHER, "sha256:other", by_secret("evil"), [OTHER], names_are_exact=True)
+    records.prune([("sha256:other", [OTHER]), (ID, [IMAGE])])
+    as_of = records.removals
+    records.prune([(ID, [IMAGE])])
+    records.pulled(records.begin(IMAGE, ID, as_of), IMAGE, ID, by_secret("evil"), [IMAGE], names_are_exact=True)
+    assert records.open_to_all(IMAGE, ID)

@@ -117,3 +117,14 @@ async def test_without_a_limit_nobody_waits() -> None:
         await world.pull(f"p{number}", "a")
     assert len(world.begun) == 20
     await world.close()
+
+
+async def test_a_pull_that_is_cancelled_as_another_ends_loses_no_slot(world: World) -> None:
+    """Its pod is deleted in the same iteration of the event loop."""
+    await world.pull("first", "a")
+    await world.pull("second", "b")
+    world._ends["first"].set()  # the first task continues in the next iteration, after this cancellation
+    world.tasks["second"].cancel()
+    await settle()
+    await world.pull("third", "c")
+    assert world.begun == ["first", "third"] and world.tasks["first"].exception() is None

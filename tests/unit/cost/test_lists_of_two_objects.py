@@ -21,7 +21,7 @@ from agent.server.log_query import LogQuery
 from control.admission.runtime_class import RuntimeClass
 from control.controllers.statefulset.claim_owners import wanted_owners
 from control.registry.core import endpoints
-from control.registry.core.pod.gated_update import validate_gated_placement
+from control.registry.core.pod.update import validate_gated_placement
 from control.registry.core.service.allocations import ServiceAllocations
 from control.registry.core.service.node_ports import NodePorts
 from control.scheduler.devices import extended, results
@@ -129,7 +129,7 @@ def secrets_of_pullers(count: int) -> Callable[[], object]:
     )
     record = PulledRecord("ImagePulledRecord", "v1", "now", "id", {without_tag("r.test/app:1"): pullers})
     access = ImageAccess(Path("/nowhere"), lambda: "now", "AlwaysVerify", ())
-    access._records["id"] = record
+    access._records._records["id"] = record
     given = [
         Credential("r.test", "u", "p", source=Source(SECRET, f"other-{number}", "n", f"s{number}"))
         for number in range(count)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.journal import ENTRY_BYTES, LONGEST_NAME, LONGEST_TEXT, Entry, Journal, of_present
+from kube.journal import (
+    DENIED,
+    DENIED_PART,
+    ENTRY_BYTES,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    Entry,
+    Journal,
+    of_present,
+)
 from tests.support.clock import FakeClock
 
 
@@ -123,3 +133,38 @@ def test_entries_of_former_objects_of_a_name_are_not_those_of_the_present_one(
     metadata = {"uid": "new", "name": "web", "creationTimestamp": "1970-01-01T00:01:40Z"}
     found = of_present([Entry(time, "jane", "x", uid) for uid, time in entries], metadata)
     assert [each.time for each in found] == kept
+
+
+def test_an_objects_name_is_kept_once_however_many_entries_it_has() -> None:
+    journal = Journal(FakeClock())
+    for _ in range(100):
+        journal.record("Pod", "a", "".join(["w"] * LONGEST_NAME), "jane", "x")
+    (ring,) = journal._rings.values()
+    ((key, name),) = ring.objects
+    assert len(ring.order) == 100 and all(each.about[0] is key and each.about[1] is name for each in ring.order)
+
+
+@pytest.mark.parametrize("name", ["\N{PILE OF POO}" * LONGEST_NAME, "x" * LONGEST_NAME, "web"])
+def test_entries_of_one_object_take_no_more_memory_than_is_counted(name: str) -> None:
+    tracemalloc.start()
+    try:
+        journal, before = Journal(FakeClock(), limit=3_000_000), tracemalloc.get_traced_memory()[0]
+        for number in range(20_000):
+            journal.record(
+                f"Pod{number % 7}", DENIED if number % 2 else "a", "".join([*name]), "eve", f"{number} {name}"
+            )
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.05 * journal.bytes, taken / journal.bytes
+
+
+def test_denied_requests_have_a_small_part_of_the_memory_and_displace_nobody() -> None:
+    journal = Journal(FakeClock(), limit=1_000_000)
+    for number in range(20):
+        journal.record("Pod", f"namespace-{number}", "web", "jane", "x")
+    for number in range(5000):
+        journal.record("Pod", DENIED, f"web-{number}", "eve", "x" * 100)
+    assert journal._rings[DENIED].bytes <= 1_000_000 / DENIED_PART
+    assert all(texts(journal, f"namespace-{number}", "web") == ["x"] for number in range(20))
+    assert texts(journal, DENIED, "web-4999") and journal.bytes == sum(ring.bytes for ring in journal._rings.values())

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from kube.nesting import DEEPEST
 from kube.schema import wire
+from kube.value_count import MOST_VALUES, TooManyValues
+from tests.support import nesting
 
 
 def number(value: int) -> bytes:
@@ -80,3 +83,47 @@ def test_broken_messages_are_refused(data: bytes) -> None:
 
 def test_fields_that_nobody_knows_are_skipped() -> None:
     assert wire.decode(field(999, "x"), "core_v1", "Pod") == {}
+
+
+def entry(text: bytes) -> bytes:
+    return field(17, field(1, "m") + field(7, field(1, text)))
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 934, 5000, 100_000])
+def test_json_within_a_message_has_the_limit_of_json(levels: int) -> None:
+    text = b"[" * levels + b"]" * levels
+    with pytest.raises(wire.WireError, match="exceeded max depth"):
+        wire.decode(entry(text), "meta_v1", "ObjectMeta")
+
+
+def test_levels_of_messages_and_of_json_within_them_count_together() -> None:
+    allowed = DEEPEST - 3  # in an object, the list of managed fields, and one of them
+    text = b"[" * allowed + b"]" * allowed
+    assert wire.decode(entry(text), "meta_v1", "ObjectMeta")["managedFields"][0]["fieldsV1"]
+    with pytest.raises(wire.WireError, match="exceeded max depth"):
+        wire.decode(entry(b"[" + text + b"]"), "meta_v1", "ObjectMeta")
+
+
+def test_values_of_json_within_a_message_count_as_its_fields() -> None:
+    text = b"[" + b"{}," * (MOST_VALUES // 8) + b"{}]"
+    wire.decode(entry(text), "meta_v1", "ObjectMeta")
+    with pytest.raises(TooManyValues):
+        wire.decode(entry(text) * 8, "meta_v1", "ObjectMeta")
+    commas = b'"' + b"," * (MOST_VALUES // 2) + b'"'
+    wire.decode(entry(commas) * 8, "meta_v1", "ObjectMeta")
+
+
+@pytest.mark.parametrize("name", ["not", "items", "additionalProperties", "properties"])
+@pytest.mark.parametrize("levels", [DEEPEST, 2 * DEEPEST + 1, 100_000])
+def test_schemas_within_schemas_have_the_limit_of_json(name: str, levels: int) -> None:
+    _, _, message = wire.open_envelope(nesting.definition_message(name, levels))
+    with pytest.raises(wire.WireError, match="exceeded max depth"):
+        wire.decode(message, "apiextensions_v1", "CustomResourceDefinition")
+
+
+@pytest.mark.parametrize("name", ["not", "items", "additionalProperties", "properties"])
+def test_the_deepest_schemas_are_read(name: str) -> None:
+    levels = (DEEPEST - 6) // (2 if name == "properties" else 1)
+    _, _, message = wire.open_envelope(nesting.definition_message(name, levels))
+    found = wire.decode(message, "apiextensions_v1", "CustomResourceDefinition")
+    assert DEEPEST - 2 <= nesting.levels_of(found) <= DEEPEST

@@ -189,3 +189,23 @@ def test_daemons_that_read_a_kubeconfig_at_their_start_are_restarted(
     found = certs(installed, "renew")
     assert found.output.startswith(f"renewed {path}: ")
     assert done == (["stop", "start"] if ends == "agent" else [])
+
+
+def test_an_administrators_kubeconfig_that_is_missing_or_a_folder_is_reported_with_its_fix(
+    installed: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = installed.layout.admin_kubeconfig
+    path.unlink()
+    found = certs(installed, "check")
+    assert found.exit_code == 1 and "damaged (it is missing): `wherry certs renew` issues it again" in " ".join(
+        found.output.split()
+    )
+    assert str(CliRunner().invoke(app, ["kubeconfig", "--prefix", installed.prefix]).exception) == (
+        f"{path} is missing: `wherry up` or `wherry certs renew` writes it again"
+    )
+    path.mkdir()
+    assert "remove the folder, then `wherry certs renew`" in " ".join(certs(installed, "check").output.split())
+    shown = CliRunner().invoke(app, ["kubeconfig", "--prefix", installed.prefix])
+    assert str(shown.exception).startswith(f"{path} is a folder: remove it, then ")
+    path.rmdir()
+    assert f"renewed {path}: " in certs(installed, "renew").output and certs(installed, "check").exit_code == 0

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from kube.api import apps_v1, core_v1, meta_v1
+from kube.errors import StatusError
 from wherry import chosen_kubeconfig, why_command
 from wherry.errors import WherryError
 from wherry.why import report, times
+from wherry.why.causes import workloads
+from wherry.why.diagnosis import Diagnosis
+from wherry.why.following import Limits
 from wherry.why.model import Cause, Moment, Reference, Story
+from wherry.why.reading import Reader
 from wherry.why.subject import split
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -86,3 +94,52 @@ def test_data_have_the_most_important_cause_first() -> None:
 )
 def test_durations_have_two_units(seconds: float, text: str) -> None:
     assert times.duration(seconds) == text
+
+
+async def test_an_error_while_an_object_is_followed_is_escaped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [
+        story(Cause("c")),
+        StatusError(500, "InternalError", "\x1b]0;owned\x07\x1b[2J\x1b[1;1Hfix: x\nfix: y"),
+        story(),
+    ]
+
+    async def compose(*_: object) -> Story:
+        step = steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    @contextlib.asynccontextmanager
+    async def as_user(*_: object) -> AsyncIterator[tuple[None, str]]:
+        yield None, "default"
+
+    monkeypatch.setattr("wherry.cluster.as_user", as_user)
+    monkeypatch.setattr("wherry.why.story.compose", compose)
+    monkeypatch.setattr("wherry.why.following.Limits", lambda: Limits(first_pause=0, longest_pause=0))
+    await why_command._answer([], "", ["pod/web"], "", [], None, "text", "", follow=True)
+    shown = capsys.readouterr().err
+    assert "it cannot be read at present: " in shown and "\\x1b]0;owned" in shown and "\x1b" not in shown
+
+
+@pytest.mark.parametrize("revision", ["\u00b2", "\u0663", "9" * 5000, "-1", "", "x"])
+def test_a_revision_that_is_no_number_is_the_oldest(revision: str) -> None:
+    metadata = meta_v1.ObjectMeta(
+        annotations={"deployment.kubernetes.io/revision": revision}, creation_timestamp="2026"
+    )
+    assert workloads._revision(apps_v1.ReplicaSet(metadata=metadata)) == (0, "2026")
+
+
+async def test_a_finder_that_fails_makes_a_line_of_what_is_not_known_and_stops_no_other() -> None:
+    reader = Reader(None, NOW)  # type: ignore[arg-type]
+
+    async def fails(asked: Diagnosis, obj: object) -> list[Cause]:
+        if isinstance(obj, core_v1.Pod):
+            int("\u00b2")
+        return [Cause("known"), *await asked.causes(core_v1.Pod(kind="Pod", metadata=meta_v1.ObjectMeta(name="web")))]
+
+    found = await Diagnosis(reader, {}, fails).causes(core_v1.Service(kind="Service"))
+    assert found == [Cause("known")]
+    (text,) = reader.unknown
+    assert text.startswith("why pod/web is as it is: ValueError: ") and text.endswith("(a fault of wherry why)")

@@ -106,7 +106,12 @@ def _create_secret(pod: core_v1.Pod, host: str, problem: str) -> str:
     create = shlex.join(
         [
             *"kubectl create secret docker-registry".split(),
-            *(name, f"--docker-server={server}", "--docker-username=USER", "--docker-password=PASSWORD"),
+            *(
+                commands.named(name),
+                f"--docker-server={server}",
+                "--docker-username=USER",
+                "--docker-password=PASSWORD",
+            ),
             *commands.namespaced(namespace),
         ]
     )

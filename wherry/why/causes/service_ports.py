@@ -15,7 +15,7 @@ Declared = tuple[str, int]
 def target(port: core_v1.ServicePort) -> int | str:
     """Return the name or the number of the pods' port that a Service's port leads to."""
     found = port.target_port if port.target_port is not None else port.port
-    return int(found) if isinstance(found, str) and found.isdigit() else found
+    return int(found) if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= 5 else found
 
 
 def number_at(pod: core_v1.Pod, port: core_v1.ServicePort) -> int | None:

@@ -20,6 +20,8 @@ from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 from wherry.why.owners import controller_of, template_owner
 
+LONGEST_NUMBER = 19
+"""Digits of a revision in an annotation, which anybody may write who may change a ReplicaSet: those of 64 bits."""
 RESERVED = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
 """Labels that the cluster sets, or that isolate nodes (`node-restriction.kubernetes.io/`, `node-role.kubernetes.io/`)."""
 
@@ -81,7 +83,8 @@ async def of_pods(diagnosis: Diagnosis, pods: Sequence[core_v1.Pod]) -> Sequence
 def _order(pod: core_v1.Pod) -> tuple[bool, int, str]:
     """Put pods that are not being deleted first, then those of a StatefulSet by their number."""
     number = name_of(pod).rpartition("-")[2]
-    return pod.metadata.deletion_timestamp is not None, int(number) if number.isdigit() else 0, name_of(pod)
+    ordinal = int(number) if number.isascii() and number.isdigit() else 0
+    return pod.metadata.deletion_timestamp is not None, ordinal, name_of(pod)
 
 
 def _is_ready(pod: core_v1.Pod) -> bool:
@@ -106,7 +109,9 @@ def _is_of(obj: Any, owner: Any) -> bool:
 
 def _revision(each: apps_v1.ReplicaSet) -> tuple[int, str]:
     text = each.metadata.annotations.get("deployment.kubernetes.io/revision", "0")
-    return int(text) if text.isdigit() else 0, each.metadata.creation_timestamp or ""
+    return int(text) if text.isascii() and text.isdigit() and len(
+        text
+    ) <= LONGEST_NUMBER else 0, each.metadata.creation_timestamp or ""
 
 
 def _not_acting(diagnosis: Diagnosis, obj: Any) -> Sequence[Cause]:
@@ -182,7 +187,9 @@ async def refusal(diagnosis: Diagnosis, obj: Any, message: str) -> Cause:
         account = message.partition('serviceaccount "')[2].partition('"')[0]
         return Cause(
             text,
-            shlex.join(["kubectl", "create", "serviceaccount", account, *commands.namespaced(about.namespace)]),
+            shlex.join(
+                ["kubectl", "create", "serviceaccount", commands.named(account), *commands.namespaced(about.namespace)]
+            ),
             about,
         )
     return Cause(text, commands.edit(await template_owner(diagnosis.reader, obj)), about)

@@ -25,7 +25,7 @@ MAX_RESTART_RULES, MAX_EXIT_CODES = 20, 255
 
 
 class _Pod(msgspec.Struct, frozen=True):
-    """What the checks of a container need to know of its pod."""
+    """Fields of a pod that the checks of its containers depend on."""
 
     volumes: dict[str, Object]
     restart_policy: str | None = None

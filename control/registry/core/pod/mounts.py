@@ -85,6 +85,5 @@ def validate_devices(container: Object, volumes: dict[str, Object], path: str) -
         if name in mounts:
             yield invalid_value(f"{where}.name", name, "must not already exist in volumeMounts")
         if target in mount_paths:
-            detail = "must not already exist as a path in volumeMounts"
-            yield invalid_value(f"{where}.devicePath", target, detail)
+            yield invalid_value(f"{where}.devicePath", target, "must not already exist as a path in volumeMounts")
         names_seen.add(name)

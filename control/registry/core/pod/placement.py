@@ -14,7 +14,7 @@ from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
-_HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+HARD, SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 _INTEGER = re.compile("0|-?[1-9][0-9]*")
 _DIGITS = re.compile("[+-]?[0-9]+")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -76,7 +76,7 @@ def _label_keys(term: Object, path: str, place: str) -> Errors:
             if field == "matchLabelKeys" and key in other:
                 detail = "exists in both matchLabelKeys and mismatchLabelKeys"
                 errors.append(invalid_value(f"{path}.{field}[{index}]", key, detail))
-    # The keys are in the selector already (label_keys.write_out): one that stands there twice was there before.
+    # The keys are in the selector already (write_label_keys): one that stands there twice was there before.
     selector = term.get("labelSelector") or {}
     places = {key: index for index, key in reversed([*enumerate(term.get("matchLabelKeys") or ())])}
     there = set(selector.get("matchLabels") or ())
@@ -107,14 +107,14 @@ _POD_TERM = Rows(
     ("topologyKey", require("can not be empty"), form(names.qualified_name)),
 )
 _POD_AFFINITY = Rows(
-    (f"{_HARD}[*]", _POD_TERM),
-    (f"{_SOFT}[*].weight", _WEIGHT),
-    (f"{_SOFT}[*].podAffinityTerm", _POD_TERM),
+    (f"{HARD}[*]", _POD_TERM),
+    (f"{SOFT}[*].weight", _WEIGHT),
+    (f"{SOFT}[*].podAffinityTerm", _POD_TERM),
 )
 AFFINITY = Rows(
-    (f"nodeAffinity.{_HARD}?", NODE_SELECTOR),
-    (f"nodeAffinity.{_SOFT}[*].weight", _WEIGHT),
-    (f"nodeAffinity.{_SOFT}[*].preference", _PREFERENCE),
+    (f"nodeAffinity.{HARD}?", NODE_SELECTOR),
+    (f"nodeAffinity.{SOFT}[*].weight", _WEIGHT),
+    (f"nodeAffinity.{SOFT}[*].preference", _PREFERENCE),
     ("{podAffinity,podAntiAffinity}", _POD_AFFINITY),
 )
 

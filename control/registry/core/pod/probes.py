@@ -76,5 +76,4 @@ def _handler(handler: Object, path: str, grace: int | None = None) -> Errors:
 def _sleep(action: Object, path: str, grace: int | None) -> FieldErrors:
     seconds, most = action.get("seconds", 0), 30 if grace is None else grace
     if not 0 <= seconds <= most:
-        detail = f"must be non-negative and less than terminationGracePeriodSeconds ({most})"
-        yield invalid_value(path, seconds, detail)
+        yield invalid_value(path, seconds, f"must be non-negative and less than terminationGracePeriodSeconds ({most})")

@@ -114,8 +114,7 @@ def _init_containers(spec: Object, before: Object) -> FieldErrors:
     for index, (new, was) in enumerate(pairs):
         path = f"spec.initContainers[{index}]"
         if not same(_unsized(new, was), was):
-            detail = "only cpu and memory resources for init or sidecar containers are mutable"
-            yield forbidden_field(path, detail)
+            yield forbidden_field(path, "only cpu and memory resources for init or sidecar containers are mutable")
         if new.get("restartPolicy") == "Always" or same(new, was):
             continue
         for policy in new.get("resizePolicy") or ():

@@ -108,8 +108,7 @@ def _profiles(context: Object, path: str) -> FieldErrors:
                     yield FieldError(f"{where}.localhostProfile", "Too long", detail)
         elif name is not None:
             value = profile if word == "seccomp" else name
-            detail = f"can only be set when {shown} is Localhost"
-            yield invalid_value(f"{where}.localhostProfile", value, detail)
+            yield invalid_value(f"{where}.localhostProfile", value, f"can only be set when {shown} is Localhost")
 
 
 def _sysctls(sysctls: list[Object], spec: Object, path: str) -> FieldErrors:

@@ -29,8 +29,7 @@ def validate_template(template: Object, path: str) -> FieldErrors:
     yield from validate_annotations(metadata.get("annotations") or {}, spec, f"{path}.annotations")
     yield from validate_pod_spec(spec, f"{path}.spec", is_pod=False)
     if spec.get("ephemeralContainers"):
-        detail = "ephemeral containers not allowed in pod template"
-        yield forbidden_field(f"{path}.spec.ephemeralContainers", detail)
+        yield forbidden_field(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
 
 
 def validate_pod_spec(spec: Object, path: str = "spec", *, is_pod: bool = True) -> Errors:
@@ -73,8 +72,7 @@ def _resource_claims(claims: list[Object], path: str) -> FieldErrors:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             yield invalid_value(where, claim, detail)
         elif not given:
-            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield invalid_value(where, claim, detail)
+            yield invalid_value(where, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
         for key in given:
             yield from each(f"{where}.{key}", claim[key], names.dns1123_subdomain(claim[key]))
 

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.checks import FieldErrors, each
-from control.registry.core.pod import app_armor, label_keys, table, update
+from control.registry.core.pod import table, update
 from control.registry.core.pod.annotations import validate_profiles_agree
+from control.registry.core.pod.creation import skew_warnings, write_label_keys, write_profiles
 from control.registry.core.pod.defaults import default_pod, default_status
 from control.registry.core.pod.qos import qos_class
 from control.registry.core.pod.resize import drop_other_changes, validate_resize
@@ -32,12 +33,12 @@ class PodStrategy(Strategy):
     def prepare_create(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
-        label_keys.write_out(obj)
+        write_label_keys(obj)
         _gated_condition(obj)
-        app_armor.write_out(obj)
+        write_profiles(obj)
 
     def warnings_as_sent(self, obj: Object) -> list[str]:
-        return app_armor.skew_warnings(obj)
+        return skew_warnings(obj)
 
     def prepare_update(self, obj: Object, old: Object) -> None:
         keep(obj, old, "status")

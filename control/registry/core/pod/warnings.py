@@ -13,15 +13,15 @@ from itertools import chain, islice
 
 from control.registry.core.claim_spec import claim_warnings
 from control.registry.core.deprecated import OLD_LABELS, OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
-from control.registry.core.pod import app_armor
 from control.registry.core.pod.annotations import APPARMOR, SECCOMP, SECCOMP_CONTAINER, containers_with_paths
+from control.registry.core.pod.creation import OLD_APPARMOR, profile_of
+from control.registry.core.pod.placement import HARD, SOFT
 from control.registry.field_values import field_value
 from control.registry.ip_checks import ip_warnings
 from kube.json_object import Object
 from kube.names import dns1123_label
 from kube.quantity import QuantityError, parse, remainder
 
-_HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 _OLD_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
@@ -86,10 +86,10 @@ def _labels(spec: Object, path: str) -> Iterator[str]:
             yield f"{path}.nodeSelector[{key}]: {OLD_LABELS[key]}"
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     where = f"{path}.affinity.nodeAffinity"
-    for index, term in enumerate((affinity.get(_HARD) or {}).get("nodeSelectorTerms") or ()):
-        yield from term_warnings(term, f"{where}.{_HARD}.nodeSelectorTerms[{index}]")
-    for index, preference in enumerate(affinity.get(_SOFT) or ()):
-        yield from term_warnings(preference.get("preference") or {}, f"{where}.{_SOFT}[{index}].preference")
+    for index, term in enumerate((affinity.get(HARD) or {}).get("nodeSelectorTerms") or ()):
+        yield from term_warnings(term, f"{where}.{HARD}.nodeSelectorTerms[{index}]")
+    for index, preference in enumerate(affinity.get(SOFT) or ()):
+        yield from term_warnings(preference.get("preference") or {}, f"{where}.{SOFT}[{index}].preference")
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
         key, where = constraint.get("topologyKey"), f"{path}.topologySpreadConstraints[{index}]"
         if key in OLD_LABELS:
@@ -113,8 +113,8 @@ def _annotations(spec: Object, metadata: Object, path: str, meta_path: str, *, i
         annotation = found.get(APPARMOR + name)
         if annotation is None or is_pod or context.get("appArmorProfile") is not None:
             continue
-        if whole.get("appArmorProfile") is None or whole["appArmorProfile"] != app_armor.profile_of(annotation):
-            yield f"{where}[{APPARMOR}{name}]: {app_armor.OLD}"
+        if whole.get("appArmorProfile") is None or whole["appArmorProfile"] != profile_of(annotation):
+            yield f"{where}[{APPARMOR}{name}]: {OLD_APPARMOR}"
 
 
 def _volumes(spec: Object, path: str) -> Iterator[str]:
@@ -196,12 +196,12 @@ def _grace(spec: Object, path: str) -> Iterator[str]:
 def _affinity(spec: Object, path: str) -> Iterator[str]:
     for kind in ("podAffinity", "podAntiAffinity"):
         found, where = (spec.get("affinity") or {}).get(kind) or {}, f"{path}.affinity.{kind}"
-        for index, term in enumerate(found.get(_HARD) or ()):
+        for index, term in enumerate(found.get(HARD) or ()):
             if term.get("labelSelector") is None:
-                yield f"{where}.{_HARD}[{index}].labelSelector: {NULL_SELECTOR}"
-        for index, preference in enumerate(found.get(_SOFT) or ()):
+                yield f"{where}.{HARD}[{index}].labelSelector: {NULL_SELECTOR}"
+        for index, preference in enumerate(found.get(SOFT) or ()):
             if (preference.get("podAffinityTerm") or {}).get("labelSelector") is None:
-                yield f"{where}.{_SOFT}[{index}].podAffinityTerm.labelSelector: {NULL_SELECTOR}"
+                yield f"{where}.{SOFT}[{index}].podAffinityTerm.labelSelector: {NULL_SELECTOR}"
 
 
 def _ports(spec: Object, path: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ class ServiceStrategy(Strategy):
     columns = table.COLUMNS
     allow_create_on_update = True
     has_generation = False
+    name_rule = staticmethod(label)
 
     def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:  # noqa: B008 - it is frozen
         super().__init__(resource, settings)
@@ -47,9 +48,6 @@ class ServiceStrategy(Strategy):
 
     async def release(self, obj: Object, context: ReleaseContext) -> None:
         await self.allocator.release(obj, context)
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return label(name, prefix=prefix)
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_service(obj)

@@ -142,6 +142,23 @@ async def test_narrow_requests_pass_wide_ones_that_wait_for_their_turn() -> None
     await asyncio.gather(*waiting)
 
 
+async def test_a_request_that_is_cancelled_as_a_seat_is_given_back_keeps_none() -> None:
+    """Its client closes the connection, or its time ends, in the same iteration of the event loop."""
+    busy = level()
+    assert busy.enter(1)
+    cancelled = asyncio.create_task(busy.wait((0,), 1, 5))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(busy.wait((1,), 1, 5))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    busy.leave(1)
+    await asyncio.gather(cancelled, return_exceptions=True)
+    assert cancelled.cancelled() and busy.executing == 1
+    await waiting
+    busy.leave(1)
+    assert busy.enter(1) and busy.waiting == 0
+
+
 async def test_a_wide_request_takes_the_last_seat_rather_than_wait_for_ever() -> None:
     small = level(seats=2)
     assert small.enter(1)

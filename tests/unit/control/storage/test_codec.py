@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.storage import codec
+from kube.nesting import DEEPEST
+from tests.support import nesting
 
 POD = {
     "apiVersion": "v1",
@@ -77,3 +79,17 @@ def test_any_object_comes_back_with_exactly_its_revision_changed(
     obj = {**body, "kind": kind, "apiVersion": "v1", "metadata": metadata}
     got = codec.decode(codec.with_revision(codec.encode(obj), revision))
     assert got == {**obj, "metadata": {**metadata, "resourceVersion": str(revision)}}
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 934, 100_000])
+def test_values_that_nest_too_deep_are_read_without_their_deepest_levels(levels: int) -> None:
+    value = codec.encode(POD)[:-1] + b',"data":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+    found = codec.decode(codec.shallow(value))
+    assert nesting.levels_of(found) == DEEPEST
+    assert found["spec"] == POD["spec"]
+    assert nesting.levels_of(codec.decode(value)) in (levels, DEEPEST)
+
+
+def test_other_values_are_read_as_they_are() -> None:
+    value = codec.encode({**POD, "data": nesting.nested(DEEPEST - 1)})
+    assert codec.shallow(value) is value

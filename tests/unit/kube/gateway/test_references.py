@@ -9,11 +9,24 @@ from typing import Any
 import pytest
 
 from kube.gateway import references
+from kube.gateway.names import INGRESS
 from kube.gateway.steps import STEPS
 from kube.step_limit import Limit
 from tests.support.clock import settle
-from tests.support.followed_gateways import Followed, namespace
-from tests.support.gateways import backend, from_all, gateway, grant, listener, parent, route, rule, service
+from tests.support.followed_gateways import Followed, ingress_class, namespace
+from tests.support.gateways import (
+    backend,
+    from_all,
+    gateway,
+    grant,
+    ingress,
+    ingress_rule,
+    listener,
+    parent,
+    route,
+    rule,
+    service,
+)
 
 ABSENT = [parent(f"absent{number}") for number in range(31)]
 
@@ -132,3 +145,25 @@ async def test_a_route_affects_no_gateway_that_is_not_served(followed: Followed)
     assert await followed.put(gateway()) == {"infra/web"}
     assert await followed.put(service()) == {"infra/web"}
     assert await followed.served() == ["infra/app"]
+
+
+async def test_ingresses_of_a_changed_service_are_followed_in_steps_at_the_expense_of_their_namespace(
+    followed: Followed, charged: list[str]
+) -> None:
+    many = [ingress(ingress_rule("a.com"), name=f"i{number}") for number in range(2000)]
+    await followed.put(ingress_class(), service(), *many)
+    await followed.cluster.compute_ingresses()
+    converted = len(followed.cluster._ingresses)
+    assert converted
+    charged.clear()
+    await change(followed, service(port=81))
+    assert not followed.affected and len(followed.cluster._ingresses) == converted  # the handler only records it
+    following = asyncio.create_task(followed.cluster.follow_references("infra"))
+    assert followed.referring == {"infra"}
+    iterations = 0
+    while not following.done():
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations >= 2000 // STEPS and charged == ["infra"]
+    assert followed.affected == {INGRESS} and not len(followed.cluster._ingresses)
+    assert not len(followed.cluster._references)

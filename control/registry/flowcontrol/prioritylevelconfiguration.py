@@ -1,60 +1,71 @@
-"""FlowSchemas and PriorityLevelConfigurations: classification and queueing of requests under load."""
+"""PriorityLevelConfigurations: shares, lending and borrowing limits, and queues of requests under load."""
 
 from __future__ import annotations
 
+import math
+
 from control.registry.checks import Errors, one_of
 from control.registry.defaults import Defaults, absent
-from control.registry.flowcontrol.limits import LIMITS
-from control.registry.flowcontrol.rules import RULE
 from control.registry.naming import path_segment
 from control.registry.rows import Rows
-from control.registry.rules import maximum, minimum, require_enum, require_name
+from control.registry.rules import between, maximum, minimum, require_enum
 from control.registry.strategy import OBJECT_META, Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
-from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
+_MOST_QUEUES, _MOST_BITS = 10_000_000, 60
 
-def _method(method: Object | None) -> str:
-    return method.get("type", "") if method else NONE
+_SHARES = Rows(
+    ("nominalConcurrencyShares", minimum(0, "must be a non-negative integer")),
+    ("lendablePercent", between(0, 100)),
+    ("borrowingLimitPercent", minimum(0, "if specified, must be a non-negative integer")),
+)
 
 
-def _dangling(conditions: list[Object] | None) -> str:
-    return next((c.get("status", "") for c in conditions or () if c.get("type") == "Dangling"), "?")
+def _hand_size(queuing: Object, path: str) -> Errors:
+    """Check how many queues a flow is spread over, of how many."""
+    queues, hand, where = queuing.get("queues", 0), queuing.get("handSize", 0), f"{path}.handSize"
+    if hand <= 0:
+        return [invalid_value(where, hand, "must be positive")]
+    if hand > queues:
+        return [invalid_value(where, hand, f"should not be greater than queues ({queues})")]
+    if math.ceil(math.log2(queues) * hand) > _MOST_BITS:
+        detail = (
+            f"required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {_MOST_BITS}"
+        )
+        return [invalid_value(where, hand, detail)]
+    return []
 
 
-def _highest_precedence(obj: Object, path: str) -> Errors:
-    if (obj.get("spec") or {}).get("matchingPrecedence") != 1 or name_of(obj) == "exempt":
+_QUEUES = Rows(
+    ("queueLengthLimit", minimum(1, "must be positive")),
+    ("queues", minimum(1, "must be positive"), maximum(_MOST_QUEUES, f"must not be greater than {_MOST_QUEUES}")),
+    ("", _hand_size),
+)
+
+
+def _queuing(response: Object, path: str) -> Errors:
+    kind, queuing, where = response.get("type"), response.get("queuing"), f"{path}.queuing"
+    if kind == "Reject" and queuing is not None:
+        return [forbidden_field(where, "must be nil if limited.limitResponse.type is not Limited")]
+    if kind == "Queue" and queuing is None:
+        return [required(where, "must not be empty if limited.limitResponse.type is Limited")]
+    return _QUEUES(queuing, where) if kind == "Queue" else []
+
+
+_RESPONSE = Rows(("type", require_enum("Queue", "Reject")), ("", _queuing))
+
+
+def _response(spec: Object, path: str) -> Errors:
+    """Check what a limited level does with requests above its limit."""
+    if spec.get("type") != "Limited" or spec.get("limited") is None:
         return []
-    return [invalid_value("spec.matchingPrecedence", 1, "only the schema named 'exempt' may have matchingPrecedence 1")]
+    return _RESPONSE(spec["limited"].get("limitResponse"), f"{path}.limited.limitResponse")
 
 
-class FlowSchemaStrategy(Strategy):
-    status_keeps = OBJECT_META
-    columns = (
-        NAME,
-        Column("PriorityLevel", Field("spec.priorityLevelConfiguration.name")),
-        Column("MatchingPrecedence", Field("spec.matchingPrecedence", 0)),
-        Column("DistinguisherMethod", Field("spec.distinguisherMethod", show=_method)),
-        AGE,
-        Column("MissingPL", Field("status.conditions", show=_dangling), "Whether the priority level does not exist."),
-    )
-    field_rules = Rows(
-        ("spec.matchingPrecedence", minimum(1, "must be a positive value")),
-        ("spec.matchingPrecedence", maximum(10000, "must not be greater than 10000")),
-        ("", _highest_precedence),
-        (
-            "spec.priorityLevelConfiguration.name",
-            require_name(names.dns1123_subdomain, "must reference a priority level"),
-        ),
-        ("spec.distinguisherMethod?.type", require_enum("ByNamespace", "ByUser")),
-        ("spec.rules[*]", RULE),
-    )
-    field_defaults = Defaults(("spec", absent({})), ("spec.matchingPrecedence", 1000))
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix=prefix)
+LIMITS = Rows(("limited?", _SHARES), ("exempt?", _SHARES), ("", _response))
+"""Rules of the limited or exempt part of a PriorityLevelConfiguration's spec."""
 
 
 def _limit(path: str, key: str) -> Field:
@@ -83,9 +94,7 @@ class PriorityLevelStrategy(Strategy):
         ("spec.limited.limitResponse.queuing.queueLengthLimit", 50),
         ("spec.exempt.{nominalConcurrencyShares,lendablePercent}", absent(0)),
     )
-
-    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix=prefix)
+    name_rule = staticmethod(path_segment)
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})

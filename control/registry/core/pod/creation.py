@@ -1,20 +1,55 @@
-"""AppArmor profiles in annotations, which were there before the field: a new pod's become fields of its containers.
+"""Fields of a new pod that the server writes out, so that everybody who reads the pod sees them.
 
-The container's own field counts first, then its annotation, then the pod's field. So an annotation is written into a
-container that has no profile, where the pod's is another one. What is no valid profile stays an annotation.
-Upstream: applyAppArmorVersionSkew of pkg/registry/core/pod/strategy.go.
+matchLabelKeys and mismatchLabelKeys of affinity terms and spread constraints mean pods with the pod's own value of a label:
+the value is looked up once and added to the term's selector. Keys that the pod has no label for mean nothing.
+
+AppArmor profiles were annotations before they were fields: those of a new pod become fields of its containers. The
+container's own field counts first, then its annotation, then the pod's field, so an annotation is written into a container
+that has no profile, where the pod's is another one. What is no valid profile stays an annotation.
+Upstream: applyMatchLabelKeysAndMismatchLabelKeys and applyAppArmorVersionSkew of pkg/registry/core/pod/strategy.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from control.patch.json_patch import union
 from control.registry.core.pod.annotations import APPARMOR, containers_with_paths
+from control.registry.core.pod.placement import HARD, SOFT
 from control.registry.core.pod.security import LONGEST_PROFILE
 from control.registry.field_values import field_value
 from kube.json_object import Object
 
-OLD = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+
+def write_label_keys(pod: Object) -> None:
+    """Complete the selectors of a new pod in place."""
+    spec, labels = pod.get("spec") or {}, (pod.get("metadata") or {}).get("labels") or {}
+    for term in _terms(spec):
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        wanted = [
+            {"key": key, "operator": operator, "values": [labels[key]]}
+            for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+            for key in term.get(field) or ()
+            if key in labels
+        ]
+        if wanted:
+            selector["matchExpressions"] = union(selector.get("matchExpressions") or (), wanted)
+
+
+def _terms(spec: Object) -> Iterator[Object]:
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        found = affinity.get(kind) or {}
+        yield from found.get(HARD) or ()
+        for weighted in found.get(SOFT) or ():
+            if weighted.get("podAffinityTerm"):
+                yield weighted["podAffinityTerm"]
+    yield from spec.get("topologySpreadConstraints") or ()
+
+
+OLD_APPARMOR = 'deprecated since v1.30; use the "appArmorProfile" field instead'
 _LOCAL = "localhost/"
 
 
@@ -26,7 +61,7 @@ def profile_of(annotation: str) -> Object | None:
     return {"type": kind} if kind else None
 
 
-def write_out(pod: Object) -> None:
+def write_profiles(pod: Object) -> None:
     """Write the annotations of a new pod into its containers."""
     for container, annotation in _annotated(pod):
         profile = _valid(annotation)
@@ -37,7 +72,7 @@ def write_out(pod: Object) -> None:
 def skew_warnings(pod: Object) -> list[str]:
     """Return the warnings for annotations of a new pod without equivalent fields, before these are set."""
     return [
-        f"metadata.annotations[{APPARMOR}{container.get('name')}]: {OLD}"
+        f"metadata.annotations[{APPARMOR}{container.get('name')}]: {OLD_APPARMOR}"
         for container, annotation in _annotated(pod)
         if (profile := _valid(annotation)) is None or profile != _shared(pod)
     ]
