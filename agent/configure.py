@@ -24,7 +24,7 @@ from agent.config import (
 )
 from agent.configuration_files import load
 from agent.flags import Flags, labels, taints
-from agent.images.image_access import POLICIES
+from agent.images.verification import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, seconds
 from agent.managers.options import read as read_manager_options
 from agent.podspec.userns import LENGTH

@@ -2,11 +2,11 @@
 
     scripts/bench hostile [ATTACK...] [--seconds 15]        prints one JSON object; all attacks unless some are named
 
-The attacks (bench/hostile_attacks.py) come from one client without credentials, or from one with few rights, on the same
-address as everybody else. For each: the 99th percentile of what clients wait for (bench/hostile_probes.py) while it is quiet
-and while the attack continues, in milliseconds; and the attacked daemon's memory (proportional set size, MiB) before, at most,
-and after, when the attacker has gone and the limits' times are over. `over` lists what is beyond the bounds: thrice the quiet
-time, 20 % more memory.
+The attacks (bench/hostile_attacks.py) come from one client without credentials, or from one with few permissions: at the API
+server (ConfigMaps of a namespace) or at the kubelet (metrics of nodes). It has the same address as everybody else. For each:
+the 99th percentile of what clients wait for (bench/hostile_probes.py) while it is quiet and while the attack continues, in
+milliseconds; and the attacked daemon's memory (proportional set size, MiB) before, at most, and after, when the attacker has
+gone and the limits' times are over. `over` lists what is beyond the bounds: thrice the quiet time, 20 % more memory.
 """
 
 from __future__ import annotations
@@ -51,6 +51,16 @@ items:
   kind: Role
   metadata: {{name: low, namespace: {NAMESPACE}}}
   rules: [{{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create]}}]
+- {{apiVersion: v1, kind: ServiceAccount, metadata: {{name: metrics, namespace: {NAMESPACE}}}}}
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: ClusterRole
+  metadata: {{name: hostile-metrics}}
+  rules: [{{apiGroups: [""], resources: [nodes/metrics], verbs: [get]}}]
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: ClusterRoleBinding
+  metadata: {{name: hostile-metrics}}
+  subjects: [{{kind: ServiceAccount, name: metrics, namespace: {NAMESPACE}}}]
+  roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: hostile-metrics}}
 - apiVersion: rbac.authorization.k8s.io/v1
   kind: RoleBinding
   metadata: {{name: low, namespace: {NAMESPACE}}}
@@ -95,10 +105,19 @@ def prepare(made: Cluster) -> Targets:
     ]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     made.kubectl("create", "-f", "-", input=listed, timeout=300)
-    token = made.kubectl("create", "token", "low", "-n", NAMESPACE, "--duration=2h").stdout.strip()
+    low, metrics = (
+        made.kubectl("create", "token", account, "-n", NAMESPACE, "--duration=2h").stdout.strip()
+        for account in ("low", "metrics")
+    )
     loopback = "127.0.0.1"
     return Targets(
-        (loopback, 6443), (loopback, 10250), (loopback, 10256), ("10.96.0.10", 53), token=token, namespace=NAMESPACE
+        (loopback, 6443),
+        (loopback, 10250),
+        (loopback, 10256),
+        ("10.96.0.10", 53),
+        token=low,
+        namespace=NAMESPACE,
+        metrics_token=metrics,
     )
 
 

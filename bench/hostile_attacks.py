@@ -2,7 +2,8 @@
 
 python -m bench.hostile_attacks NAME SECONDS TARGETS        TARGETS is the JSON of `Targets`
 
-Those named `low_*` have a token that may read and create ConfigMaps in one namespace; all others have nothing.
+Those named `low_*` have a token that may read and create ConfigMaps in one namespace, those named `kubelet_metrics_*` one
+that may read the metrics of nodes, as monitoring has; all others have nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ class Targets:
     dns: tuple[str, int]
     token: str
     namespace: str
+    metrics_token: str
 
 
+METRICS = ("/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes")
 Attack = Callable[[Targets], Awaitable[None]]
 ATTACKS: dict[str, Attack] = {}
 
@@ -176,9 +179,9 @@ def long_path(length: int) -> str:
     return f"/api/v1/namespaces/{next(_number)}/".ljust(length, "x")
 
 
-def many_headers() -> bytes:
+def many_headers(path: str = "/version", headers: str = "") -> bytes:
     lines = "".join(f"X-{next(_number)}: {'y' * 500}\r\n" for _ in range(1900))
-    return get("/version", lines)
+    return get(path, headers + lines)
 
 
 # -- the API server ---------------------------------------------------------------------------------------------------
@@ -328,6 +331,39 @@ async def kubelet_slow_bodies(t: Targets) -> None:
 @attack
 async def kubelet_path_flood(t: Targets) -> None:
     await many(lambda n: ask(t.kubelet, lambda: get(long_path(60_000), bearer(t))), 10, 10)
+
+
+@attack
+async def kubelet_header_flood(t: Targets) -> None:
+    await many(lambda n: ask(t.kubelet, lambda: many_headers("/pods")), 4, 10)
+
+
+def for_metrics(t: Targets) -> str:
+    return f"Authorization: Bearer {t.metrics_token}\r\n"
+
+
+@attack
+async def kubelet_metrics_flood(t: Targets) -> None:
+    """All metrics again and again, by four clients without a pause."""
+    paths = itertools.cycle(METRICS)
+    await many(lambda n: ask(t.kubelet, lambda: get(next(paths), for_metrics(t)), 0), 4, 10)
+
+
+@attack
+async def kubelet_metrics_headers(t: Targets) -> None:
+    await many(lambda n: ask(t.kubelet, lambda: many_headers("/metrics", for_metrics(t))), 4, 10)
+
+
+@attack
+async def kubelet_metrics_denied(t: Targets) -> None:
+    """Requests that the token does not allow, each for another pod, whose permission is asked of the API server."""
+    await many(lambda n: ask(t.kubelet, lambda: get(f"/containerLogs/a/b{next(_number)}/c", for_metrics(t)), 0), 4, 10)
+
+
+@attack
+async def kubelet_metrics_unread(t: Targets) -> None:
+    """Thousands of requests for metrics in one write, whose answers nobody reads."""
+    await many(lambda n: unread(t.kubelet, get("/metrics/cadvisor", for_metrics(t)) * 1000), 200, 40)
 
 
 # -- proxy and DNS ----------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ containers may be larger than a message.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
@@ -52,6 +52,7 @@ class ImageName:
     created: float
     """By the wall clock, in seconds since 1970."""
     pinned: bool
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,16 @@ class ContainerdService:
 
     async def image_names(self, start: str) -> list[ImageName]:
         """List the names of images that begin with a text of letters, digits, colons, slashes and dots. Raise CRIError."""
+        return await self._image_names(f'name~="^{start.replace(".", "[.]")}"')
+
+    async def labelled_image_names(self, label: str) -> list[ImageName]:
+        """List the names of images that have a label. Raise CRIError."""
+        return await self._image_names(f'labels."{label}"')
+
+    async def _image_names(self, selected: str) -> list[ImageName]:
         answer = await self._channel.unary(
             "/containerd.services.images.v1.Images/List",
-            containerd_images.ListImagesRequest(filters=[f'name~="^{start.replace(".", "[.]")}"']),
+            containerd_images.ListImagesRequest(filters=[selected]),
             containerd_images.ListImagesResponse,
             _SECONDS,
             _METADATA,
@@ -177,4 +185,4 @@ def _record(container: containerd_containers.Container) -> ContainerRecord:
 
 def _image_name(image: containerd_images.Image) -> ImageName:
     created = image.created_at.ToNanoseconds() / 1e9
-    return ImageName(image.name, image.target.digest, created, _PINNED in image.labels)
+    return ImageName(image.name, image.target.digest, created, _PINNED in image.labels, dict(image.labels))

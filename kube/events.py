@@ -11,18 +11,20 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from kube import cancellation, resources
+from kube import cancellation
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
+from kube.decisions import Decisions
 from kube.errors import StatusError
 from kube.event_queue import EventQueue, Queued
-from kube.journal import Journal, kind_key
-from kube.object_names import metadata_of
+from kube.journal import Journal
+from kube.object_references import reference
 from kube.serialize import readable
 
 log = logging.getLogger(__name__)
@@ -32,23 +34,6 @@ CACHE_SIZE = 4096
 SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600
 BURST, REFILL_SECONDS = 25, 300
 COMBINED = "(combined from similar events): "
-
-
-def reference(obj: Any, field_path: str = "") -> core_v1.ObjectReference:
-    """Return a reference to an object, with a field path such as `spec.containers{web}` where one is meant."""
-    if isinstance(obj, core_v1.ObjectReference):
-        return msgspec.structs.replace(obj, field_path=field_path) if field_path else obj
-    resource = resources.of(type(obj))
-    metadata = metadata_of(obj)
-    return core_v1.ObjectReference(
-        api_version=resource.api_version,
-        kind=resource.kind,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        field_path=field_path or None,
-    )
 
 
 class _Known(msgspec.Struct):
@@ -72,7 +57,7 @@ class EventRecorder:
     """Record events of one component ("kubelet", "default-scheduler") on one host. `run` sends them.
 
     With several `workers` so many are sent at once; those about one object stay in order. Each is recorded in the `journal`,
-    also one that is not sent.
+    also one that is not sent, except those of the reasons that are `left_out`.
     """
 
     def __init__(
@@ -84,9 +69,10 @@ class EventRecorder:
         clock: Clock = SYSTEM,
         workers: int = 1,
         journal: Journal | None = None,
+        left_out: Collection[str] = (),
     ) -> None:
         self._client, self._component, self._host, self._clock = client, component, host, clock
-        self._journal = journal
+        self.decisions = Decisions(journal, component, left_out)
         self._queues = [EventQueue(clock) for _ in range(workers)]
         self._numbers = itertools.count()
         self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
@@ -103,18 +89,14 @@ class EventRecorder:
         field_path: str = "",
         action: str = "",
         related: Any = None,
+        grounds: str = "",
     ) -> None:
-        """Record that something happened to `obj` (an object or a reference); returns at once."""
+        """Record that something happened to `obj` (an object or a reference); returns at once.
+
+        `grounds` are recorded in the journal and not sent.
+        """
         about = reference(obj, field_path)
-        if self._journal is not None:
-            self._journal.record(
-                kind_key((about.api_version or "").rpartition("/")[0], about.kind or ""),
-                about.namespace or "",
-                about.name or "",
-                self._component,
-                f"{reason}: {message}",
-                uid=about.uid or "",
-            )
+        self.decisions.event(about, reason, message, grounds)
         now = self._clock.now()
         stamp = format_time(now)
         nanos = int(now.timestamp() * 1e6) * 1000 + next(self._numbers) % 1000

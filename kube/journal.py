@@ -10,14 +10,18 @@ memory, in eight blocks that stay among those that are freed after a load, whose
 
 from __future__ import annotations
 
+import functools
+import heapq
 import sys
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kube.clock import Clock, parse_time
+from kube.clock import SYSTEM, Clock, parse_time
+from kube.serialize import readable
 from kube.tracing import spans
 
 PATH = "/wherry/v1/journal"
@@ -25,14 +29,23 @@ PATH = "/wherry/v1/journal"
 LIMIT_BYTES = 20 << 20
 DENIED = "(denied)"
 """Namespace of the requests of those who have no part in the namespace that they name, by `denied_name`."""
+MIRROR_OF = "kubernetes.io/config.hash"
+"""Annotation of a static pod's object: the UID that its agent has for it."""
 DENIED_PART = 16
 """Divisor of the limit for all of these together: users without any permission decide how many there are."""
 ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 60, 240, 1000
 """Memory of an entry without its encoded form, of an object with entries, and of a namespace."""
+PAGE_BYTES, SHOWN_BYTES = 1 << 20, 240
+"""Size of a page, and of an entry in it without its encoded form: it limits the number of entries too."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
 """Characters of a text and of a name, after which they are cut: no object has a longer name."""
+MOST_LISTED = 64
+"""Entries of an object that are kept in a list."""
+MOST_BYTES = 32 << 10
+"""Size of an entry's encoded form: details that make it larger are left out."""
 
 
+@functools.lru_cache(1024)
 def kind_key(group: str, kind: str) -> str:
     """Return the key of a kind of objects."""
     return f"{kind}.{group}"
@@ -63,11 +76,15 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     details: Mapping[str, Any] | None = None
 
 
-class Page(msgspec.Struct, rename="camel"):
-    """The API's answer: entries, the oldest first, and the time since which there is an entry for everything."""
+class Page(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The API's answer: entries, the oldest first, and the time since which there is an entry for everything.
+
+    not_known: what is missing and why.
+    """
 
     entries: list[Entry]
     complete_since: float
+    not_known: list[str] = msgspec.field(default_factory=list)
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -97,31 +114,43 @@ class List(msgspec.Struct, rename="camel"):
 def begin_of(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> float:
     """Return the time from which entries are about an object: its first entry, or the end of the second of its creation."""
     created = parse_time(metadata["creationTimestamp"]).timestamp()
-    return min([created + 1, *(each.time for each in entries if each.uid == metadata.get("uid"))])
+    uids = _uids(metadata)
+    return min([created + 1, *(each.time for each in entries if each.uid and each.uid in uids)])
+
+
+def _uids(metadata: Mapping[str, Any]) -> tuple[Any, Any]:
+    return metadata.get("uid"), (metadata.get("annotations") or {}).get(MIRROR_OF)
 
 
 def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[Entry]:
     """Return the entries about the present object of a name, of those about all objects that have had it.
 
+    An agent has another UID for a static pod than the API: `MIRROR_OF`.
+
     One without a UID, or with the name for one (events about nodes), is about it if it is younger. Times of creation are
     whole seconds: in the first one, it is younger if it follows an entry with the UID.
     """
-    uid, names = metadata.get("uid"), ("", metadata.get("name"))
+    uids, names = _uids(metadata), ("", metadata.get("name"))
     begin = begin_of(entries, metadata)
-    return [each for each in entries if each.uid == uid or (each.uid in names and each.time >= begin)]
+    return [each for each in entries if (each.uid and each.uid in uids) or (each.uid in names and each.time >= begin)]
 
 
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Entry)
 
 
 def _encoded(entry: Entry) -> bytes:
-    """Return an entry's encoded form. Characters that UTF-8 does not have are replaced, and such details left out."""
+    """Return an entry's encoded form, without details that are too large or have characters that UTF-8 does not have.
+
+    It is a copy: what the encoder returns is in a block of up to twice its size.
+    """
+    data = bytearray()
     try:
-        data = _encoder.encode(entry)
+        _encoder.encode_into(entry, data)
     except UnicodeEncodeError:
-        actor, text, uid = (each.encode(errors="replace").decode() for each in (entry.actor, entry.text, entry.uid))
-        data = _encoder.encode(Entry(entry.time, actor, text, uid, entry.revision, entry.trace))
-    return bytes(memoryview(data))  # a copy: the encoder's bytes keep room for up to half as many more
+        data.clear()
+    if not data or len(data) > MOST_BYTES:
+        _encoder.encode_into(msgspec.structs.replace(entry, details=None), data)
+    return bytes(data)
 
 
 class _Object:
@@ -131,7 +160,13 @@ class _Object:
 
     def __init__(self, about: tuple[str, str]) -> None:
         self.about = about
-        self.entries: list[bytes] = []  # a deque takes 700 bytes more; most objects have few entries
+        self.entries: list[bytes] | deque[bytes] = []
+
+    def add(self, entry: bytes) -> None:
+        """Add an entry. Most objects have few: a deque takes 700 bytes more, and of many the first is removed at once."""
+        self.entries.append(entry)
+        if len(self.entries) == MOST_LISTED:
+            self.entries = deque(self.entries)
 
 
 class _Ring:
@@ -151,10 +186,13 @@ class Journal:
     """The entries of a process. `limit` is in bytes, for all namespaces together."""
 
     def __init__(self, clock: Clock, limit: int = LIMIT_BYTES) -> None:
-        self._clock, self._limit = clock, limit
+        self._limit, self._room = limit, limit - limit // 256
+        """At the limit, entries are dropped until so much is used: several at once take less time than each alone."""
+        # time.time is ten times as fast as a datetime.
+        self._seconds = time.time if clock is SYSTEM else lambda: clock.now().timestamp()
         self._rings: OrderedDict[str, _Ring] = OrderedDict()
         self.bytes = 0
-        self.began = clock.now().timestamp()
+        self.began = self._seconds()
 
     def record(
         self,
@@ -169,9 +207,11 @@ class Journal:
         details: Mapping[str, Any] | None = None,
     ) -> None:
         """Add an entry about an object; `key` is its kind's."""
-        key, namespace, name, actor, uid = (_cut(each, LONGEST_NAME) for each in (key, namespace, name, actor, uid))
-        text = _cut(text, LONGEST_TEXT)
-        entry = _encoded(Entry(self._clock.now().timestamp(), actor, text, uid, revision, spans.trace_id(), details))
+        given = f"{key}{namespace}{name}{actor}{text}{uid}"
+        if len(given) > LONGEST_NAME or not given.isascii():  # few entries are long or have something to replace
+            key, namespace, name, actor, uid = (_cut(each, LONGEST_NAME) for each in (key, namespace, name, actor, uid))
+            text = _cut(text, LONGEST_TEXT)
+        entry = _encoded(Entry(self._seconds(), actor, text, uid, revision, spans.trace_id(), details))
         ring = self._rings.get(namespace)
         if ring is None:
             ring = self._rings[namespace] = _Ring(RING_BYTES + sys.getsizeof(namespace))
@@ -182,18 +222,19 @@ class Journal:
             about = sys.intern(key), name
             known = ring.objects[about] = _Object(about)
             added += _object_bytes(about)
-        known.entries.append(entry)
+        known.add(entry)
         ring.order.append(known)
         ring.bytes += added
         self.bytes += added
-        while namespace == DENIED and ring.bytes > self._limit / DENIED_PART and ring.order:
-            self._drop_oldest(ring)
-        while self.bytes > self._limit:
-            self._drop()
+        if namespace == DENIED and ring.bytes > self._limit / DENIED_PART:
+            self._drop_oldest(ring, ring.bytes - self._limit / DENIED_PART)
+        if self.bytes > self._limit:
+            while self.bytes > self._room:
+                self._drop()
 
     def _drop(self) -> None:
-        """Drop the oldest entry of a namespace that has more than its share."""
-        share = self._limit / len(self._rings)
+        """Drop the oldest entries of a namespace that has more than its share, until it has not or there is room."""
+        share = self._room / len(self._rings)
         while True:
             namespace, ring = next(iter(self._rings.items()))
             if ring.bytes > share or not ring.order or len(self._rings) == 1:
@@ -204,24 +245,29 @@ class Journal:
             self.bytes -= ring.bytes
             self.began = max(self.began, ring.dropped)
         else:
-            self._drop_oldest(ring)
+            most = self.bytes - self._room
+            self._drop_oldest(ring, min(most, ring.bytes - share) if len(self._rings) > 1 else most)
 
-    def _drop_oldest(self, ring: _Ring) -> None:
-        oldest = ring.order.popleft()
-        entry = oldest.entries.pop(0)
-        cost = _entry_bytes(entry)
-        if not oldest.entries:
-            del ring.objects[oldest.about]
-            cost += _object_bytes(oldest.about)
-        ring.bytes -= cost
-        self.bytes -= cost
+    def _drop_oldest(self, ring: _Ring, size: float) -> None:
+        """Drop a namespace's oldest entries, at least one, until they had this size."""
+        dropped, entry = 0, b""
+        while ring.order and (not dropped or dropped < size):
+            oldest = ring.order.popleft()
+            entry = oldest.entries[0]
+            del oldest.entries[0]
+            dropped += _entry_bytes(entry)
+            if not oldest.entries:
+                del ring.objects[oldest.about]
+                dropped += _object_bytes(oldest.about)
+        ring.bytes -= dropped
+        self.bytes -= dropped
         ring.dropped = _decoder.decode(entry).time
 
     def about(self, key: str, namespace: str, name: str) -> Iterator[tuple[int, Entry]]:
         """Yield the entries about an object with their memory, the newest first, also those of earlier objects of its name."""
         ring = self._rings.get(namespace)
         known = ring.objects.get((key, name)) if ring is not None else None
-        for entry in reversed(known.entries[:]) if known is not None else ():
+        for entry in reversed(tuple(known.entries)) if known is not None else ():
             yield _entry_bytes(entry), _decoder.decode(entry)
 
     def objects(self, namespace: str | None) -> list[tuple[str, str, str]]:
@@ -233,6 +279,21 @@ class Journal:
     def complete_since_all(self) -> float:
         """Return the time since which the journal has every entry of all namespaces."""
         return max([self.began, *(ring.dropped for ring in self._rings.values())])
+
+    def page(self, keys: Sequence[str], namespace: str, name: str) -> Page:
+        """Return the newest entries about an object whose kind has these keys, the oldest first.
+
+        The work is limited as the page is: older entries are not gone through.
+        """
+        since, left, found = self.complete_since(namespace), PAGE_BYTES, list[Entry]()
+        known = [self.about(key, namespace, name) for key in keys]
+        for cost, entry in heapq.merge(*known, key=lambda each: each[1].time, reverse=True):
+            left -= _shown(cost, entry)
+            if left < 0:
+                since = max(since, entry.time)
+                break
+            found.append(entry)
+        return Page(found[::-1], since)
 
     def complete_since(self, namespace: str) -> float:
         """Return the time since which the journal has every entry of a namespace."""
@@ -249,4 +310,12 @@ def _object_bytes(about: tuple[str, str]) -> int:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "..."
+    """Return a text of Unicode characters, of which at most so many."""
+    if len(text) > most:
+        text = text[:most] + "..."
+    return text if text.isascii() else readable(text)
+
+
+def _shown(cost: int, entry: Entry) -> int:
+    """Return what an entry takes of a page: JSON has six characters for one that cannot be printed."""
+    return cost + SHOWN_BYTES + (0 if entry.text.isprintable() else 5 * len(entry.text))

@@ -24,6 +24,8 @@ _IGNORED = {
     "user": ("as", "as-uid", "as-groups", "as-user-extra", "username", "password", "auth-provider", "exec"),
 }
 """Fields of client-go's that are not implemented, and change who sends a request or how."""
+_RESTRICTING = frozenset({"proxy-url", "as", "as-uid", "as-groups", "as-user-extra"})
+"""Those of them without which requests have other rights than kubectl's, or another way."""
 
 
 class KubeconfigError(Exception):
@@ -119,15 +121,23 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-def access_of(document: dict[str, Any], path: Path, context: str = "") -> Access:
-    """Return the access of a context of a kubeconfig that was read from `path`. Raises KubeconfigError and errors of types."""
+def access_of(document: dict[str, Any], path: Path, context: str = "", *, exactly: bool = False) -> Access:
+    """Return the access of a context of a kubeconfig that was read from `path`. Raises KubeconfigError and errors of types.
+
+    `exactly`: with no other rights than kubectl's with the same file; impersonation and proxies are refused.
+    """
     chosen = _named(document, "contexts", "context", context or document.get("current-context", ""), path)
     cluster = _named(document, "clusters", "cluster", chosen.get("cluster", ""), path)
     user = _named(document, "users", "user", chosen["user"], path) if chosen.get("user") else {}
     if not cluster.get("server"):
         raise KubeconfigError(f"{path}: cluster {chosen.get('cluster')!r} names no server")
     for part, fields in (("cluster", cluster), ("user", user)):
-        if ignored := [name for name in _IGNORED[part] if fields.get(name)]:
+        ignored = [name for name in _IGNORED[part] if fields.get(name)]
+        if exactly and (refused := [name for name in ignored if name in _RESTRICTING]):
+            raise KubeconfigError(
+                f"{path}: not supported for the {part}: {', '.join(refused)}: choose a context without, or use kubectl"
+            )
+        if ignored:
             log.warning("%s: not supported and ignored for the %s: %s", path, part, ", ".join(ignored))
     base = path.parent
     ca_file = (

@@ -32,7 +32,7 @@ class Chosen:
 def merged(paths: Sequence[Path], context: str = "") -> Chosen:
     """Return the access of a context of several files, by default of the current one.
 
-    Files that do not exist are left out, unless it is all of them. Raises KubeconfigError.
+    Files that do not exist are left out, unless it is all of them. Raises KubeconfigError, also for impersonation and proxies.
     """
     document: dict[str, Any] = {"contexts": [], "clusters": [], "users": []}
     read: list[Path] = []
@@ -52,7 +52,7 @@ def merged(paths: Sequence[Path], context: str = "") -> Chosen:
     try:
         user = _user(document, context)
         settings, base = user.pop("exec", None), user.pop(_BASE, "")
-        access = kubeconfig.access_of(document, label, context)
+        access = kubeconfig.access_of(document, label, context, exactly=True)
         if not settings or access.token or access.token_file or access.certificate or access.certificate_file:
             return Chosen(access)
         cluster = ClusterInfo(access.server, access.server_name, access.insecure, access.ca)

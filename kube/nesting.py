@@ -50,7 +50,7 @@ def too_deep(value: Any) -> bool:
 
 def is_deep(body: bytes) -> bool:
     """Return whether JSON text nests deeper than DEEPEST."""
-    if len(body) <= DEEPEST:
+    if len(body) <= 2 * DEEPEST:  # each level has two brackets
         return False
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
     marks = unescaped.translate(None, _REST)

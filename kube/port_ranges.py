@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 LAST = 65535
 LOAD_BALANCERS = "80,443,1024-29999"
 """The ports that Services of type LoadBalancer may have on nodes: HTTP's, and what lies below node ports."""
+API_SERVER = 6443
+NODES_OWN: Mapping[tuple[str, int], str] = {
+    ("TCP", 22): "ssh",
+    ("TCP", 2379): "etcd",
+    ("TCP", 2380): "etcd",
+    ("TCP", API_SERVER): "the API server",
+    ("TCP", 10248): "the kubelet",
+    ("TCP", 10249): "the service proxy",
+    ("TCP", 10250): "the kubelet",
+    ("TCP", 10256): "the service proxy",
+    ("TCP", 10257): "the controller manager",
+    ("TCP", 10259): "the scheduler",
+    ("UDP", 8472): "the pod network",
+}
+"""Ports on which the nodes' daemons listen, and the daemons: no Service gets them."""
+
+
+def reserved_ports(api_port: int) -> Mapping[tuple[str, int], str]:
+    """Return NODES_OWN, with the port of the API server."""
+    return {**NODES_OWN, ("TCP", api_port): "the API server"}
 
 
 class PortRanges(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from aiohttp import web
-from prometheus_client import Counter
 
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
@@ -24,6 +23,7 @@ from netproxy import metrics
 from netproxy.config import ProxyConfig
 from netproxy.errors import ConfigError
 from netproxy.exposition import Exposition, Update
+from netproxy.prometheus_metrics import Counter
 from netproxy.validation import host_port
 
 log = logging.getLogger(__name__)

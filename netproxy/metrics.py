@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
 from kube.build import GIT_VERSION, MAJOR, MINOR, build
 from kube.exposition import text_of
 from kube.loops import FAILURES, RUNNING, TASKS, count_tasks
+from netproxy.prometheus_metrics import (
+    Collector,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+)
 
 REGISTRY = CollectorRegistry(auto_describe=False)
 _BUCKETS = tuple(0.001 * 2**power for power in range(15))

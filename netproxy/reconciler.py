@@ -11,12 +11,11 @@ import abc
 import logging
 from typing import Generic, Protocol, TypeVar
 
-from prometheus_client import Counter
-
 from kube.clock import Clock
 from netproxy import metrics
 from netproxy.drift import DriftDetector
 from netproxy.errors import UnansweredError, WriteError
+from netproxy.prometheus_metrics import Counter
 
 log = logging.getLogger(__name__)
 D = TypeVar("D")

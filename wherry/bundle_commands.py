@@ -150,11 +150,11 @@ def _keep_wheels(file: IO[bytes], manifest: Manifest, folder: Path, target: Path
 
 
 def _load_images(prefix: str, archives: Sequence[Path]) -> None:
-    from wherry import containerd
+    from wherry import image_loading
 
     for archive in archives:
         with step(f"load {archive.name}") as progress:
-            names = asyncio.run(containerd.load_archive(installed(prefix), archive, progress))
+            names = asyncio.run(image_loading.load_archive(installed(prefix), archive, progress))
         for name in names:
             console.print(name, soft_wrap=True)
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shlex
 import shutil
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 
 from kube.files import write_file
@@ -158,7 +156,7 @@ async def ensure_sandbox_image(settings: Settings, seconds: float = 30.0) -> Non
         raise WherryError(f"containerd does not answer; see {where_logged(settings, 'containerd')}") from error
     archive = settings.layout.pause_archive
     if not settings.sandbox_image and digests.get(pause.IMAGE) != await asyncio.to_thread(oci.digest, archive):
-        await load_archive(settings, archive)
+        await import_archive(settings, archive)
 
 
 def require_running(settings: Settings) -> None:
@@ -184,10 +182,9 @@ def require_archive(archive: Path) -> None:
         raise WherryError(f"{archive}: no such file")
 
 
-async def load_archive(settings: Settings, archive: Path, progress: Progress | None = None) -> list[str]:
-    """Import the images of an archive (OCI layout or `docker save`) and return their names."""
+async def import_archive(settings: Settings, archive: Path, progress: Progress | None = None) -> str:
+    """Import the images of an archive (OCI layout or `docker save`) and return the output of `ctr`."""
     require_archive(archive)
-    before = set(await image_names(settings))
     argv = [*ctr(settings), "images", "import", "--all-platforms", "-"]
     try:
         with archive.open("rb") as file, position_in(file.fileno(), progress or Progress("")):
@@ -196,14 +193,7 @@ async def load_archive(settings: Settings, archive: Path, progress: Progress | N
         raise WherryError(f"{archive} cannot be read: {os_errors.reason(error)}") from error
     if result.returncode != 0:
         raise WherryError(f"{archive} cannot be imported: {result.stderr.strip() or result.stdout.strip()}")
-    after = set(await image_names(settings))
-    return sorted(after - before) or sorted(line.split()[1] for line in result.stdout.splitlines() if " " in line)
-
-
-async def image_names(settings: Settings) -> list[str]:
-    """Return the names that containerd's images have, without those that are only a digest."""
-    names = (await run([*ctr(settings), "images", "list", "--quiet"])).stdout.split()
-    return [name for name in names if not name.startswith("sha256:")]
+    return result.stdout
 
 
 async def image_digests(settings: Settings) -> dict[str, str]:
@@ -211,35 +201,6 @@ async def image_digests(settings: Settings) -> dict[str, str]:
     lines = (await run([*ctr(settings), "images", "list"])).stdout.splitlines()[1:]
     rows = [line.split() for line in lines]
     return {row[0]: row[2] for row in rows if len(row) > 2}
-
-
-async def load_from_docker(settings: Settings, image: str, progress: Progress) -> list[str]:
-    """Copy an image of the local Docker engine, with the package of the extra `docker`."""
-    try:
-        import docker
-        from docker.errors import DockerException, ImageNotFound
-        from requests import RequestException
-    except ModuleNotFoundError as error:
-        raise WherryError(
-            f"{image} cannot be read from the local Docker engine without the Python package docker: load an archive instead "
-            f"(`docker save -o image.tar {shlex.quote(image)}`, `wherry image load ./image.tar`), or install the package "
-            "(`scripts/install --docker`, or `pip install 'wherry[docker]'`)"
-        ) from error
-    try:
-        engine = docker.from_env()
-        engine.images.get(image)
-        with tempfile.NamedTemporaryFile(suffix=".tar") as file:
-            # The engine completes the name (nginx to nginx:latest); Image.save() accepts only complete ones.
-            for chunk in engine.api.get_image(image):
-                file.write(chunk)
-                progress.add(len(chunk))
-            file.flush()
-            progress.again()
-            return await load_archive(settings, Path(file.name), progress)
-    except ImageNotFound as error:
-        raise WherryError(f"the local Docker engine has no image {image}: `docker pull {image}` first") from error
-    except (DockerException, RequestException) as error:
-        raise WherryError(f"the local Docker engine does not answer ({error}): start it, or name an archive") from error
 
 
 def server_version(printed: str) -> str:

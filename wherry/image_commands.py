@@ -45,7 +45,7 @@ def image_load(
     prefix: options.Prefix = "/",
 ) -> None:
     """Load an image into containerd without a registry."""
-    from wherry import containerd
+    from wherry import containerd, image_loading
 
     root()
     if not what:
@@ -54,13 +54,13 @@ def image_load(
         containerd.require_archive(Path(what))
         settings = _machine(prefix)
         with step(f"load {what}", to=errors) as progress:
-            names = asyncio.run(containerd.load_archive(settings, Path(what), progress))
+            names = asyncio.run(image_loading.load_archive(settings, Path(what), progress))
     else:
         settings = _machine(prefix)
         # Never a file: others may have put one of an image's name into the current folder.
         try:
             with step(f"load {what} from the Docker engine", to=errors) as progress:
-                names = asyncio.run(containerd.load_from_docker(settings, what, progress))
+                names = asyncio.run(image_loading.load_from_docker(settings, what, progress))
         except WherryError as error:
             hint = f". For the archive of this name: ./{what}" if Path(what).is_file() else ""
             raise WherryError(f"{error}{hint}") from error

@@ -13,12 +13,15 @@ import re
 REMOVED = "<removed>"
 NAMES = (
     r"(?:passw(?:or)?d|passphrase|passcode|pwd|token|secret|credential|client-key-data|authorization|cookie"
-    r"|(?:api|access|account|auth|private|shared|signing|encryption|enc|master|certificate|jwt|hmac|app|license)[_-]?key"
+    r"|(?:api|access|account|auth|private|shared|signing|encryption|enc|master|certificate|jwt|hmac|app|license|ssh|gpg)[_-]?key"
     r"|(?:(?<![a-z!+:-])|(?<=--))(?:wpa[_-])?psk(?![\w-])"
-    r"|(?<![a-z])(?:db|root|user|smtp|bind|require|master|admin)?(?:pass|pw)(?![a-z])|(?<![a-z])masterauth(?![a-z]))"
+    r"|(?<![a-z])(?:db|root|user|smtp|bind|require|master|admin)?(?:pass|pw)(?![a-z])|(?<![a-z])masterauth(?![a-z])"
+    r"|(?<![a-z])creds(?![a-z])|basic[_-]?auth(?![a-z]))"
 )
 _NAME = re.compile(rf"({NAMES})[\w.-]{{0,64}}", re.IGNORECASE)
-_SEPARATOR = re.compile(r"(?P<quote>\\{0,15}[\"'])?(?:\s{0,8}(?P<sign>:|=>|=|%3D)| {0,8}[\t\xa0])", re.IGNORECASE)
+_SEPARATOR = re.compile(
+    r"(?P<quote>\\{0,15}[\"'])?(?:\s{0,8}(?P<sign>:|=>|->|(?<=-)>|=|%3D)| {0,8}[\t\xa0])", re.IGNORECASE
+)
 """Without a sign it is a tab or a space that does not break: in lists of names and values."""
 _NAMED_VALUE = re.compile(
     r"\\{0,15}[\"']?(?:\s{0,8},\s{0,8}|\s{1,64})\\{0,15}[\"']?value\\{0,15}[\"']?\s{0,8}[:=][ \t]{0,8}", re.IGNORECASE
@@ -39,11 +42,13 @@ _PARTS = {quote: re.compile(rf"\\+|{quote}|\n") for quote in "\"'`"}
 _BLOCK = re.compile(r"[ \t]{0,8}([|>][-+0-9]{0,3}|[\[{])?[ \t]{0,64}(?:#[^\n]{0,200})?\n")
 _EMPTY = re.compile(r"\[\]|\{\}|(?:true|false|null)\b")
 _SCALAR = re.compile(r"[^\s,}\]\\\"']+")
-_WORD = re.compile(r"[^\s\"'`&,;\\$]+|\$(?:\([^)\n]*\)?)?|\\(?![\"'])|[,;](?=[^\s\"'\\{\[])(?![\w.-]{1,64}=)")
-_ARGUMENT = re.compile(r"[^\s\"'`]+")
+_WORD = re.compile(r"[^\s\"'`&,;\\$]+|\$(?:\([^)\n]*\)?)?|\\[ \t]|\\(?![\"'])|[,;](?=[^\s\"'\\{\[])(?![\w.-]{1,64}=)")
+_ARGUMENT = re.compile(r"(?:\\[ \t]|[^\s\"'`])+")
 _KEY = re.compile(r"[\"']?[\w./-]{1,128}[\"']?:(?:\s|$)", re.MULTILINE)
 """Key of a mapping of YAML."""
 _AFTER_QUOTE = re.compile(r"[\w$%@!#*+/~^.-]|[\"'`]")
+_QUOTED_QUOTE = re.compile(r"\\{1,15}'(?=')")
+"""A quote between two parts in quotes, as a shell's users write one in such a part: `'a'\\''b'`."""
 _FLAG = re.compile(r"(?:^|[^\w-])--?[\w-]*\Z")
 _LINE = re.compile(r"[^\n]*")
 _AUTH = re.compile(
@@ -119,7 +124,9 @@ def _end_of_words(text: str, at: int, words: re.Pattern[str]) -> int:
     while True:
         if quote := _QUOTE.match(text, at):
             at = _end_of_quoted(text, quote)
-            if not _AFTER_QUOTE.match(text, at):
+            if quote[2] == "'" and (between := _QUOTED_QUOTE.match(text, at)):
+                at = between.end()
+            elif not _AFTER_QUOTE.match(text, at):
                 return at
         elif word := words.match(text, at):
             at = word.end()

@@ -46,7 +46,13 @@ _PATTERNS = (
         re.compile(r"((?<![^\s\"'`])[^\s\"'`:@]{1,64}:)[^\s\"'`]{1,256}@(?=(?:tcp|udp|unix)[46]?\()"),
         rf"\1{REMOVED}@",
     ),  # MySQL
-    (re.compile(r"(?<![A-Za-z0-9])((?:sig|(?:X-\w{3,4}-)?signature)=)[\w%+/=.~-]{8,}", re.IGNORECASE), rf"\1{REMOVED}"),
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9])((?:sig|SharedAccessSignature|(?:X-\w{3,4}-)?signature)=)[\w%+/=.~-]{8,}", re.IGNORECASE
+        ),
+        rf"\1{REMOVED}",
+    ),
+    (re.compile(r"(\bcertificate[- ]key\s{1,8})[0-9a-f]{64}\b"), rf"\1{REMOVED}"),
     (re.compile(r"([?&]key=)[\w-]{16,}"), rf"\1{REMOVED}"),
     (re.compile(r"((?<![\w-])(?:requirepass|masterauth|bindpw|rootbindpw)\s{1,8})[^\s\"']+"), rf"\1{REMOVED}"),
     (
@@ -68,6 +74,8 @@ _VALUES = frozenset(
     {"data", "stringData", "binaryData", "volumeAttributes", "attachmentMetadata", "options", "parameters"}
 )
 """Fields with maps of which every value is removed."""
+_DATA = frozenset({"data", "stringData", "binaryData"})
+"""Those of them that are removed in every form, also of an object that is wrong."""
 _LISTS = frozenset({"env", "httpHeaders", "headers", "queryParams", "set", "add"})
 """Fields with lists of names and values; those of routes are matches and modified headers."""
 _REFERENCE_FIELDS = frozenset({"apiGroup", "kind", "name", "namespace", "scope"})
@@ -114,6 +122,8 @@ def _text(text: str) -> str:
 def _field(key: str, value: Any) -> Any:
     if key in _VALUES and isinstance(value, dict) and not (key == "parameters" and value.keys() <= _REFERENCE_FIELDS):
         return dict.fromkeys(value, REMOVED)
+    if key in _DATA and isinstance(value, (str, list)):
+        return REMOVED if value else value
     if key in _LISTS and isinstance(value, list):
         return [_variable(one) for one in value]
     if _NAME.search(key) and not _REFERENCE.search(key):

@@ -25,7 +25,12 @@ from cri.client import Client as RuntimeClient
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import EventRecorder
+from kube.journal import Journal
 from kube.tracing.tracer import Tracer
+
+JOURNAL_BYTES = 4 << 20
+FAILED_PROBES = ("Unhealthy", "ProbeWarning")
+"""Events that the journal leaves out: it has the probes that changed the state of a container (agent/probes/prober.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,8 @@ class Base:
     operations: Operations
     metrics: KubeletMetrics
     recorder: EventRecorder
+    journal: Journal
+    """Decisions of this agent process."""
     machine: Machine
     state: NodeState
     runtime_status: RuntimeStatus
@@ -85,6 +92,7 @@ async def build_base(
     bounded = Runtime(
         runtime, limit=max(4, 2 * (os.cpu_count() or 1)), folders=lambda: cleanup.orphans(config.pods_dir, set())
     )
+    journal = Journal(clock, JOURNAL_BYTES)
     metrics = KubeletMetrics((threads, bounded.limiter))
     metrics.before_agent.set(time.time() - boot_time())
     return Base(
@@ -95,7 +103,10 @@ async def build_base(
         clock=clock,
         operations=operations,
         metrics=metrics,
-        recorder=EventRecorder(client, "kubelet", config.node_name, clock=clock),
+        recorder=EventRecorder(
+            client, "kubelet", config.node_name, clock=clock, journal=journal, left_out=FAILED_PROBES
+        ),
+        journal=journal,
         machine=here,
         state=state,
         runtime_status=RuntimeStatus(

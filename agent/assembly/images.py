@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from agent.assembly.base import Base
 from agent.config import AgentConfig
@@ -11,6 +12,7 @@ from agent.images.credentials import configuration
 from agent.images.credentials.keyring import DOCKER_CONFIG, Keyring
 from agent.images.credentials.plugin import Plugin, PluginError
 from agent.images.image_access import ImageAccess
+from agent.images.loaded_images import loaded_names
 from agent.images.manager import Images
 from agent.kubelet_configuration import ConfigError
 from agent.metrics.pod_startup import PodStartupTracker
@@ -21,19 +23,28 @@ from cri.errors import CRIError
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock, format_time
+from kube.events import WARNING
 
 log = logging.getLogger(__name__)
+
+SHOWN = 255
+"""Characters of an image's name in the event about it."""
 
 
 async def build_images(base: Base, startup: PodStartupTracker) -> tuple[Images, ImageAccess]:
     """Return the image manager, and the records that decide which pods may use a present image. Raise ConfigError."""
-    config, clock = base.config, base.clock
+    config, clock, loop = base.config, base.clock, asyncio.get_running_loop()
+
+    def closed(name: str, image_ref: str, namespaces: Sequence[str]) -> None:
+        loop.call_soon_threadsafe(_report_closed, base, name, image_ref, namespaces)
+
     settings = config.images
     access = ImageAccess(
         config.root_dir / "image_manager",
         lambda: format_time(clock.now()),
         settings.verification,
         settings.allowlist,
+        closed=closed,
     )
     await asyncio.to_thread(access.load)
     images = Images(
@@ -48,6 +59,18 @@ async def build_images(base: Base, startup: PodStartupTracker) -> tuple[Images, 
         clock=clock,
     )
     return images, access
+
+
+def _report_closed(base: Base, name: str, image_ref: str, namespaces: Sequence[str]) -> None:
+    """Log, and emit an event about the node, that pods have to pull an image that an administrator may have loaded."""
+    of = f" of pods in {', '.join(namespaces)}" if namespaces else ""
+    text = (
+        f"Image {name[:SHOWN]} ({image_ref}) may come from an abandoned pull{of}: pods need credentials that pull it. "
+        "If an administrator loaded it, `wherry image load` of the same archive opens it to all pods"
+    )
+    log.warning("%s", text)
+    node = base.config.node_name
+    base.recorder.event(core_v1.ObjectReference(kind="Node", name=node, uid=node), WARNING, "ImageClosed", text)
 
 
 def _keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
@@ -88,4 +111,4 @@ async def load_finished_pulls(access: ImageAccess, runtime: RuntimeClient) -> No
         log.error("images cannot be listed, those that were being pulled require credentials: %s", error)
         return
     names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
-    await asyncio.to_thread(access.load_finished_pulls, names)
+    await asyncio.to_thread(access.load_finished_pulls, names, loaded=await loaded_names(runtime))

@@ -80,6 +80,7 @@ def _app(agent: Agent) -> Any:
         system_logs_dir=config.system_logs_dir,
         metrics=metrics,
         flags=config.flags,
+        journal=base.journal,
     )
     reviewing, line = client_for_reviews(client), places()
     access = config.access

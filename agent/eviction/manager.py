@@ -20,7 +20,7 @@ from typing import Any
 
 from agent.eviction import local_storage
 from agent.eviction.image_filesystem import ImageFilesystem
-from agent.eviction.ranking import critical, eviction, rank, usage_of
+from agent.eviction.ranking import chosen, critical, eviction, rank, usage_of
 from agent.eviction.signals import CONDITIONS, RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker
 from agent.metrics.kubelet_metrics import KubeletMetrics
@@ -132,7 +132,8 @@ class Eviction:
         grace = AT_ONCE_SECONDS if one.hard else self._most_grace
         own_grace = first.pod.spec.termination_grace_period_seconds
         uid = metadata.uid or ""
-        self._pods.evict(uid, end, grace if own_grace is None else min(grace, own_grace))
+        grounds = chosen(one, ranked)
+        self._pods.evict(uid, end, grace if own_grace is None else min(grace, own_grace), grounds=grounds)
         if not again:
             self._count(one.signal)
         return (uid,)
@@ -177,7 +178,7 @@ class Eviction:
             await asyncio.sleep(0)
             if found is not None:
                 end, signal = found
-                self._pods.evict(uid, end, AT_ONCE_SECONDS)
+                self._pods.evict(uid, end, AT_ONCE_SECONDS, grounds="it is over a limit of its own")
                 self._count(signal)
                 ended.append(uid)
         return ended

@@ -117,6 +117,14 @@ def eviction(one: Threshold, reading: Reading, usage: Usage) -> End:
     return End("Failed", "Evicted", message, disruption=message)
 
 
+def chosen(one: Threshold, ranked: Sequence[Usage]) -> str:
+    """Return for the journal why the first pod of a ranking is evicted."""
+    first, resource = ranked[0], RESOURCES[one.signal]
+    used = f"it uses {_show(first.used, resource)} and requests {_show(first.requested, resource)}"
+    kind = "hard" if one.hard else "soft"
+    return f"{kind} threshold {one.signal}<{one.amount}; it is ranked first: {used}"
+
+
 def _show(amount: int, resource: str) -> str:
     if resource in ("memory", "ephemeral-storage"):
         return render(max(amount, 0) // 1024 * 1024, "binary")

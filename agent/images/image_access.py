@@ -10,6 +10,7 @@ without any; and nobody takes an image from others that was on the node before, 
   (pull_intents.py), and stays so as long as it is listed, whatever is pulled later: it is open under all names. If a pull
   brings another name of it, the record opens those that it had.
 - An image of which abandoned pulls may have brought all names gets a record that opens none.
+- A name with which an administrator has loaded an image (loaded_images.py) opens it, whatever pulls did before or do later.
 - Until one of these is decided, it is closed under the repositories of pulls that may have brought it, and by its ID.
 
 Paths and formats of the records are upstream's (pkg/kubelet/images/pullmanager); preloaded_images.py is Wherry's own.
@@ -20,22 +21,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
 
-from agent.images.names import without_tag
 from agent.images.open_pulls import Pull
 from agent.images.preloaded_images import PreloadedImages
 from agent.images.pull_intents import Origin, PullIntents
-from agent.images.pull_record_files import MOST, Pullers, account, pullers, secret
+from agent.images.pull_record_files import MOST, Pullers, matching, pullers, secret
 from agent.images.pull_records import PullRecords
-from agent.images.registry_auth import ACCOUNT, SECRET, Credential
+from agent.images.registry_auth import SECRET, Credential
+from agent.images.verification import Verification
 
 log = logging.getLogger(__name__)
-
-Policy = Literal["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
-POLICIES: tuple[str, ...] = get_args(Policy)
 
 
 class ImageAccess:
@@ -51,8 +48,10 @@ class ImageAccess:
         policy: str = "NeverVerifyPreloadedImages",
         allowlist: Sequence[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
+        closed: Callable[[str, str, Sequence[str]], None] = lambda name, image_ref, namespaces: None,
     ) -> None:
-        self._policy, self._allowlist = policy, allowlist
+        """`closed` is called in a thread with the name and ID of an image that a record closes, and the namespaces of its pulls."""
+        self._policy, self._closed = Verification(policy, allowlist), closed
         self._records = PullRecords(folder / "pulled", now, monotonic)
         self._intents = PullIntents(folder / "pulling", monotonic)
         self._preloaded = PreloadedImages(folder / "preloaded.json")
@@ -69,27 +68,42 @@ class ImageAccess:
         self._intents.load(self._preloaded.ids)
 
     def load_finished_pulls(
-        self, present: Iterable[tuple[str, Sequence[str]]], listed_at: float = float("inf")
+        self,
+        present: Iterable[tuple[str, Sequence[str]]],
+        listed_at: float = float("inf"),
+        loaded: Mapping[str, str] = {},
     ) -> None:
-        """Decide which images the last agent's pulls have brought; takes the IDs and names of those that are present."""
+        """Decide which images the last agent's pulls have brought; takes the IDs and names of those that are present.
+
+        `loaded` has the IDs of images by the names with which an administrator has loaded them.
+        """
         with self._changing:
-            self._decide(list(present), listed_at)
+            self._decide(list(present), listed_at, loaded)
         self.tidy()
 
-    def _decide(self, present: Sequence[tuple[str, Sequence[str]]], listed_at: float) -> None:
+    def _decide(
+        self, present: Sequence[tuple[str, Sequence[str]]], listed_at: float, loaded: Mapping[str, str]
+    ) -> None:
         """Decide where listed images without a record come from."""
         preloaded, unwritten, undecided = set[str](), set[str](), dict[str, Sequence[str]]()
         for image_ref, names in present:
+            by_admin = [name for name in names if loaded.get(name) == image_ref and self.trusts_loaded(name)]
             if not self._records.lacks(image_ref):
+                for name in by_admin:
+                    self.loaded(name, image_ref, names)
                 continue
             origin = Origin.PRELOADED
             if image_ref not in self._preloaded.ids:
                 origin = self._intents.origin(image_ref, names)
             if origin == Origin.PRELOADED:
                 preloaded.add(image_ref)
-            elif origin == Origin.UNDECIDED:
+            elif by_admin and all(self.loaded(name, image_ref, names) for name in by_admin):
+                continue
+            elif by_admin or origin == Origin.UNDECIDED:
                 undecided[image_ref] = names
-            elif not self._try_write(next(iter(names), ""), image_ref, None):
+            elif self._try_write(names[0], image_ref, None):
+                self._closed(names[0], image_ref, self._intents.namespaces(image_ref))
+            else:
                 unwritten.add(image_ref)
                 undecided[image_ref] = names
         listed = frozenset(image_ref for image_ref, _ in present)
@@ -103,7 +117,7 @@ class ImageAccess:
         """Number of lists of images for which records have been removed; read it before an image that is `before` a pull."""
         return self._records.removals
 
-    def begin(self, image: str, before: str = "", as_of: int | None = None) -> Pull:
+    def begin(self, image: str, before: str = "", as_of: int | None = None, namespace: str = "") -> Pull:
         """Write an intent: an image is being pulled. Raise OSError.
 
         `before` is the ID that the node has of its name, `as_of` the removals when that was read. If records have been removed
@@ -113,7 +127,7 @@ class ImageAccess:
         present = frozenset(filter(self._records.lacks, self._listed))
         is_of_record = not self._records.lacks(before)
         is_outdated = as_of not in (None, self.removals) and before not in self._preloaded.ids
-        return self._intents.begin(image, "" if is_of_record or is_outdated else before, present)
+        return self._intents.begin(image, "" if is_of_record or is_outdated else before, present, namespace)
 
     def had(self, pull: Pull, image_ref: str) -> bool:
         """Return whether a pull that has failed did not bring an image, or one whose record says who may use it."""
@@ -154,10 +168,8 @@ class ImageAccess:
         """
         with self._changing:  # another pull that brings the same image is recorded before or after this one, as a whole
             try:
-                if self._records.lacks(image_ref) and (names_are_exact or image_ref in pull.present):
-                    for name in names:
-                        if not self._intents.brought(name, image_ref):
-                            self._records.write(name, image_ref, Pullers(node_pods_accessible=True))
+                if names_are_exact or image_ref in pull.present:
+                    self._keep_open(image_ref, names)
                 self._records.write(image, image_ref, pullers(credential))
             except BaseException:
                 self._intents.abandon(pull)  # without a record, it keeps the image closed
@@ -168,25 +180,45 @@ class ImageAccess:
                 self._intents.abandon(pull)
         self.tidy()
 
-    def _try_write(self, image: str, image_ref: str, who: Pullers | None) -> bool:
+    def _keep_open(self, image_ref: str, names: Iterable[str]) -> None:
+        """Write the first record of an image: it stays open under the names that no pull brought. Raise OSError."""
+        if self._records.lacks(image_ref):
+            for name in names:
+                if not self._intents.brought(name, image_ref):
+                    self._records.write(name, image_ref, Pullers(node_pods_accessible=True))
+
+    def loaded(self, image: str, image_ref: str, names: Iterable[str]) -> bool:
+        """Open an image under a name with which an administrator has loaded it, of its `names`; return whether that succeeded.
+
+        Only for a name of which `trusts_loaded` is true.
+        """
+        return self._try_write(image, image_ref, Pullers(node_pods_accessible=True), names)
+
+    def _try_write(self, image: str, image_ref: str, who: Pullers | None, names: Iterable[str] = ()) -> bool:
         """Write a record; return whether that succeeded. Without it, pods have to pull the image again."""
         with self._changing:
             try:
+                self._keep_open(image_ref, names)
                 self._records.write(image, image_ref, who)
             except OSError as error:
                 log.warning("writing the pull record of %s: %s", image, error)
                 return False
             return True
 
-    def prune(self, present: Iterable[tuple[str, Sequence[str]]], listed_at: float = float("inf")) -> None:
+    def prune(
+        self,
+        present: Iterable[tuple[str, Sequence[str]]],
+        listed_at: float = float("inf"),
+        loaded: Mapping[str, str] = {},
+    ) -> None:
         """Forget the images that are no longer there; takes the IDs and names of those that are, as listed after `listed_at`.
 
-        That is a moment of `time.monotonic`: what was pulled since then may be missing from the list (upstream's
+        `listed_at` is a moment of `time.monotonic`: what was pulled since then may be missing from the list (upstream's
         PruneUnknownRecords).
         """
         present = list(present)
         with self._changing:
-            self._decide(present, listed_at)
+            self._decide(present, listed_at, loaded)
             self._records.prune(frozenset(image_ref for image_ref, _ in present), listed_at)
         self.tidy()
 
@@ -194,7 +226,7 @@ class ImageAccess:
     def open_to_all(self, image: str, image_ref: str) -> bool:
         """Return whether any pod may use a present image, whatever its credentials."""
         by_us = not self._is_preloaded(image, image_ref)
-        if not self._must_verify(image, by_us=by_us):
+        if not self._policy.requires(image, by_us=by_us):
             return True
         who = self._records.pullers_of(image, image_ref)
         return who is not None and who.node_pods_accessible
@@ -209,31 +241,13 @@ class ImageAccess:
         who = self._records.pullers_of(image, image_ref)
         if who is None:
             return False
-        places = {(known.uid, known.namespace, known.name) for known in who.kubernetes_secrets}
-        hashes = {known.credential_hash for known in who.kubernetes_secrets} - {""}
-        for credential in credentials:
-            source = credential.source
-            if source.kind == ACCOUNT and account(source) in who.kubernetes_service_accounts:
-                return True
-            if source.kind != SECRET:
-                continue
-            mine = secret(credential)
-            if (mine.uid, mine.namespace, mine.name) in places or mine.credential_hash in hashes:
-                if mine not in who.kubernetes_secrets and len(who.kubernetes_secrets) < MOST:
-                    self._try_write(image, image_ref, Pullers(kubernetes_secrets=[mine]))
-                return True
-        return False
+        found = matching(who, credentials)
+        if found is not None and found.source.kind == SECRET:
+            mine = secret(found)
+            if mine not in who.kubernetes_secrets and len(who.kubernetes_secrets) < MOST:
+                self._try_write(image, image_ref, Pullers(kubernetes_secrets=[mine]))
+        return found is not None
 
-    def _must_verify(self, image: str, *, by_us: bool) -> bool:
-        if self._policy == "NeverVerify":
-            return False
-        if self._policy == "NeverVerifyPreloadedImages":
-            return by_us
-        if self._policy == "NeverVerifyAllowlistedImages":
-            return by_us or not any(_listed(without_tag(image), pattern) for pattern in self._allowlist)
-        return True
-
-
-def _listed(image: str, pattern: str) -> bool:
-    """Match an entry of preloadedImagesVerificationAllowlist: a whole name, or all names below a path that ends in /*."""
-    return image.startswith(pattern[:-1]) if pattern.endswith("/*") else image == pattern
+    def trusts_loaded(self, image: str) -> bool:
+        """Return whether an image is open to all for having been loaded by this name."""
+        return not self._policy.requires(image, by_us=False)

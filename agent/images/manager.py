@@ -10,6 +10,7 @@ An image's status has all its names, which may be megabytes: few are received at
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,9 +18,11 @@ from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
 from agent.images.image_access import ImageAccess
 from agent.images.list_limit import MOST_BESIDE_NAMES, beside_names
+from agent.images.loaded_images import open_loaded
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, split, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots
 from agent.images.recorded_pulls import RecordedPulls
+from agent.images.registry_auth import sources
 from agent.metrics.kubelet_metrics import KubeletMetrics, size_class
 from agent.metrics.pod_startup import PodStartupTracker
 from agent.podspec.security import AnyContainer, ImageUser
@@ -85,7 +88,7 @@ class Images:
         """`parallel`: pulls at a time, except those that take long (pull_slots.py); 0 is no limit."""
         self._metrics, self._startup = metrics, startup
         self._keyring, self._access = keyring, access
-        self._images, self._pulls = runtime.images, RecordedPulls(runtime, access)
+        self._runtime, self._images, self._pulls = runtime, runtime.images, RecordedPulls(runtime, access)
         self._recorder, self._clock = recorder, clock
         self._slots = PullSlots(parallel, clock)
         self._statuses = Slots(STATUSES)
@@ -124,8 +127,9 @@ class Images:
 
     async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
         """Return whether the pod may use a present image without a request to the registry."""
-        if self._access.open_to_all(full, image_ref):
-            return True
+        with contextlib.suppress(CRIError):
+            if await open_loaded(self._runtime, self._access, full, image_ref):
+                return True
         found = await self._keyring.find(pod, full, secrets)
         return await asyncio.to_thread(self._access.allows, full, image_ref, found)
 
@@ -162,7 +166,8 @@ class Images:
         now = self._now()
         ready = self._back_off.ready_at_since_update(key, now)
         if ready > now:
-            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"')
+            grounds = f"next attempt in {duration.render(ready - now)}"
+            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"', grounds)
             last = self._last_error.get(key, "")
             message = f'Back-off pulling image "{name}"' + (f": ErrImagePull: {last}" if last else "")
             raise ImageError("ImagePullBackOff", message, ready)
@@ -171,12 +176,14 @@ class Images:
         async with self._slots.slot(Origin(pod.metadata.namespace or "", split(full)[0])):
             began = self._now()
             try:
-                found = await self._pulls.get(full, await self._keyring.find(pod, full, secrets), sandbox)
+                credentials = await self._keyring.find(pod, full, secrets)
+                namespace = pod.metadata.namespace or ""
+                found, used = await self._pulls.get(full, credentials, sandbox, namespace)
             except CRIError as error:
-                text = error.grpc_text()
-                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')
-                at = self._now()
-                self._back_off.next(key, at)
+                text, at = error.grpc_text(), self._now()
+                delay = duration.render(self._back_off.next(key, at))
+                grounds = f"{sources(credentials)}, next attempt in {delay}"
+                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}', grounds)
                 self._last_error[key] = text
                 raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
         ended = self._now()
@@ -186,7 +193,7 @@ class Images:
         self._last_error.pop(key, None)
         times = f"{duration.render(ended - began)} ({duration.render(ended - requested)} including waiting)"
         message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
-        self._event(pod, field_path, NORMAL, "Pulled", message)
+        self._event(pod, field_path, NORMAL, "Pulled", message, sources([used] if used is not None else []))
         return self._usable(pod, name, PresentImage.of(found), field_path)
 
     def forget(self, uid: str) -> None:
@@ -196,8 +203,10 @@ class Images:
             del self._last_error[key]
             self._back_off.reset(key)
 
-    def _event(self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str) -> None:
-        self._recorder.event(pod, kind, reason, message, field_path=field_path)
+    def _event(
+        self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str, grounds: str = ""
+    ) -> None:
+        self._recorder.event(pod, kind, reason, message, field_path=field_path, grounds=grounds)
 
     def _now(self) -> float:
         return self._clock.monotonic()

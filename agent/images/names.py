@@ -27,6 +27,10 @@ BUILT_IN = "wherry.local/"
 mirror that answered for it would replace them."""
 
 
+LOADED = "wherry.local/loaded"
+"""Label of a name of an image in containerd with which an administrator has loaded it; its value is the ID of the image."""
+
+
 class InvalidImageName(ValueError):
     """Not an image reference; the message is the grammar's complaint."""
 

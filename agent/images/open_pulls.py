@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.images.names import without_tag
+
+MOST_NAMESPACES = 5
+"""Namespaces of abandoned pulls of one name that are known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +22,8 @@ class Pull:
     """IDs of images without a pull record that the node has had since before the pull."""
     began: float = float("-inf")
     """By the monotonic clock."""
+    namespaces: set[str] = field(default_factory=set)
+    """Of the pods that pull; `MOST_NAMESPACES` at most, none of a pull of the last agent."""
     abandoned_at: float | None = None
     merged_into: Pull | None = None
     is_forgotten: bool = False
@@ -56,6 +61,7 @@ class OpenPulls:
             if other.abandoned_at is not None:
                 other.present &= pull.present
                 other.began = min(other.began, pull.began)
+                other.namespaces = {*sorted(other.namespaces | pull.namespaces)[:MOST_NAMESPACES]}
                 other.before = other.before if other.before == pull.before else ""
                 other.abandoned_at, pull.merged_into = pull.abandoned_at, other
                 return

@@ -81,7 +81,7 @@ class PullIntents:
             self._files.setdefault(name, set()).add(path.name)
             self._open.abandon(Pull(name, before, preloaded | {before} - {""}), self._monotonic())
 
-    def begin(self, image: str, before: str = "", present: frozenset[str] = frozenset()) -> Pull:
+    def begin(self, image: str, before: str = "", present: frozenset[str] = frozenset(), namespace: str = "") -> Pull:
         """Write the intent of a pull. Raise OSError.
 
         `before` is the ID that the node has of its name, "" for none, and `present` are the IDs of all its images, both without
@@ -92,7 +92,7 @@ class PullIntents:
             damaged = self._damaged & _files(image)
             if damaged or self._is_suspect(before) or any(before not in pull.present for pull in self._open.of(name)):
                 before = ""
-            pull = Pull(name, before, present | {before} - {""}, self._monotonic())
+            pull = Pull(name, before, present | {before} - {""}, self._monotonic(), {namespace} - {""})
             if damaged:
                 self._damaged -= damaged
                 self._open.abandon(Pull(name, "", frozenset()), self._monotonic())
@@ -207,6 +207,12 @@ class PullIntents:
         """Return whether an image may have a listed name from a pull, although the node may have had the image before."""
         with self._memory:
             return any(pull.before != image_ref for pull in self._open.of(name))
+
+    def namespaces(self, image_ref: str) -> list[str]:
+        """Return the namespaces, as far as they are known, whose pulls may have brought an image that a list has shown."""
+        with self._memory:
+            pulls = {pull.merged_into or pull for pull in self._suspects.get(image_ref, ())}
+            return sorted({namespace for pull in pulls for namespace in pull.namespaces})
 
     def _is_suspect(self, image_ref: str) -> bool:
         return any(pull.is_open for pull in self._suspects.get(image_ref, ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -90,6 +91,21 @@ def secret(credential: Credential) -> PullSecret:
 
 def account(source: Source) -> PullAccount:
     return PullAccount(uid=source.uid, namespace=source.namespace, name=source.name)
+
+
+def matching(who: Pullers, credentials: Sequence[Credential]) -> Credential | None:
+    """Return the first credential that has pulled: of the same account, or of a secret of the same place or contents."""
+    places = {(known.uid, known.namespace, known.name) for known in who.kubernetes_secrets}
+    hashes = {known.credential_hash for known in who.kubernetes_secrets} - {""}
+    for credential in credentials:
+        source = credential.source
+        if source.kind == ACCOUNT and account(source) in who.kubernetes_service_accounts:
+            return credential
+        if source.kind == SECRET:
+            mine = secret(credential)
+            if (mine.uid, mine.namespace, mine.name) in places or mine.credential_hash in hashes:
+                return credential
+    return None
 
 
 def merge(old: Pullers | None, new: Pullers) -> Pullers:

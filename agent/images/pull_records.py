@@ -1,4 +1,4 @@
-"""Pull records of images, in memory and on disk: what has pulled an image, under which names."""
+"""Pull records of images, in memory and on disk: the credentials that have pulled each image, by its names."""
 
 from __future__ import annotations
 

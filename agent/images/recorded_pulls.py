@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from agent.images.image_access import ImageAccess
+from agent.images.loaded_images import open_loaded
 from agent.images.open_pulls import Pull
 from agent.images.registry_auth import Credential
 from cri.client import Client
@@ -22,13 +23,18 @@ class RecordedPulls:
     """Pulls by a runtime."""
 
     def __init__(self, runtime: Client, access: ImageAccess) -> None:
-        self._images, self._containerd, self._access = runtime.images, runtime.containerd, access
+        self._runtime, self._access = runtime, access
+        self._images, self._containerd = runtime.images, runtime.containerd
 
-    async def get(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Image:
-        """Pull, and write the pull record. Raise CRIError."""
+    async def get(
+        self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, namespace: str = ""
+    ) -> tuple[Image, Credential | None]:
+        """Pull for a pod of a namespace, and write the pull record; return the image and its credential. Raise CRIError."""
         as_of = self._access.removals
         present = await self._images.image_status(full)  # now: it may have been collected while the pull waited
-        pull = await self._begin(full, present.id if present is not None else "", as_of)
+        if present is not None:
+            await open_loaded(self._runtime, self._access, full, present.id)  # the pull removes the label
+        pull = await self._begin(full, present.id if present is not None else "", as_of, namespace)
         without_image, errors = False, list[CRIError]()
         try:
             try:
@@ -58,11 +64,11 @@ class RecordedPulls:
             names_are_exact=names_are_exact,
             is_all=all(map(_brought_nothing, errors)) and (by_ref is not None or not image_ref),
         )
-        return found
+        return found, credential
 
-    async def _begin(self, full: str, before: str, as_of: int) -> Pull:
+    async def _begin(self, full: str, before: str, as_of: int, namespace: str) -> Pull:
         """Write the intent of a pull; if the pull is cancelled meanwhile, forget it as soon as the thread has written it."""
-        writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before, as_of))
+        writing = asyncio.ensure_future(asyncio.to_thread(self._access.begin, full, before, as_of, namespace))
 
         def withdraw(_: object) -> None:
             if not writing.cancelled() and writing.exception() is None:

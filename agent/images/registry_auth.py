@@ -37,6 +37,10 @@ class Source:
     namespace: str = ""
     name: str = ""
 
+    def __str__(self) -> str:
+        kinds = {NODE: "of the node", SECRET: "of the secret", ACCOUNT: "of the service account"}
+        return f"credentials {kinds[self.kind]} {self.name}".rstrip()
+
 
 @dataclass(frozen=True, slots=True)
 class Credential:
@@ -56,6 +60,13 @@ class Credential:
     def auth(self) -> AuthConfig:
         """Return what PullImage is given; without the address, as upstream: containerd takes only a URL for one."""
         return AuthConfig(username=self.username, password=self.password, identity_token=self.identity_token)
+
+
+def sources(found: Iterable[Credential]) -> str:
+    """Return where credentials come from, each source once, at most three."""
+    named = list(dict.fromkeys(str(credential.source) for credential in found))
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return f"with {', '.join(named[:3])}{more}" if named else "without credentials"
 
 
 def credentials(secrets: Iterable[core_v1.Secret]) -> list[Credential]:

@@ -51,14 +51,14 @@ class PodManager:
     def by_uid(self) -> Mapping[str, PodView]:
         return {uid: worker.reporter.view() for uid, worker in self.workers.items()}
 
-    def evict(self, uid: str, end: End, grace: int | None = None) -> None:
+    def evict(self, uid: str, end: End, grace: int | None = None, *, grounds: str = "") -> None:
         """Terminate a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own.
 
-        One that is being terminated has no more time than that either.
+        The journal has the grounds. One that is being terminated has no more time than that either.
         """
         worker = self.workers.get(uid)
         if worker is not None and not worker.state.termination.finished:
-            worker.reporter.event(WARNING, end.reason, end.message)
+            worker.reporter.event(WARNING, end.reason, end.message, grounds=grounds)
             worker.kill(end, grace=grace)
 
     def exceeded_grace(self, uid: str) -> None:

@@ -14,6 +14,7 @@ from agent.interfaces import PodView, ProbeOutcome
 from agent.lifecycle import find_container
 from agent.pods.allocation import as_actuated, size_of
 from agent.pods.dependencies import PodDependencies
+from agent.pods.exits import Exits
 from agent.pods.resize_events import ResizeEvents
 from agent.pods.setup import field_path
 from agent.pods.state import PodState
@@ -37,6 +38,7 @@ class PodReporter:
         self.last_status: core_v1.PodStatus | None = None
         """The last status that was reported, or would have been."""
         self.resize_events = ResizeEvents(self.event)
+        self._exits = Exits(deps.recorder.decisions, state.runtime)
 
     def basis(self) -> core_v1.Pod:
         """Return the pod with the status that was last reported, and others' conditions as they are now."""
@@ -112,6 +114,7 @@ class PodReporter:
 
     def _publish(self) -> None:
         self.cancel_late()
+        self._exits.record(self._state.pod, self._state.runtime)
         status = self.status()
         if self._paused:
             last = self.last_status or self.basis().status
@@ -161,12 +164,16 @@ class PodReporter:
             self._late.cancel()
         self._late = None
 
-    def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
-        """Record an event about the pod, or about one of its containers."""
+    def event(self, kind: str, reason: str, message: str, container: str = "", *, grounds: str = "") -> None:
+        """Record an event about the pod, or about one of its containers; `grounds` are for the journal."""
         pod = self._state.pod
         found = find_container(pod, container) if container else None
         path = field_path(found[1], container) if found else ""
-        self._deps.recorder.event(pod, kind, reason, message, field_path=path)
+        self._deps.recorder.event(pod, kind, reason, message, field_path=path, grounds=grounds)
+
+    def decided(self, text: str) -> None:
+        """Record a decision about the pod in the journal."""
+        self._deps.recorder.decisions.record(self._state.pod, text)
 
     def view(self) -> PodView:
         """Return the pod as the server shows it."""

@@ -17,6 +17,7 @@ from agent.status.container import Waiting
 from agent.status.phase import ENDED_PHASES
 from agent.volumes.mounted_volume import MountedVolume
 from cri.messages import PodSandboxConfig
+from kube import duration
 from kube.api import core_v1
 from kube.clock import Clock
 
@@ -33,10 +34,12 @@ class StepBackOff:
         self.retry_at: dict[str, float] = {}
         """Time of the next try of each step, by the monotonic clock."""
 
-    def failed(self, step: str) -> None:
-        """Count a failure."""
+    def failed(self, step: str) -> str:
+        """Count a failure; return the time to its retry, as text."""
         now = self._clock.monotonic()
-        self.retry_at[step] = now + self._delays.next(step, now)
+        delay = self._delays.next(step, now)
+        self.retry_at[step] = now + delay
+        return f"next attempt in {duration.render(delay)}"
 
     def succeeded(self, step: str) -> None:
         """Forget a step's failures."""

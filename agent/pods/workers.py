@@ -171,7 +171,7 @@ class PodWorkers:
             now = self._deps.clock.monotonic()
             worker.state.preempted = {v.metadata.uid or "": now + preemption.wait_seconds(v) for v in preempted}
             for uid in worker.state.preempted:
-                self._pods.evict(uid, preemption.END)
+                self._pods.evict(uid, preemption.END, grounds=f"the critical pod lacks {admission.wanting}")
                 self._deps.metrics.preemptions.inc(admission.wanting)
         self._start(worker)
 

@@ -27,6 +27,7 @@ from agent.probes.handlers import Handlers
 from agent.probes.probe_metrics import ProbeMetrics
 from agent.probes.result import Handler, Result, Target, Verdict
 from agent.probes.state import ContainerProbes, Kind
+from agent.probes.transitions import transition
 from agent.threads import Owner
 from cri.runtime_service import RuntimeService
 from kube import cancellation
@@ -235,7 +236,11 @@ class PodProber:
         key = (pod.namespace or "", pod.name or "", pod.uid or "", name, kind.value)
         self.metrics.add(key, result.verdict, self._clock.monotonic() - began)
         self._report(probed, kind, result)
+        before = probed.state.outcome()
         changed = probed.state.record(kind, result.verdict)
+        if changed:
+            text = transition(name, kind, before, probed.state.outcome(), result.message)
+            self._recorder.decisions.record(probed.pod, text)
         now, period = self._clock.monotonic(), float(probe.period_seconds or 10)
         if kind in probed.state.wanted():
             self._put(probed, kind, max(at + period, now))

@@ -27,6 +27,7 @@ from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
 from agent.server.health import Health
+from agent.server.journal_page import JournalPage
 from agent.server.log_file_source import LogFiles
 from agent.server.pod_list import pod_list
 from agent.server.request_metrics import RequestMetrics
@@ -43,6 +44,8 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.delegated_authentication import Authenticator
 from kube.exposition import CONTENT_TYPE
+from kube.journal import PATH as JOURNAL_PATH
+from kube.journal import Journal
 from kube.tracing.tracer import Tracer
 from kube.yielding import LoopYield
 
@@ -81,6 +84,7 @@ class ServerDependencies:
     metrics: KubeletMetrics = field(default_factory=KubeletMetrics)
     flags: Mapping[str, str] = field(default_factory=dict)
     """The flags for /flagz."""
+    journal: Journal | None = None
 
 
 def build(
@@ -130,6 +134,8 @@ def _debugging(parts: ServerDependencies, show: _Show, handlers: EnabledHandlers
         routes.append(_closed("/debug/flags/v", "flags endpoint is disabled."))
     routes += [Route(path, show.running_pods) for path in ("/runningpods", "/runningpods/")]
     routes.append(Route("/configz", show.configuration))
+    if parts.journal is not None:
+        routes.append(Route(JOURNAL_PATH, JournalPage(parts.journal).read))
     container_logs = ContainerLogs(parts.pods, LogFiles(parts.runtime, parts.pod_logs_dir), parts.clock)
     routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", container_logs.read))
     run = _Run(parts)

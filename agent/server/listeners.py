@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from agent.kubelet_configuration import ConfigError
@@ -22,6 +21,7 @@ from kube import client_authorities, tls_settings
 from kube.serving.limits import ServingLimits
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.server import BoundedServer
+from kube.serving.uvicorn_modules import Config
 from kube.tls_files import TlsFiles
 
 log = logging.getLogger(__name__)
@@ -41,9 +41,9 @@ class Listener:
     limits: ServingLimits = field(default_factory=ServingLimits)
 
 
-def settings(app: Any, **more: Any) -> uvicorn.Config:
+def settings(app: Any, **more: Any) -> Config:
     """Return uvicorn's settings for the kubelet's port, for connections that it accepts or is given."""
-    return uvicorn.Config(
+    return Config(
         app,
         http=AgentProtocol,
         ws="none",
@@ -99,7 +99,7 @@ async def serve_health(
         why = health()
         await answer(send, 500 if why else 200, f"healthz check failed: {why}\n" if why else "ok")
 
-    config = uvicorn.Config(
+    config = Config(
         app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, date_header=False
     )
     await _run(config, address, port, started, limits)
@@ -108,9 +108,7 @@ async def serve_health(
 class _Server(BoundedServer):
     """A server among others in one process: signals are the process's business, and nothing ticks."""
 
-    def __init__(
-        self, config: uvicorn.Config, limits: ServingLimits, tls: Callable[[], ssl.SSLContext] | None = None
-    ) -> None:
+    def __init__(self, config: Config, limits: ServingLimits, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         super().__init__(config, limits, tls)
         self.stop = asyncio.Event()
 
@@ -124,7 +122,7 @@ class _Server(BoundedServer):
 
 
 async def _run(
-    config: uvicorn.Config,
+    config: Config,
     address: str,
     port: int,
     started: Callable[[int], None] | None,

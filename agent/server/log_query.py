@@ -101,11 +101,8 @@ class LogQuery:
             wrong.append(
                 invalid_value("pattern", f"{self.pattern[:40]}...", "error parsing regexp: expression too large")
             )
-        else:
-            try:
-                re.compile(self.pattern)
-            except re.error as error:
-                wrong.append(invalid_value("pattern", self.pattern, f"error parsing regexp: {error}"))
+        elif problem := _pattern_problem(self.pattern):
+            wrong.append(invalid_value("pattern", self.pattern, f"error parsing regexp: {problem}"))
         return wrong
 
     async def answer(self) -> AsyncIterator[bytes]:
@@ -184,6 +181,19 @@ async def _units() -> set[str]:
         return set((await run(["journalctl", "--field", "_SYSTEMD_UNIT"], timeout=SECONDS)).stdout.split())
     except CommandError:
         return set()
+
+
+def _pattern_problem(pattern: str) -> str:
+    """Return why a regular expression cannot be one, "" if it can."""
+    if "\0" in pattern:
+        return "a NUL, which no argument of a program can contain"
+    try:
+        re.compile(pattern)
+    except RecursionError:
+        return "expression nests too deeply"
+    except (re.error, OverflowError) as error:  # the latter for numbers of repetitions
+        return str(error)
+    return ""
 
 
 def _there(folder: Path, name: str) -> bool:

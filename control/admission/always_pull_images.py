@@ -28,7 +28,9 @@ class AlwaysPullImages(Plugin):
         return attributes.operation == "CREATE"
 
     async def admit(self, attributes: Attributes) -> None:
-        for _, holder, policy in _policies(attributes.obj):
+        for path, holder, policy in _policies(attributes.obj):
+            if holder.get(policy) != ALWAYS:
+                attributes.changed(self.name, f"{path}.{policy}")
             holder[policy] = ALWAYS
 
     async def validate(self, attributes: Attributes) -> None:

@@ -29,3 +29,4 @@ class DefaultIngressClass(Plugin):
         default = default_of(self._lookup, "ingressclasses.networking.k8s.io", INGRESS_MARKS)
         if default is not None:
             spec["ingressClassName"] = default
+            attributes.changed(self.name, "spec.ingressClassName")

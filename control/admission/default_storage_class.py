@@ -27,3 +27,4 @@ class DefaultStorageClass(Plugin):
         default = default_of(self._lookup, "storageclasses.storage.k8s.io", STORAGE_MARKS)
         if default is not None:
             spec["storageClassName"] = default
+            attributes.changed(self.name, "spec.storageClassName")

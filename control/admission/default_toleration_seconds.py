@@ -29,3 +29,4 @@ class DefaultTolerationSeconds(Plugin):
         ]
         if missing:
             spec["tolerations"] = [*present, *missing]
+            attributes.changed(self.name, "spec.tolerations")

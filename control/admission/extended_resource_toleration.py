@@ -32,3 +32,4 @@ class ExtendedResourceToleration(Plugin):
         missing = [each for each in fresh if frozenset(each.items()) not in there]
         if missing:
             spec["tolerations"] = [*present, *missing]
+            attributes.changed(self.name, "spec.tolerations")

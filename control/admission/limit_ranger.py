@@ -37,8 +37,8 @@ class LimitRanger(Plugin):
             for limit_range in self._ranges(
                 attributes.namespace
             ):  # `obj` of a large creation is decoded when it is needed
-                if attributes.obj is not None:
-                    set_defaults(attributes.obj, limit_range)
+                if attributes.obj is not None and set_defaults(attributes.obj, limit_range):
+                    attributes.changed(self.name, "spec.containers[*].resources")
 
     async def validate(self, attributes: Attributes) -> None:
         for limit_range in self._ranges(attributes.namespace):
@@ -55,11 +55,11 @@ class LimitRanger(Plugin):
 
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
-def set_defaults(pod: Object, limit_range: Object) -> None:
-    """Set default resources of a pod's containers, and record them in an annotation."""
+def set_defaults(pod: Object, limit_range: Object) -> bool:
+    """Set default resources of a pod's containers, and record them in an annotation; return whether there were any."""
     requests, limits = _defaults(limit_range)
     if not requests and not limits:
-        return
+        return False
     notes: list[str] = []
     for part, label in (("containers", "container"), ("initContainers", "init container")):
         for container in pod["spec"].get(part) or ():
@@ -70,6 +70,7 @@ def set_defaults(pod: Object, limit_range: Object) -> None:
     if notes:
         annotations = pod["metadata"].setdefault("annotations", {})
         annotations[ANNOTATION] = "LimitRanger plugin set: " + "; ".join(notes)
+    return bool(notes)
 
 
 def _defaults(limit_range: Object) -> tuple[Resources, Resources]:

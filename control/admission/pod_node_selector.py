@@ -43,6 +43,7 @@ class PodNodeSelector(Plugin):
         self._refuse_conflict(attributes, wanted)
         if wanted:
             spec["nodeSelector"] = {**wanted, **(spec.get("nodeSelector") or {})}
+            attributes.changed(self.name, "spec.nodeSelector")
         await self.validate(attributes)
 
     async def validate(self, attributes: Attributes) -> None:

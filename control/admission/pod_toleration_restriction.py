@@ -53,6 +53,8 @@ class PodTolerationRestriction(Plugin):
             tolerations.append(PRESSURE)
         merged = merge(tolerations)
         if merged:
+            if merged != spec.get("tolerations"):
+                attributes.changed(self.name, "spec.tolerations")
             spec["tolerations"] = merged
 
     async def validate(self, attributes: Attributes) -> None:

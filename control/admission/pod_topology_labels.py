@@ -43,3 +43,4 @@ class PodTopologyLabels(Plugin):
         if node is not None and (labels := topology_labels(node)):
             metadata = obj.setdefault("metadata", {})
             metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+            attributes.changed(self.name, "metadata.labels")

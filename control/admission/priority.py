@@ -49,6 +49,9 @@ class Priority(Plugin):
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
                 f"priority admission controller computed {policy} from the given PriorityClass name",
             )
+        for part in ("priority", "preemptionPolicy"):
+            if spec.get(part) is None:
+                attributes.changed(self.name, f"spec.{part}")
         spec["priority"], spec["preemptionPolicy"] = value, policy
 
     async def _resolve(self, attributes: Attributes, spec: Object) -> tuple[int, str]:
@@ -58,6 +61,7 @@ class Priority(Plugin):
             if default is None:
                 return 0, _PREEMPT
             spec["priorityClassName"] = default["metadata"]["name"]
+            attributes.changed(self.name, "spec.priorityClassName")
             return default.get("value", 0), default.get("preemptionPolicy") or _PREEMPT
         found = await find(self._lookup, TARGET, "", name)
         if found is not None:

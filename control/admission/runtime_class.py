@@ -31,6 +31,7 @@ class RuntimeClass(Plugin):
             if spec.get("overhead"):
                 _compare(attributes, overhead)
             spec["overhead"] = dict(overhead)
+            attributes.changed(self.name, "spec.overhead")
         scheduling = runtime_class.get("scheduling") or {}
         selector = spec.get("nodeSelector") or {}
         for key, value in (scheduling.get("nodeSelector") or {}).items():
@@ -39,8 +40,10 @@ class RuntimeClass(Plugin):
                 raise refuse(attributes, f"{why}pod.spec.nodeSelector[{key}] = {selector[key]}")
         if scheduling.get("nodeSelector"):
             spec["nodeSelector"] = selector | scheduling["nodeSelector"]
+            attributes.changed(self.name, "spec.nodeSelector")
         if scheduling.get("tolerations"):
             spec["tolerations"] = merge([*(spec.get("tolerations") or ()), *scheduling["tolerations"]])
+            attributes.changed(self.name, "spec.tolerations")
 
     async def validate(self, attributes: Attributes) -> None:
         """Compare the overhead once more: other plugins and webhooks may have changed it."""

@@ -47,12 +47,15 @@ class ServiceAccount(Plugin):
             _check_mirror(attributes, spec)
             return
         name = spec.get("serviceAccountName") or "default"
+        if not spec.get("serviceAccountName"):
+            attributes.changed(self.name, "spec.serviceAccountName")
         spec["serviceAccountName"] = spec["serviceAccount"] = name
         account = await self._account(attributes, name)
-        if _automount(spec, account):
-            _mount_token(spec)
+        if _automount(spec, account) and _mount_token(spec):
+            attributes.changed(self.name, "spec.containers[*].volumeMounts", "spec.volumes")
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = _pull_secrets(attributes, name, account["imagePullSecrets"])
+            attributes.changed(self.name, "spec.imagePullSecrets")
 
     async def validate(self, attributes: Attributes) -> None:
         pod = _pod(attributes)
@@ -123,7 +126,8 @@ def _automount(spec: Object, account: Object) -> bool:
     return True
 
 
-def _mount_token(spec: Object) -> None:
+def _mount_token(spec: Object) -> bool:
+    """Mount a token where a container has none; return whether one has got it."""
     present = next((v["name"] for v in spec.get("volumes") or () if v.get("name", "").startswith(VOLUME_PREFIX)), "")
     name = present or VOLUME_PREFIX + "".join(random.choices(_ALPHABET, k=5))
     mounted = False
@@ -135,6 +139,7 @@ def _mount_token(spec: Object) -> None:
                 mounted = True
     if mounted and not present:
         spec.setdefault("volumes", []).append(token_volume(name))
+    return mounted
 
 
 def token_volume(name: str) -> dict[str, Any]:

@@ -24,3 +24,4 @@ class StorageObjectInUseProtection(Plugin):
         present = attributes.obj["metadata"].get("finalizers") or []
         if wanted not in present:
             attributes.obj["metadata"]["finalizers"] = [*present, wanted]
+            attributes.changed(self.name, "metadata.finalizers")

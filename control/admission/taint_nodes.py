@@ -23,3 +23,4 @@ class TaintNodesByCondition(Plugin):
         taints = spec.get("taints") or []
         if not any(t.get("key") == NOT_READY["key"] and t.get("effect") == NOT_READY["effect"] for t in taints):
             spec["taints"] = [*taints, dict(NOT_READY)]
+            attributes.changed(self.name, "spec.taints")

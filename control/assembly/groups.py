@@ -63,6 +63,7 @@ class Resources:
             event_ttl=config.event_ttl,
             gates=features.turned_on(config.feature_gates),
             load_balancer_ports=config.load_balancer_ports if config.service_load_balancer else "",
+            api_port=config.port,
         )
         self.registry = Registry(store, cache, self.admission, clock, settings, journal)
         objects = StoredObjects(self.registry)
@@ -120,6 +121,7 @@ class Serving:
             from control.server.exposition import Exposition
             from control.server.finite import build
             from control.server.journal_page import JournalPage
+            from control.server.node_journal import NodeJournals
 
             database = config.database if config.store == "sqlite" else None
             exposition = Exposition(
@@ -134,7 +136,8 @@ class Serving:
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
             discovery = Discovery(resources.built_in, resources.custom)
-            page = JournalPage(registry.journal, resources.custom, auth.authorizer, registry)
+            journals = NodeJournals(registry, dialer)
+            page = JournalPage(registry.journal, resources.custom, auth.authorizer, registry, journals)
             return build(health, discovery, auth.signer, documents, {JOURNAL_PATH: page})
 
         def debug(request: Request) -> str | None:

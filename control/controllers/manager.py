@@ -36,7 +36,6 @@ from control.controllers.role_aggregation import RoleAggregationController
 from control.controllers.root_ca import RootCAPublisher
 from control.controllers.service_cidrs import ServiceCIDRController
 from control.controllers.service_lb import ServiceLoadBalancerController
-from control.controllers.service_lb.ports import NODES_OWN
 from control.controllers.token_cleaner import TokenCleaner
 from kube import cancellation
 from kube.client import Client
@@ -44,7 +43,7 @@ from kube.clock import SYSTEM, Clock
 from kube.informer import temporary_subscriptions
 from kube.journal import Journal
 from kube.loops import Loops
-from kube.port_ranges import PortRanges
+from kube.port_ranges import PortRanges, reserved_ports
 from kube.shared_informers import SharedInformers, wait_until_listed
 
 __all__ = ["CONTROLLERS", "ControllerConfig", "Runnable", "run"]
@@ -72,7 +71,7 @@ CONTROLLERS: dict[str, Make] = {
     "service-lb": lambda context, config: ServiceLoadBalancerController(
         context,
         enabled=config.service_load_balancer,
-        reserved={**NODES_OWN, ("TCP", config.api_port): "the API server"},
+        reserved=reserved_ports(config.api_port),
         allowed=PortRanges.parse(config.load_balancer_ports),
         pod_ranges=[cidr for cidr in config.cluster_cidr.split(",") if cidr],
     ),

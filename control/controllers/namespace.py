@@ -24,6 +24,8 @@ from kube.errors import AnswerTooLong, StatusError
 from kube.informer import Change
 
 FINALIZER = "kubernetes"
+MOST_KINDS = 10
+"""Kinds and finalizers that an entry of the journal names."""
 LOOK_AGAIN_SECONDS = 5.0
 """For content that is not followed (events, resources that cannot be watched), or that was refused to be deleted."""
 AT_ONCE = 4
@@ -40,6 +42,17 @@ class Remains(msgspec.Struct):
     finalizers: dict[str, int] = msgspec.field(default_factory=dict)
     failures: list[str] = msgspec.field(default_factory=list)
     undiscovered: list[str] = msgspec.field(default_factory=list)
+
+    def text(self) -> str:
+        """Return for the journal what the deletion waits for."""
+        kinds = [f"{number} {name.rstrip('.')}" for name, number in sorted(self.objects.items())[:MOST_KINDS]]
+        finalizers = [f"finalizer {name} of {number}" for name, number in sorted(self.finalizers.items())[:MOST_KINDS]]
+        others = [
+            *finalizers,
+            *sorted(self.failures)[:MOST_KINDS],
+            *(f"group {g}" for g in self.undiscovered[:MOST_KINDS]),
+        ]
+        return f"deletion waits for {'; '.join([*kinds, *others])}" if kinds or others else ""
 
     @property
     def empty(self) -> bool:
@@ -104,6 +117,7 @@ class NamespaceController:
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
         self._namespaces = context.informers.of(core_v1.Namespace)
+        self._decisions = context.recorder("namespace-controller").decisions
         self.controller = Controller("namespace", self.reconcile, workers=4, clock=context.clock)
         self._namespaces.subscribe(self._namespace_changed)
         context.on_departure("namespace", self._departed)
@@ -130,6 +144,7 @@ class NamespaceController:
             return None
         since = self._clock.now() - parse_time(namespace.metadata.deletion_timestamp)
         remains = await delete_content(self._client, key, since.total_seconds())
+        self._decisions.changed(namespace, "content", remains.text())
         namespace = await self._write_conditions(namespace, remains)
         if not remains.empty:
             return LOOK_AGAIN_SECONDS

@@ -90,11 +90,13 @@ def status_of(
                     last_transition_time=format_time(now),
                 )
             )
+    ready = [pod for pod in active if pod_rules.is_ready(pod)]
+    available = len(ready) if min_ready <= 0 else sum(1 for pod in ready if pod_rules.is_available(pod, min_ready, now))
     return apps_v1.ReplicaSetStatus(
         replicas=len(active),
         fully_labeled_replicas=fully_labeled or None,
-        ready_replicas=sum(1 for p in active if pod_rules.is_ready(p)) or None,
-        available_replicas=sum(1 for p in active if pod_rules.is_available(p, min_ready, now)) or None,
+        ready_replicas=len(ready) or None,
+        available_replicas=available or None,
         terminating_replicas=terminating,
         observed_generation=rs.metadata.generation,
         conditions=conditions,

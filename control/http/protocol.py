@@ -11,11 +11,10 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-
 from control.http.pieces import Body, Pieces
 from kube.serving.sending import PIECE, SMALL
 from kube.serving.takeover import TakeoverProtocol
+from kube.serving.uvicorn_modules import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 CERTIFICATE = "wherry.certificate"
 PROTOCOL = "wherry.protocol"

@@ -20,6 +20,12 @@ from kube.resources import Resource
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
+MOST_CHANGES = 20
+"""Fields set by plugins that are recorded of a write."""
+LONGEST_PATH = 200
+"""Characters of a field's path; webhooks choose theirs."""
+
+
 class Reinvocation(msgspec.Struct):
     """Results of mutating webhooks in the first pass through the chain, and the webhooks to call in the second."""
 
@@ -55,6 +61,8 @@ class Attributes:
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
     """Notes for the audit log."""
+    changes: list[tuple[str, str]] = field(default_factory=list)
+    """Plugins and the paths of the fields that they have set, for the journal."""
     requested: Resource | None = None
     """The version that the request names, where it is not the stored one."""
     asked: AuthzAttributes | None = None
@@ -62,6 +70,12 @@ class Attributes:
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
     size: int = 0
     """Weight of the larger of the objects, as far as it is known (`control.admission.object_work`)."""
+
+    def changed(self, plugin: str, *paths: str) -> None:
+        """Record that a plugin has set fields."""
+        room = MOST_CHANGES - len(self.changes)
+        if room > 0:
+            self.changes.extend((plugin, path[:LONGEST_PATH]) for path in paths[:room])
 
     def concern(self, targets: str | Container[str], *operations: Operation) -> bool:
         """Return whether one of the operations is done to an object of a target itself, not through a subresource."""

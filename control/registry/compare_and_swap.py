@@ -103,12 +103,13 @@ async def store_changed(
     if (unchanged or context.dry_run) and not current:  # nothing is written, so the store does not compare revisions
         await _check_newest(registry, resource, entry)
     if unchanged:
-        return Written(entry.data if strategy.stored_as_served else codec.with_revision(encode(obj), entry.revision))
+        data = entry.data if strategy.stored_as_served else codec.with_revision(encode(obj), entry.revision)
+        return _written(data, obj, entry.revision)
     if _gone(strategy, obj, old) and not context.dry_run:
         value = encode(obj)
         item = await wait_until_cached(registry, await delete_stored(registry, entry))
         await strategy.release(obj, Allocation(registry, context))
-        return Written(codec.with_revision(value, item.revision))
+        return _written(codec.with_revision(value, item.revision), obj, item.revision)
     return await _store(registry, context, strategy, entry, obj)
 
 
@@ -138,7 +139,12 @@ async def _store(registry: Registry, context: Context, strategy: Strategy, entry
     except StoreError as error:
         raise storage_error(error) from error
     await wait_until_cached(registry, item)
-    return Written(codec.with_revision(value, item.revision))
+    return _written(codec.with_revision(value, item.revision), obj, item.revision)
+
+
+def _written(data: bytes, obj: Object, revision: int) -> Written:
+    meta = obj["metadata"]
+    return Written(data, name=meta["name"], uid=meta.get("uid", ""), revision=revision)
 
 
 def _gone(strategy: Strategy, obj: Object, old: Object) -> bool:

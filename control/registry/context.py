@@ -43,6 +43,8 @@ class Context:
     """The managed-fields operation: Update or Apply."""
     requested: Resource | None = None
     """The resource as the request's path names it, if objects are stored in another version; None otherwise."""
+    changes: list[tuple[str, str]] = field(default_factory=list)
+    """Fields that admission plugins have set."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Notes for the audit log."""
     admitted: bool = False
@@ -84,6 +86,7 @@ class Context:
             dry_run=self.dry_run,
             warnings=self.warnings,
             annotations=self.annotations,
+            changes=self.changes,
             requested=self.requested,
             asked=self.asked,
             size=size,
@@ -103,10 +106,13 @@ class Context:
 
 
 class Written(msgspec.Struct):
-    """A write's outcome: the object's bytes, and whether it came to be."""
+    """A write's outcome: the object's bytes, whether it was created, and for the journal its name, UID and revision."""
 
     data: bytes
     created: bool = False
+    name: str = ""
+    uid: str = ""
+    revision: int = 0
 
 
 class Projection(msgspec.Struct, frozen=True):

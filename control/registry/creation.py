@@ -175,7 +175,7 @@ async def store_new(
     await wait_until_cached(registry, item)
     if resource.target == "pods":
         pod_traces.created(namespace, name, uid, item.revision)
-    return Written(codec.with_revision(value, item.revision), True)
+    return Written(codec.with_revision(value, item.revision), True, name, uid, item.revision)
 
 
 def without_revision(obj: Object) -> bytes:

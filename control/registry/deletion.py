@@ -137,15 +137,16 @@ async def _delete_once(deletion: _Deletion, entry: Entry, *, current: bool) -> R
         if fresh is None or fresh.revision != entry.revision:
             raise Superseded(fresh)
     if outcome == "pending":
-        return Written(entry.data), False, obj
+        return Written(entry.data, revision=entry.revision), False, obj
     await deletion.time_slice.step(len(entry.data))
     if options.dry_run:
         return Written(codec.with_revision(codec.encode(obj), entry.revision)), outcome == "delete", obj
     item, value = await _write(deletion, entry, obj, outcome)
     if outcome == "mark":
-        return Written(codec.with_revision(value, item.revision)), False, obj
+        return Written(codec.with_revision(value, item.revision), revision=item.revision), False, obj
     await strategy.release(obj, Release(registry, context))
-    shown = Written(codec.with_revision(codec.shallow(item.value), item.revision)) if strategy.returns_deleted else None
+    data = codec.with_revision(codec.shallow(item.value), item.revision)
+    shown = Written(data, revision=item.revision) if strategy.returns_deleted else None
     return shown, True, obj
 
 

@@ -87,6 +87,7 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
         settings.shared_store,
         sorted(settings.gates),
         settings.load_balancer_ports,
+        settings.api_port,
     ]
 
 
@@ -149,6 +150,7 @@ async def _create_once(
         dry_run=context.dry_run,
         warnings=context.warnings,
         annotations=context.annotations,
+        changes=context.changes,
         asked=context.asked,
     )
     attributes.hold(data)

@@ -12,6 +12,7 @@ import msgspec
 from control.auth.user import UserInfo
 from control.storage.store import Store
 from kube.json_object import Object
+from kube.port_ranges import API_SERVER
 
 EVENT_TTL = 3600
 
@@ -103,6 +104,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Feature gates that are on although they are off by default (control/features.py)."""
     load_balancer_ports: str = ""
     """Ports that the built-in load balancer gives to Services, as kube.port_ranges reads them; "" if it is off."""
+    api_port: int = API_SERVER
+    """Port of the API servers, on the machines of the control plane."""
 
 
 DEFAULT_SETTINGS = Settings()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from time import perf_counter
 
 from control.scheduler import metrics
-from control.scheduler.candidates import Candidates, NodeResult, Scorer
+from control.scheduler.candidates import Candidates, Choice, NodeResult, Scorer
 from control.scheduler.cluster import Cluster
 from control.scheduler.dry_run import DryRun
 from control.scheduler.framework import (
@@ -45,6 +45,8 @@ class Algorithm:
         self._start = 0
         self._ranking: tuple[bytes, Ranking] | None = None
         """The ranking that the last pod got its node from, by the pod's signature."""
+        self.choice: Choice | None = None
+        """The last pod's nodes; None if they were not scored."""
         times, name = metrics.EXTENSION_POINT_SECONDS, profile.name
         self._pre_filtered = times.bound("PreFilter", metrics.SUCCESS, name)
         self._filtered, self._scored = (times.bound(point, metrics.SUCCESS, name) for point in ("Filter", "Score"))
@@ -59,6 +61,7 @@ class Algorithm:
 
     def place(self, pod: PodInfo) -> str:
         """Return the name of the best node for a pod; raises Unschedulable if none is feasible."""
+        self.choice = None
         states, checks = self._pre_filter(pod)
         single = not states and pod.named_nodes is None and not self._cluster.nominations.by_node
         if single and self._ranking is not None and self._ranking[0] == pod.signature:
@@ -234,6 +237,7 @@ class Algorithm:
         """
         feasible, results = candidates.nodes, candidates.results
         if len(feasible) == 1:
+            self.choice = Choice(candidates, [0])
             return feasible[0].name
         began = perf_counter()
         totals = [result.fixed for result in results]
@@ -250,4 +254,5 @@ class Algorithm:
             for i, node in enumerate(feasible):
                 totals[i] += more.get(node.name, 0)
         self._scored(perf_counter() - began)
+        self.choice = Choice(candidates, totals)
         return feasible[totals.index(max(totals))].name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,3 +45,10 @@ class Candidates(msgspec.Struct):
         """Remove all nodes except these."""
         kept = [i for i, node in enumerate(self.nodes) if node.name in names]
         self.nodes, self.results = [self.nodes[i] for i in kept], [self.results[i] for i in kept]
+
+
+class Choice(NamedTuple):
+    """The feasible nodes of a pod and their scores, in the same order."""
+
+    candidates: Candidates
+    scores: list[int]

@@ -49,7 +49,7 @@ class SchedulingCycle:
         journal: Journal | None = None,
     ) -> None:
         self._cluster, self._queue, self._budgets, self._of, self._clock = cluster, queue, budgets, of, clock
-        self._journal = journal
+        self._journal, self._placements = journal, attempts.Placements(journal, clock)
 
     def decide(self, queued: QueuedPod) -> Placed | Failed | Deferred:
         """Choose a node and count the pod there, or put it back; all in one go, so that nothing comes between.
@@ -111,6 +111,7 @@ class SchedulingCycle:
         self._cluster.nominations.withdraw(info.key)
         self._cluster.assume(info, node)
         self._queue.done(queued)
+        self._placements.placed(served.profile.name, queued, node, served.algorithm.choice)
         return Placed(node)
 
     def failed(self, queued: QueuedPod, error: Exception) -> Failed:

@@ -49,7 +49,7 @@ class Deleting(Reading):
         served = conversion(resource)
         stored, context.requested = (resource, None) if served is None else (served.stored, resource)
         written, gone, obj = await deletion.delete(self.registry, context, stored, namespace, name, options)
-        journaling.written(self.registry.journal, request, resource, context, written)
+        journaling.deleted(self.registry.journal, request, resource, context, obj, written)
         if written is None:
             details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
             return typed_response(request, success({k: v for k, v in details.items() if v}), "meta_v1", "Status")
@@ -74,7 +74,10 @@ class Deleting(Reading):
                 await time_slice.step(len(entry.data))  # a dry run waits for nothing else
                 found = entry.head()
                 try:
-                    await deletion.delete(self.registry, context, stored, found.namespace, found.name, options)
+                    written, _, obj = await deletion.delete(
+                        self.registry, context, stored, found.namespace, found.name, options
+                    )
+                    journaling.deleted(self.registry.journal, request, resource, context, obj, written)
                 except Exception as error:
                     if not (isinstance(error, errors.StatusError) and error.not_found):
                         failures.append(error)

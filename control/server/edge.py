@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
 from control.auth.user import ANONYMOUS, Credentials
 from control.http.exchange import Header, Request, Response, Stream, Upgrade, error_response, never
 from control.http.pieces import whole
@@ -20,6 +18,7 @@ from control.server.metrics import labels_of
 from control.server.pipeline import Pipeline
 from control.server.request_body import Receive, RequestBody, do_nothing
 from kube import errors
+from kube.serving.uvicorn_modules import RequestResponseCycle
 from kube.step_limit import Limit, limited
 
 Scope = dict[str, Any]

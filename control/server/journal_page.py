@@ -1,9 +1,9 @@
 """GET /wherry/v1/journal: entries of the journal about one object, for those who may get the object.
 
-Query: group, version, resource (plural name), namespace, name. Answers JSON: `entries`, the oldest first, and `completeSince`,
-the time (seconds since 1970) since which there is an entry for everything. Without any of the options that name an object, it
-is a list of entries about many (`journal_list.py`). Everybody who is authenticated may use the path
-(ClusterRole wherry:journal); then the object is authorized as a GET of it would be.
+Query: group, version, resource (plural name), namespace, name. Answers JSON (kube/journal.py: Page). Everybody who is
+authenticated may use the path (ClusterRole wherry:journal); then the object is authorized as a GET of it would be. Entries of
+the agent of a pod's node, or of a node, are merged into the answer (node_journal.py). Without any of the options that name an
+object, it is a list of entries about many (`journal_list.py`).
 
 An object's entries end with the object: the next owner of its name, or of its namespace's name, gets none about a former one.
 Denied requests are answered for namespace `(denied)` and name `NAMESPACE/NAME` (or `NAME`, if the kind has no namespaces), to
@@ -12,7 +12,6 @@ those who may get such objects in all namespaces.
 
 from __future__ import annotations
 
-import heapq
 import math
 
 import msgspec
@@ -25,26 +24,31 @@ from control.http.exchange import Request, Response
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
 from control.server import journal_list
+from control.server.node_journal import NodeJournals
 from kube import errors
-from kube.journal import DENIED, Entry, Journal, Page, begin_of, kind_key, of_present, resource_key
+from kube.journal import DENIED, Journal, begin_of, kind_key, of_present, resource_key
 from kube.json_object import Object
 from kube.owners import owner_of
 from kube.resources import Resource, by_path
 
-MOST_BYTES = 1 << 20
-"""Memory of the entries of an answer: the newest ones."""
 _found = by_path("", "v1", "namespaces")
 assert _found is not None
 _NAMESPACES = _found
 
 
 class JournalPage:
-    """Handler of the path; `custom` are the custom resources."""
+    """Handler of the path; `custom` are the custom resources, `nodes` the journals of the agents."""
 
     def __init__(
-        self, journal: Journal | None, custom: Definitions, authorizer: Authorizer, registry: Registry
+        self,
+        journal: Journal | None,
+        custom: Definitions,
+        authorizer: Authorizer,
+        registry: Registry,
+        nodes: NodeJournals,
     ) -> None:
-        self._journal, self._custom, self._authorizer, self._registry = journal, custom, authorizer, registry
+        self._journal, self._custom, self._authorizer = journal, custom, authorizer
+        self._registry, self._nodes = registry, nodes
 
     async def __call__(self, request: Request) -> Response:
         """Answer; raises 400, 403, and 404 if the journal is off."""
@@ -73,42 +77,30 @@ class JournalPage:
         if decision is not Decision.ALLOW:
             raise denial.denied(wanted, reason)
         keys = (kind_key(group, resource.kind), resource_key(group, plural))
-        page = self._page(self._journal, keys, place, name)
+        page = self._journal.page(keys, place, name)
         within, _, own = name.rpartition("/") if place == DENIED else (place, "", name)
-        metadata = await self._metadata(resource, within, own)
-        page.entries = of_present(page.entries, metadata) if metadata is not None else []
+        obj = await self._present(resource, within, own)
+        page.entries = of_present(page.entries, obj["metadata"]) if obj is not None else []
+        if obj is not None and place != DENIED:
+            page = await self._nodes.merged(page, request, resource, obj)
         return Response(200, msgspec.json.encode(page))
 
     async def _begin(self, journal: Journal, namespace: str) -> float:
         """Return the time from which a list has entries of a namespace: it has none about a former namespace of its name."""
         if not namespace:
             return 0.0
-        metadata = await self._metadata(_NAMESPACES, "", namespace)
-        if metadata is None:
+        obj = await self._present(_NAMESPACES, "", namespace)
+        if obj is None:
             return math.inf
         own = [entry for _, entry in journal.about(kind_key("", "Namespace"), "", namespace)]
-        return begin_of(own, metadata)
+        return begin_of(own, obj["metadata"])
 
-    async def _metadata(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        """Return the metadata of the present object; None if there is none."""
+    async def _present(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """Return the present object; None if there is none."""
         served = conversion(resource)
         try:
-            entry = await self._registry.get(resource if served is None else served.stored, namespace, name)
+            return (await self._registry.get(resource if served is None else served.stored, namespace, name)).obj
         except errors.StatusError as error:
             if error.not_found:
                 return None
             raise
-        found: Object = entry.obj["metadata"]
-        return found
-
-    def _page(self, journal: Journal, keys: tuple[str, str], namespace: str, name: str) -> Page:
-        """Return the newest entries about an object."""
-        known = [journal.about(key, namespace, name) for key in keys]
-        since, left, found = journal.complete_since(namespace), MOST_BYTES, list[Entry]()
-        for cost, entry in heapq.merge(*known, key=lambda each: each[1].time, reverse=True):
-            left -= cost
-            if left < 0:
-                since = max(since, entry.time)
-                break
-            found.append(entry)
-        return Page(found[::-1], since)

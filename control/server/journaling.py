@@ -6,52 +6,41 @@ refused request without the name of an object is left out too, since entries are
 
 from __future__ import annotations
 
-import msgspec
+import functools
+from collections.abc import Iterable
 
 from control.auth.user import AuthzAttributes
 from control.http.exchange import Request
 from control.registry.context import Context, Written
-from control.server.refusal_text import text_of
+from control.server.refusal_text import known_path, text_of
 from kube.errors import StatusError
 from kube.journal import DENIED, LONGEST_NAME, Journal, denied_name, kind_key, resource_key
+from kube.json_object import Object
 from kube.resources import Resource, by_path
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 LEFT_OUT = frozenset(
     ("leases.coordination.k8s.io", "events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io")
 )
-MOST_BYTES = 1 << 20
-"""Size of an object whose name, UID and revision are read from it (within 2 ms): a larger one has those of the request."""
 AUTHORIZED = "authorized"
 """Extension of a request that was authorized."""
 NODES = "system:nodes"
-_PAST = {"create": "created", "update": "updated", "patch": "patched", "delete": "deleted"}
-_WEBHOOK = "mutation.webhook.admission.k8s.io/"
+_PAST = {
+    "create": "created",
+    "update": "updated",
+    "patch": "patched",
+    "delete": "deleted",
+    "deletecollection": "deleted",
+}
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    resourceVersion: str = ""
-    uid: str = ""
-
-
-class _Head(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-
-
-def written(
-    journal: Journal | None, request: Request, resource: Resource, context: Context, result: Written | None
-) -> None:
-    """Record a write that was carried out; `result` is None if the answer has no object."""
+def written(journal: Journal | None, request: Request, resource: Resource, context: Context, result: Written) -> None:
+    """Record a write that was carried out."""
     info = request.info
     if journal is None or context.dry_run or info.subresource == "status" or resource.target in LEFT_OUT:
         return
-    small = result is not None and len(result.data) <= MOST_BYTES
-    head = msgspec.json.decode(result.data, type=_Head).metadata if small and result is not None else _Metadata()
-    part = f" its {info.subresource}" if info.subresource else ""
-    manager = f" with {context.field_manager}" if context.field_manager else ""
-    applied = "applied" if context.operation == "Apply" else _PAST.get(info.verb, info.verb)
-    namespace, name = info.namespace if resource.namespaced else "", info.name or head.name
+    operation = "applied" if context.operation == "Apply" else _PAST.get(info.verb, info.verb)
+    namespace, name = info.namespace if resource.namespaced else "", info.name or result.name
     if namespace and NODES in request.user.groups:  # mirror pods: a node may create them in all namespaces
         namespace, name = DENIED, denied_name(namespace, name)
     journal.record(
@@ -59,17 +48,44 @@ def written(
         namespace,
         name,
         request.user.name,
-        f"{applied}{part}{manager}",
-        uid=head.uid,
-        revision=int(head.resourceVersion) if head.resourceVersion.isdigit() else 0,
-        details=_webhooks(context),
+        _text(operation, info.subresource, context.field_manager),
+        uid=result.uid,
+        revision=result.revision,
+        details={"changed": _grouped(context.changes, resource)} if context.changes else None,
     )
 
 
-def _webhooks(context: Context) -> dict[str, str] | None:
-    """Return the webhooks that were shown an object, and whether they changed it. Other notes are for the audit log only."""
-    found = {key: value for key, value in context.annotations.items() if key.startswith(_WEBHOOK)}
-    return found or None
+def deleted(
+    journal: Journal | None, request: Request, resource: Resource, context: Context, obj: Object, result: Written | None
+) -> None:
+    """Record the deletion of an object, or of one of a collection; `result` is None if the answer does not have it."""
+    if journal is not None:
+        meta, revision = obj["metadata"], result.revision if result is not None else 0
+        written(journal, request, resource, context, Written(b"", False, meta["name"], meta.get("uid", ""), revision))
+
+
+@functools.lru_cache(256)
+def _text(operation: str, part: str, manager: str) -> str:
+    """Return the text of a write; many writes share one."""
+    return f"{operation}{f' its {part}' if part else ''}{f' with {manager}' if manager else ''}"
+
+
+def _grouped(changes: Iterable[tuple[str, str]], resource: Resource) -> dict[str, list[str]]:
+    """Return the fields that each plugin has set. Those of webhooks and policies may be keys that a client has chosen."""
+    found: dict[str, list[str]] = {}
+    for plugin, path in dict.fromkeys(changes):
+        shown = _field(path, resource) if plugin.startswith(("webhook ", "policy ")) else path
+        fields = found.setdefault(plugin, [])
+        if shown not in fields:
+            fields.append(shown)
+    return found
+
+
+def _field(path: str, resource: Resource) -> str:
+    if path.startswith("/"):  # of a JSON patch
+        parts = path[1:].split("/")
+        path = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts if part != "-").removeprefix(".")
+    return known_path(path, by_path(resource.group, resource.version, resource.plural))
 
 
 def denied(journal: Journal | None, attributes: AuthzAttributes, error: StatusError) -> None:

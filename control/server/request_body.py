@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
 from control.http.protocol import ApiProtocol
 from control.server.body_charge import BodyCharge
 from kube import errors
+from kube.serving.uvicorn_modules import RequestResponseCycle
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 _LEFT = "the client went away in the middle of its request"

@@ -13,13 +13,12 @@ import socket
 import ssl
 from typing import Any
 
-from uvicorn.config import Config
-
 from control.config import ControlConfig
 from control.http.protocol import ApiProtocol
 from kube import client_authorities, tls_settings
 from kube.serving.server import BoundedServer
 from kube.serving.table import ConnectionTable
+from kube.serving.uvicorn_modules import Config
 from kube.tls_files import TlsFiles
 
 log = logging.getLogger(__name__)

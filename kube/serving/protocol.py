@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from kube.serving.limits import ServingLimits
 from kube.serving.sending import SendingProtocol
 from kube.serving.table import Connection, ConnectionTable, Stage
+from kube.serving.uvicorn_modules import STATUS_LINE, RequestResponseCycle
 
 UPGRADE = "wherry.upgrade"
 """Key of a scope: whether this request asks for another protocol, by what the parser has read of it."""

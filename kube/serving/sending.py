@@ -13,10 +13,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable
+from kube.serving.uvicorn_modules import HttpToolsProtocol, RequestResponseCycle
 
 PIECE = 64 << 10
 """Bytes written at once; the transport buffers as much again before it pauses writing."""

@@ -10,15 +10,12 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.config import Config
-from uvicorn.lifespan.off import LifespanOff
-from uvicorn.server import Server
-
 from kube.serving import protocol
 from kube.serving.acceptor import Acceptor
 from kube.serving.limits import ServingLimits
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.table import Connection, ConnectionTable
+from kube.serving.uvicorn_modules import Config, LifespanOff, Server
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
 from kube.serving.fair_queue import FairQueue
 from kube.serving.protocol import UPGRADE
+from kube.serving.uvicorn_modules import RequestResponseCycle
 from netproxy.gateway import path_changes, request_target
 from netproxy.gateway.client_response import ClientResponse
 from netproxy.gateway.errors import BackendError, BackendTimeout, ClientGone, Refused

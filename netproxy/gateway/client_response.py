@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from email.utils import formatdate
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
-
 from kube.serving.fair_queue import FairQueue
 from kube.serving.sending import PIECE
+from kube.serving.uvicorn_modules import STATUS_LINE, RequestResponseCycle
 from netproxy.gateway.errors import ClientGone
 from netproxy.gateway.header_changes import Header
 from netproxy.gateway.protocol import GatewayProtocol

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
+from kube.serving.uvicorn_modules import RequestResponseCycle
 from netproxy.gateway.backend_connection import BackendConnection
 from netproxy.gateway.backends import Backends, PortEndpoints
 from netproxy.gateway.client_response import ClientResponse, with_own_headers

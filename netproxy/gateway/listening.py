@@ -14,15 +14,13 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
 from kube.clock import SYSTEM
 from kube.serving import protocol
 from kube.serving.acceptor import Acceptor
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable
 from kube.serving.table_group import TableGroup, of_process
+from kube.serving.uvicorn_modules import Config, ServerState
 from netproxy.gateway.application import GatewayApplication
 from netproxy.gateway.certificates import ServerNames
 from netproxy.gateway.held_sockets import BACKLOG, HeldSockets

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from kube.serving.protocol import REFUSED
 from kube.serving.takeover import TakeoverProtocol
+from kube.serving.uvicorn_modules import HttpToolsProtocol
 from netproxy.gateway.routing import PortTable
 
 PROTOCOL, CYCLE, TARGET = "wherry.protocol", "wherry.cycle", "wherry.target"

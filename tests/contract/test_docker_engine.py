@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from wherry import containerd
+from wherry import image_loading
 from wherry.errors import WherryError
 from wherry.progress import Progress
 
@@ -72,7 +72,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[byt
         found.append(await asyncio.to_thread(archive.read_bytes))
         return ["docker.io/library/web:latest"]
 
-    monkeypatch.setattr(containerd, "load_archive", load_archive)
+    monkeypatch.setattr(image_loading, "load_archive", load_archive)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'docker.sock'}")
     with ThreadingUnixStreamServer(str(tmp_path / "docker.sock"), Engine) as engine:
         engine.daemon_threads = True
@@ -85,32 +85,32 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[byt
 
 @pytest.mark.parametrize("name", ["web", "web:latest"])
 async def test_an_image_is_copied_under_its_name(loaded: list[bytes], name: str) -> None:
-    assert await containerd.load_from_docker(SETTINGS, name, Progress("load")) == ["docker.io/library/web:latest"]
+    assert await image_loading.load_from_docker(SETTINGS, name, Progress("load")) == ["docker.io/library/web:latest"]
     assert loaded == [ARCHIVE]
 
 
 async def test_an_image_that_the_engine_has_not_is_named(loaded: list[bytes]) -> None:
     with pytest.raises(WherryError, match="has no image nothing: `docker pull nothing` first"):
-        await containerd.load_from_docker(SETTINGS, "nothing", Progress("load"))
+        await image_loading.load_from_docker(SETTINGS, "nothing", Progress("load"))
     assert loaded == []
 
 
 async def test_an_archive_that_ends_too_early_is_not_imported(loaded: list[bytes]) -> None:
     with pytest.raises(WherryError, match="the local Docker engine does not answer"):
-        await containerd.load_from_docker(SETTINGS, "broken", Progress("load"))
+        await image_loading.load_from_docker(SETTINGS, "broken", Progress("load"))
     assert loaded == []
 
 
 async def test_an_engine_that_does_not_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'no.sock'}")
     with pytest.raises(WherryError, match="the local Docker engine does not answer"):
-        await containerd.load_from_docker(SETTINGS, "web", Progress("load"))
+        await image_loading.load_from_docker(SETTINGS, "web", Progress("load"))
 
 
 @pytest.mark.parametrize("missing", ["docker", "requests"])
 async def test_without_the_package_the_error_names_both_ways(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(WherryError) as error:
-        await containerd.load_from_docker(SETTINGS, "web; rm", Progress("load"))
+        await image_loading.load_from_docker(SETTINGS, "web; rm", Progress("load"))
     assert "`docker save -o image.tar 'web; rm'`" in str(error.value)
     assert "pip install 'wherry[docker]'" in str(error.value)

@@ -19,7 +19,7 @@ from control.server.helper import __main__ as helper_main
 from control.server.helper import jobs
 from kube.errors import StatusError
 
-CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False, [], ""]
+CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False, [], "", 6443]
 NEVER = b'{"metadata":{"name":"A"}}'
 
 

@@ -27,7 +27,7 @@ from kube.errors import StatusError
 from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod
 from tests.support.control import ApiUnderTest, api_server
 
-CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False, [], ""]
+CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False, [], "", 6443]
 
 
 # -- what it says -------------------------------------------------------------------------------------------------------

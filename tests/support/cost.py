@@ -139,6 +139,7 @@ def too_steep(points: list[tuple[int, float]], limit: float) -> bool:
 
 def judge_steps(case: Case, small: int = SMALL) -> None:
     """Raise TooExpensive if the lines executed grow faster than the input."""
+    small = small if small <= case.largest else max(1, case.largest // 8)
     sizes = [size for size in (small, 4 * small, 8 * small) if size <= case.largest]
     run(case, case.build(small // 4))  # what is made once and kept does not count
     points = [(size, float(steps(case, case.build(size)))) for size in sizes]
@@ -185,6 +186,7 @@ def peak(case: Case, given: Any) -> int:
 
 def judge_memory(case: Case, small: int = 4 * SMALL) -> None:
     """Raise TooExpensive if memory grows faster than the input, or is more than so many times the input."""
+    small = min(small, case.largest)
     run(case, case.build(small // 4))
     points = [(size, float(peak(case, case.build(size)))) for size in (small, 4 * small) if size <= case.largest]
     size, most = points[-1]

@@ -23,7 +23,7 @@ from wherry.main import app
 
 ABSENT: dict[str, str] = {
     "cilium": "install --set",
-    "crictl": "ps pull exec -a --creds",
+    "crictl": "ps pull exec images -a --creds --no-trunc",
     "firewall-cmd": "--list-all",
     "jaeger": "",
     "k0s": "backup",

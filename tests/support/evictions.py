@@ -65,7 +65,7 @@ class SlowToEnd:
     def by_uid(self) -> Mapping[str, PodView]:
         return dict(self.found)
 
-    def evict(self, uid: str, end: End, grace: int) -> None:
+    def evict(self, uid: str, end: End, grace: int, *, grounds: str = "") -> None:
         self.found[uid] = msgspec.structs.replace(self.found[uid], terminating=True, shortened=True)
         self.evicted.append(uid)
         self.messages.append(end.message)

@@ -22,8 +22,8 @@ class Records(ImageAccess):
 
     _by_name: dict[str, list[Pull]]
 
-    def begin(self, image: str, before: str = "", as_of: int | None = None) -> Pull:
-        pull = super().begin(image, before, as_of)
+    def begin(self, image: str, before: str = "", as_of: int | None = None, namespace: str = "") -> Pull:
+        pull = super().begin(image, before, as_of, namespace)
         self.__dict__.setdefault("_by_name", {}).setdefault(image, []).append(pull)
         return pull
 
@@ -79,6 +79,9 @@ class Pulls:
         if isinstance(found, CRIError):
             raise found
         return Image(id=found) if found else None
+
+    async def labelled_image_names(self, label: str) -> list[ImageName]:
+        raise UnimplementedError("no containerd", code="UNIMPLEMENTED")
 
     async def image_name(self, name: str) -> ImageName | None:
         raise UnimplementedError("no containerd", code="UNIMPLEMENTED")

@@ -200,8 +200,12 @@ def definition_message(name: str, levels: int) -> bytes:
         for each in (*reversed(_AROUND_SCHEMA[name]), number):
             inner.append(varint(each << 3 | 2) + varint(length))
             length += len(inner[-1])
-    schema = b"".join(reversed(inner))
-    message = schema
+    return with_schema(b"".join(reversed(inner)))
+
+
+def with_schema(message: bytes) -> bytes:
+    """Return a definition in protobuf with a schema, given as a message."""
+    types = wire.types()
     for kind, part in (
         ("CustomResourceValidation", "openAPIV3Schema"),
         ("CustomResourceDefinitionVersion", "schema"),

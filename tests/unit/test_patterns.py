@@ -41,6 +41,7 @@ BOUNDED = {
     "control.schemas.jsonpath _FILTER": BY_HELPER,
     "kube.duration _WHOLE": BY_HELPER,
     "netproxy.gateway.request_target _PATH": "the longest target of a request, 16 KiB",
+    "wherry.redaction _PATTERNS": "60 characters a repetition, of a text of a bug report: 16 MiB",
     "wherry.value_forms _ETCD_PREFIX": "LONGEST_PREFIX, 253 characters",
     "wherry.wrapping _PIECE": "LONGEST, 16 KiB",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from kube import resources
 from kube.errors import StatusError
-from kube.journal import PATH, Entry, Page
+from kube.journal import MIRROR_OF, PATH, Entry, Page
 from kube.object_names import name_of, namespace_of
 from wherry.why.model import Moment
 from wherry.why.reading import Reader
@@ -20,10 +20,14 @@ NO_JOURNAL = "decisions without an event or a field: this control plane keeps no
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Moments of the journal about an object; `whole` if it begins before the object."""
+    """Moments of the journal about an object; `whole` if it begins before the object.
+
+    ends: IDs of containers whose end is among the moments.
+    """
 
     moments: list[Moment]
     whole: bool
+    ends: frozenset[str] = frozenset()
 
 
 async def about(reader: Reader, obj: Any) -> Known:
@@ -45,31 +49,49 @@ async def about(reader: Reader, obj: Any) -> Known:
     if not whole:
         since = _time(page.complete_since).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         reader.note(f"decisions before {since}, when the journal begins")
-    uid = obj.metadata.uid
-    entries = [entry for entry in page.entries if entry.uid in ("", uid)]
-    return Known([moment for entry in entries for moment in _moments(entry)], whole)
+    for text in page.not_known:
+        reader.note(text)
+    # A kubelet's events about its node have the name for a UID.
+    uids = {"", obj.metadata.uid, obj.metadata.annotations.get(MIRROR_OF), name_of(obj)}
+    entries = [entry for entry in page.entries if entry.uid in uids]
+    known = [(entry, _details(entry)) for entry in entries]
+    ends = frozenset(details.container for _, details in known if details.container)
+    return Known([moment for entry, details in known for moment in _moments(entry, details)], whole, ends)
+
+
+class _Details(msgspec.Struct):
+    """Data of an entry beyond its text: nodes by reason and their number, fields by plugin, the ID of a container."""
+
+    nodes: dict[str, list[str]] = {}
+    counts: dict[str, int] = {}
+    changed: dict[str, list[str]] = {}
+    container: str = ""
 
 
 def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _moments(entry: Entry) -> Iterable[Moment]:
+def _moments(entry: Entry, details: _Details) -> Iterable[Moment]:
     time = _time(entry.time)
     revision = f", revision {entry.revision}" if entry.revision else ""
     yield Moment(time, f"{entry.text}{revision}", entry.actor, trace=entry.trace)
-    for text in _details(entry.details or {}):
+    for text in _lines(details):
         yield Moment(time, text, entry.actor, trace=entry.trace)
 
 
-def _details(details: Mapping[str, Any]) -> Iterable[str]:
-    """Yield what an entry says of each node, webhook or policy."""
-    nodes, counts = details.get("nodes"), details.get("counts")
-    if isinstance(nodes, dict) and isinstance(counts, dict):
-        for reason, names in nodes.items():
-            more = counts.get(reason, 0) - len(names)
-            yield f"- {', '.join(names)}{f' and {more} more' if more > 0 else ''}: {reason}"
-        return
-    for name, value in details.items():
-        if name.startswith(("mutation.", "patch.")) or ".admission." in name:
-            yield f"- admission: {name.partition('/')[2] or name}: {value}"
+def _details(entry: Entry) -> _Details:
+    """Return the data of an entry; none if it has another form, such as that of another version's agent."""
+    try:
+        return msgspec.convert(entry.details or {}, _Details)
+    except msgspec.ValidationError:
+        return _Details()
+
+
+def _lines(details: _Details) -> Iterable[str]:
+    """Yield what an entry says of each node, plugin, webhook or policy."""
+    for reason, names in details.nodes.items():
+        more = details.counts.get(reason, 0) - len(names)
+        yield f"- {', '.join(names)}{f' and {more} more' if more > 0 else ''}: {reason}"
+    for plugin, paths in details.changed.items():
+        yield f"- admission: {plugin} set {', '.join(paths)}"

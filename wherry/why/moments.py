@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,10 +19,17 @@ from wherry.why.times import duration, parsed
 async def moments(reader: Reader, obj: Any) -> list[Moment]:
     """Return what is known to have happened to an object, the oldest first."""
     known = await journal.about(reader, obj)
-    texts = {(moment.actor, moment.text) for moment in known.moments}
-    events = [each for each in _events(await reader.events(obj)) if (each.actor, each.text) not in texts]
+    events = [each for each in _events(await reader.events(obj)) if not _recorded(each, known.moments)]
     writes = [] if known.whole else _writes(obj)
-    return _counted(sorted([*known.moments, *writes, *_states(obj), *events], key=_order))
+    return _counted(sorted([*known.moments, *writes, *_states(obj, known.ends), *events], key=_order))
+
+
+def _recorded(event: Moment, moments: Iterable[Moment]) -> bool:
+    """Return whether the journal has an event, which may have grounds there."""
+    return any(
+        each.actor == event.actor and (each.text == event.text or each.text.startswith(f"{event.text} ("))
+        for each in moments
+    )
 
 
 def _order(moment: Moment) -> float:
@@ -72,8 +79,8 @@ def _writes(obj: Any) -> Iterable[Moment]:
         yield Moment(deleted, f"to be gone by then: deleted with a grace period of {duration(grace)}")
 
 
-def _states(obj: Any) -> Iterable[Moment]:
-    """Yield when conditions changed, and when containers started and ended."""
+def _states(obj: Any, ends: Collection[str] = ()) -> Iterable[Moment]:
+    """Yield when conditions changed, and when containers started and ended, but for those whose `ends` are known."""
     status = getattr(obj, "status", None)
     changed: dict[tuple[datetime, str], list[str]] = {}
     for condition in getattr(status, "conditions", None) or ():
@@ -86,15 +93,17 @@ def _states(obj: Any) -> Iterable[Moment]:
     if isinstance(status, core_v1.PodStatus):
         for each in (*status.init_container_statuses, *status.container_statuses):
             for state in (each.last_state, each.state):
-                yield from _container(each.name, state)
+                yield from _container(each.name, state, ends)
 
 
-def _container(name: str, state: core_v1.ContainerState | None) -> Iterable[Moment]:
+def _container(name: str, state: core_v1.ContainerState | None, ends: Collection[str]) -> Iterable[Moment]:
     if state is None:
         return
     if state.running is not None and (started := parsed(state.running.started_at)) is not None:
         yield Moment(started, f"container {name} started", "kubelet")
     ended = state.terminated
+    if ended is not None and (ended.container_id or "").rpartition("/")[2] in ends:
+        return
     if ended is not None and (time := parsed(ended.finished_at)) is not None:
         started = parsed(ended.started_at)
         after = f" after {duration((time - started).total_seconds())}" if started is not None else ""

@@ -26,6 +26,7 @@ from agent.status.container import Waiting
 from agent.volumes.image import pulled
 from cri.errors import CRIError
 from cri.messages import ContainerConfig, PodSandboxConfig
+from kube import duration
 from kube.api import core_v1
 from kube.events import NORMAL, WARNING
 
@@ -141,9 +142,8 @@ def _failed(ctx: PodContext, name: str, reason: str, message: str) -> bool:
     found = find_container(state.pod, name)
     if found is not None:
         ctx.deps.metrics.started_container_errors.inc(_TYPES[found[1]], reason)
-    ctx.reporter.event(WARNING, "Failed", f"Error: {message}", name)
     state.waiting[name] = Waiting(reason, message)
-    state.step_back_off.failed(name)
+    ctx.reporter.event(WARNING, "Failed", f"Error: {message}", name, grounds=state.step_back_off.failed(name))
     return False
 
 
@@ -167,15 +167,18 @@ async def _post_start(
     ctx: PodContext, container: AnyContainer, container_id: str, handler: core_v1.LifecycleHandler
 ) -> bool:
     """Run the postStart hook; a container whose hook fails is killed."""
-    state = ctx.state
+    state, monotonic = ctx.state, ctx.deps.clock.monotonic
     assert isinstance(container, core_v1.Container)
+    began = monotonic()
     try:
         await ctx.deps.hooks.run(state.pod, state.ip, container, container_id, handler)
     except HookError as error:
-        ctx.reporter.event(WARNING, "FailedPostStartHook", "PostStartHook failed", container.name)
+        grounds = f"after {duration.render(monotonic() - began)}: {error}"  # the status has the error too
+        ctx.reporter.event(WARNING, "FailedPostStartHook", "PostStartHook failed", container.name, grounds=grounds)
         log.info("pod %s: postStart hook of %s: %s", state.uid, container.name, error)
         kill = Kill(container_id, container.name, "FailedPostStartHook")
         await stop_container(ctx, kill, grace_of(state.pod))
         state.waiting[container.name] = Waiting("PostStartHookError", f"PostStart handler: {error}")
         return False
+    ctx.reporter.decided(f"postStart hook of container {container.name} ran {duration.render(monotonic() - began)}")
     return True

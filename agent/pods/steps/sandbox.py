@@ -22,7 +22,9 @@ from agent.pods.steps.volumes import set_up_volumes
 from agent.podspec.hosts import HostnameError
 from agent.podspec.sandbox import metadata_warning
 from agent.podspec.userns import UserNamespaceError
+from agent.runtime_records import SandboxRecord
 from cri.errors import CRIError
+from kube import duration
 from kube.events import NORMAL, WARNING
 
 log = logging.getLogger(__name__)
@@ -87,10 +89,13 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
         deps.metrics.started_pods.inc()
         began = deps.clock.monotonic()
         sandbox = await deps.runtime.run_sandbox(config, handler)
-        deps.metrics.sandbox_seconds.observe(deps.clock.monotonic() - began, handler)
+        elapsed = deps.clock.monotonic() - began
+        deps.metrics.sandbox_seconds.observe(elapsed, handler)
+        ctx.reporter.decided(_created(sandbox, elapsed, host_network=bool(pod.spec.host_network)))
     except DynamicResourceError as error:
-        ctx.reporter.event(WARNING, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
-        state.step_back_off.failed(SANDBOX)
+        message = f"Failed to prepare dynamic resources: {error}"
+        grounds = state.step_back_off.failed(SANDBOX)
+        ctx.reporter.event(WARNING, "FailedPrepareDynamicResources", message, grounds=grounds)
         return False
     except (CRIError, OSError) as error:
         text = error.grpc_text() if isinstance(error, CRIError) else str(error)
@@ -132,9 +137,14 @@ def _report_addresses(ctx: PodContext) -> None:
         ctx.reporter.publish()
 
 
+def _created(sandbox: SandboxRecord, elapsed: float, *, host_network: bool) -> str:
+    network = "on the host's network" if host_network else f"with the addresses {', '.join(sandbox.ips)}"
+    return f"pod sandbox and network were set up in {duration.render(elapsed)}, {network}"
+
+
 def _failed(ctx: PodContext, message: str) -> None:
-    ctx.reporter.event(WARNING, "FailedCreatePodSandBox", message)
-    ctx.state.step_back_off.failed(SANDBOX)
+    grounds = ctx.state.step_back_off.failed(SANDBOX)
+    ctx.reporter.event(WARNING, "FailedCreatePodSandBox", message, grounds=grounds)
 
 
 async def sandbox_died(ctx: PodContext, sandbox_id: str, name: str) -> bool:

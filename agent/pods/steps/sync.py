@@ -27,6 +27,7 @@ from agent.pods.steps.volumes import set_up_volumes
 from agent.runtime_records import ContainerRecord
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import summed_phase
+from kube import duration
 from kube.events import NORMAL, WARNING
 
 _REPORT_SECONDS = 2.0
@@ -130,7 +131,15 @@ def _report_back_off(ctx: PodContext, backing_off: Collection[str]) -> None:
     for name in backing_off:
         state.waiting[name] = state.crash_loop.waiting(state.pod, name)
         if message := state.crash_loop.event(state.pod, name, state.runtime.latest(name)):
-            ctx.reporter.event(WARNING, "BackOff", message, name)
+            ctx.reporter.event(WARNING, "BackOff", message, name, grounds=_restart_at(ctx, name))
+
+
+def _restart_at(ctx: PodContext, name: str) -> str:
+    """Return in which time a container in back-off is restarted."""
+    record = ctx.state.runtime.latest(name)
+    ready_at = ctx.state.crash_loop.ready_at(ctx.state.pod, name, record) if record is not None else 0.0
+    left = ready_at - ctx.deps.now()
+    return f"it is restarted in {duration.render(left)}" if left > 0.0 else ""
 
 
 async def _execute(ctx: PodContext, plan: Plan) -> bool:

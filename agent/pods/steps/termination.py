@@ -22,6 +22,7 @@ from agent.pods.steps.record_updates import find_leftovers, reload_container
 from agent.podspec.sandbox import log_directory
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
+from kube import duration
 from kube.api import core_v1
 from kube.events import NORMAL, WARNING
 
@@ -110,7 +111,8 @@ async def _stop_sandbox(ctx: PodContext, sandbox_id: str) -> None:
 async def stop_container(ctx: PodContext, kill: Kill, grace: int, *, hook: bool = True) -> None:
     """Run the preStop hook, stop the container within the grace period, read its exit status. Raise CRIError."""
     deps = ctx.deps
-    ctx.reporter.event(NORMAL, "Killing", kill.message or f"Stopping container {kill.name}", kill.name)
+    message = kill.message or f"Stopping container {kill.name}"
+    ctx.reporter.event(NORMAL, "Killing", message, kill.name, grounds=f"grace period of {grace} s")
     found = find_container(ctx.state.pod, kill.name)
     container = found[0] if found else None
     left = grace
@@ -131,14 +133,19 @@ async def _pre_stop(
     handler: core_v1.LifecycleHandler,
     grace: int,
 ) -> None:
-    state = ctx.state
+    state, monotonic = ctx.state, ctx.deps.clock.monotonic
+    began = monotonic()
     try:
         async with asyncio.timeout(grace):
             await ctx.deps.hooks.run(state.pod, state.ip, container, container_id, handler)
+        ctx.reporter.decided(f"preStop hook of container {container.name} ran {duration.render(monotonic() - began)}")
     except TimeoutError:
+        ctx.reporter.decided(f"preStop hook of container {container.name} did not end in the grace period of {grace} s")
         log.info("pod %s: preStop hook of %s did not end in %d s", state.uid, container.name, grace)
     except Exception as error:  # nothing but cancellation comes between a hook and the end of its container
-        ctx.reporter.event(WARNING, "FailedPreStopHook", "PreStopHook failed", container.name)
+        # The error has the hook's output, which only the node's administrators may read.
+        grounds = f"after {duration.render(monotonic() - began)}, its output is in the log of the agent"
+        ctx.reporter.event(WARNING, "FailedPreStopHook", "PreStopHook failed", container.name, grounds=grounds)
         log.info("pod %s: preStop hook of %s: %s", state.uid, container.name, error)
 
 

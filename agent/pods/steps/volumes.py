@@ -5,15 +5,21 @@ No container starts without its volumes; containers that run keep what they have
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import islice
+
 from agent.lifecycle import End, rejection
 from agent.pods.context import PodContext, reject
 from agent.pods.references import ReferencesError
 from agent.pods.state import VOLUMES
 from agent.volumes.manager import MountsFailed
 from agent.volumes.pod_volumes import FolderError
+from kube import duration
 from kube.events import WARNING
 
 LIMIT_REACHED = "VolumeAttachmentLimitExceeded"
+MOST_NAMES = 20
+"""Volumes that an entry of the journal names."""
 
 
 async def set_up_volumes(ctx: PodContext) -> bool:
@@ -24,7 +30,8 @@ async def set_up_volumes(ctx: PodContext) -> bool:
         return True
     if state.volumes.mounted is None and state.step_back_off.waits(VOLUMES):
         return False
-    pod, asked = state.pod, state.volumes.refresh_at
+    pod, asked, first = state.pod, state.volumes.refresh_at, state.volumes.mounted is None
+    began = deps.monotonic()
     state.volumes.refresh_at = None  # what changes meanwhile sets it again
     try:
         await deps.references.ready(state.uid)
@@ -37,8 +44,9 @@ async def set_up_volumes(ctx: PodContext) -> bool:
         state.step_back_off.failed(VOLUMES)
         return False
     except (MountsFailed, ReferencesError) as error:
+        elapsed = f"after {duration.render(deps.monotonic() - began)}"
         for failed in error.failed if isinstance(error, MountsFailed) else (error,):
-            ctx.reporter.event(WARNING, "FailedMount", str(failed))
+            ctx.reporter.event(WARNING, "FailedMount", str(failed), grounds=elapsed)
         if state.volumes.mounted is not None:
             # The containers keep what they have, as with upstream.
             state.volumes.refresh_by(now + 60.0)
@@ -54,7 +62,15 @@ async def set_up_volumes(ctx: PodContext) -> bool:
     if refresh_at is not None:
         state.volumes.refresh_by(deps.monotonic() + refresh_at - deps.now())
     state.step_back_off.succeeded(VOLUMES)
+    if first and state.volumes.mounted:
+        shown = _listed(state.volumes.mounted)
+        ctx.reporter.decided(f"volumes were mounted in {duration.render(deps.monotonic() - began)}: {shown}")
     return True
+
+
+def _listed(names: Collection[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(islice(names, MOST_NAMES)) + (f" and {more} more" if more > 0 else "")
 
 
 def _over_limit(error: MountsFailed) -> End:

@@ -6,7 +6,6 @@ object; then only policies with reinvocationPolicy IfNeeded are evaluated again.
 
 from __future__ import annotations
 
-import operator
 from functools import partial
 from typing import Any
 
@@ -91,7 +90,9 @@ class MutatingAdmissionPolicy(Plugin):
             refused = errors.forbidden(resource.group, resource.plural, attributes.name, text)
             refused.refused_by = f"{self.name} {match.policy.name}"
             raise refused from error
-        return await object_work.run(attributes, operator.ne, before, obj)
+        paths = await object_work.run(attributes, changed_paths, before, obj)
+        attributes.changed(f"policy {match.policy.name}", *paths)
+        return bool(paths)
 
     @staticmethod
     async def _mutated(mutation: Mutation, result: Any, version: Resource, attributes: Attributes) -> Object:
@@ -114,6 +115,24 @@ class MutatingAdmissionPolicy(Plugin):
         object_work.weigh(attributes, patched)
         made = await taken_back(patched, on_path, version, obj, run)
         return keep_identity(made, obj)
+
+
+_ABSENT = object()
+
+
+def changed_paths(before: Object, after: Object) -> list[str]:
+    """Return the fields in which two objects differ, those in metadata and spec one by one; [] if they are equal."""
+    found: list[str] = []
+    for name in before.keys() | after.keys():
+        old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            parts = old.keys() | new.keys()
+            found += [f"{name}.{part}" for part in parts if old.get(part, _ABSENT) != new.get(part, _ABSENT)]
+        else:
+            found.append(name)
+    return sorted(found)
 
 
 _NOT_CONCERNED = object()

@@ -16,7 +16,7 @@ from control.admission import object_work
 from control.admission.matching import Invocation, concerned, exempt
 from control.admission.versions import keep_identity, shown_as, taken_back
 from control.admission.webhooks.invoker import WebhookInvoker
-from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.admission import MOST_CHANGES, Attributes, Plugin
 from control.patch.json_patch import apply_json_patch
 from control.registry.served import Executor
 from kube import errors
@@ -82,4 +82,6 @@ class MutatingAdmissionWebhook(Plugin):
         # In place: the object is the caller's.
         obj.clear()
         obj.update(made)
+        paths = (operation.get("path") for operation in verdict.patch[:MOST_CHANGES] if operation is not None)
+        attributes.changed(f"webhook {invocation.name}", *(str(path) for path in paths))
         return True

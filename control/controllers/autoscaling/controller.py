@@ -126,6 +126,9 @@ class AutoscalingController:
             elif recommendation < current:
                 reason = "All metrics below target"
             wanted = self._shaped(history, autoscaler, current, recommendation, least, outlook)
+            limits = f", which the limits and the behavior make {wanted}" if wanted != recommendation else ""
+            text = f"computed {recommendation} replicas from {metric}{limits}; there are {current}"
+            self._recorder.decisions.changed(autoscaler, "size", text)
         if wanted == current:
             outlook.desired = current
             return

@@ -128,12 +128,16 @@ class DeploymentController:
             return
         if await rollout.resize(rolling.shrink_old(deployment, new, rollout.old)):
             return
+        waits = rolling.waiting(deployment, new, rollout.old)
+        self._recorder.decisions.changed(deployment, "rollout", waits)
         if status.complete(deployment, deployment.status):
             await rollout.clean_up()
 
     async def _recreate(self, rollout: Rollout) -> None:
         await rollout.sync_revision(create=False)
         if await rollout.resize(rolling.stop_old(rollout.old)) or self._old_pods_run(rollout):
+            waits = "waits for the old pods to end before it creates new ones (strategy Recreate)"
+            self._recorder.decisions.changed(rollout.deployment, "rollout", waits)
             return
         await rollout.sync_revision(create=True)
         deployment, new = rollout.deployment, rollout.new

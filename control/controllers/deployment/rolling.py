@@ -81,6 +81,18 @@ def shrink_old(deployment: apps_v1.Deployment, new: apps_v1.ReplicaSet, old: Set
     return [Resize(rs, sizes[rs.metadata.name or ""]) for rs in old if sizes[rs.metadata.name or ""] != wanted(rs)]
 
 
+def waiting(deployment: apps_v1.Deployment, new: apps_v1.ReplicaSet, old: Sets) -> str:
+    """Return for the journal why a rolling update does not go on now; "" if it is complete."""
+    left = revisions.total_wanted(active(old))
+    if not left:
+        return ""
+    available, least = revisions.total_available([*old, new]), wanted(deployment) - max_unavailable(deployment)
+    return (
+        f"waits for new pods to be available: {available} pods are, and {least} must be (maxUnavailable "
+        f"{max_unavailable(deployment)}, maxSurge {max_surge(deployment)}); {left} old pods stay"
+    )
+
+
 def stop_old(old: Sets) -> list[Resize]:
     """Recreate: all old pods go first."""
     return [Resize(rs, 0) for rs in active(old)]

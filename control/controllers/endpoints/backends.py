@@ -21,6 +21,9 @@ PAIR = "label-pair"
 MANY = 256
 """Labels of a pod beyond which it is in the index of its namespace's pods of many labels only."""
 
+MOST_NAMES = 10
+"""Pods that an entry of the journal names."""
+
 
 def by_label_pair(pod: core_v1.Pod) -> Iterable[str]:
     """Index function: "namespace/key=value" for each label, or "namespace/" for a pod of many."""
@@ -138,3 +141,13 @@ def target_of(pod: core_v1.Pod) -> core_v1.ObjectReference:
 
 def is_headless(service: core_v1.Service) -> bool:
     return service.spec.cluster_ip == "None"
+
+
+def without_traffic(service: core_v1.Service, pods: Iterable[core_v1.Pod]) -> str:
+    """Return for the journal the selected pods that get no traffic, "" if there are none."""
+    if service.spec.publish_not_ready_addresses:
+        return ""
+    unready = [pod for pod in pods if not is_ready(pod)]
+    named = ", ".join(pod.metadata.name or "" for pod in unready[:MOST_NAMES])
+    more = f" and {len(unready) - MOST_NAMES} more" if len(unready) > MOST_NAMES else ""
+    return f"leaves out pods that are not Ready: {named}{more}" if unready else ""

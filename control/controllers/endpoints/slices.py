@@ -12,7 +12,14 @@ from control.controllers import metrics
 from control.controllers.batch_delay import BatchDelay
 from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
-from control.controllers.endpoints.backends import PAIR, by_label_pair, follow_pods, pods_of, selecting_services
+from control.controllers.endpoints.backends import (
+    PAIR,
+    by_label_pair,
+    follow_pods,
+    pods_of,
+    selecting_services,
+    without_traffic,
+)
 from control.controllers.endpoints.slice_plan import MANAGED_BY, MANAGER, SERVICE_NAME, ZONE, plan
 from control.controllers.endpoints.target_ports import TargetPorts
 from control.controllers.endpoints.trigger_time import TriggerTimes
@@ -113,6 +120,7 @@ class EndpointSliceController:
                 self._recorder.event(service, "Warning", "FailedToUpdateEndpointSlices", message)
             raise
         metrics.SLICE_SYNCS.add("success")
+        self._recorder.decisions.changed(service, "pods", without_traffic(service, pods))
 
     async def _apply(self, create: list[discovery_v1.EndpointSlice], update: list[discovery_v1.EndpointSlice]) -> None:
         for found in create:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from control.controllers.concurrent_requests import for_each
@@ -31,6 +31,8 @@ from kube.informer import Change, Informer, wait_listed
 
 log = logging.getLogger(__name__)
 
+MOST_OWNERS = 5
+"""Owners that an entry of the journal names."""
 REDISCOVER_SECONDS = 60.0
 """For aggregated APIs; custom resources are noticed when their definition changes."""
 SYNC_SECONDS = 30.0
@@ -156,18 +158,16 @@ class GarbageCollector:
 
     def _tell_astray(self, dependent: Item, owner: Owner) -> None:
         """Warn of an owner reference that leads into another namespace."""
-        about = core_v1.ObjectReference(
-            api_version=dependent.resource.api_version,
-            kind=dependent.resource.kind,
-            namespace=dependent.namespace or None,
-            name=dependent.name,
-            uid=dependent.uid,
-        )
         where = (
             f"{owner.api_version}/{owner.kind}, namespace: {dependent.namespace}, name: {owner.name}, uid: {owner.uid}"
         )
         text = f'ownerRef [{where}] does not exist in namespace "{dependent.namespace}"'
-        self._recorder.event(about, "Warning", "OwnerRefInvalidNamespace", text)
+        self._recorder.event(_reference(dependent), "Warning", "OwnerRefInvalidNamespace", text)
+
+    def _record(self, item: Item, decision: str, owners: Sequence[Owner]) -> None:
+        """Record the deletion of an object in the journal."""
+        named = ", ".join(f"{owner.kind.lower()}/{owner.name}" for owner in owners[:MOST_OWNERS])
+        self._recorder.decisions.record(_reference(item), f"{decision}: {named}")
 
     def _enqueue_items(self, uids: Set[str]) -> None:
         for uid in uids:
@@ -201,9 +201,11 @@ class GarbageCollector:
                     await self._requests.unblock(item)
                     break
             await self._requests.delete(item, "Foreground")
+            self._record(item, "deletes it with its dependents, because its owner is deleted so", waiting)
         else:
             policy = "Orphan" if ORPHAN in item.finalizers else "Foreground" if FOREGROUND in item.finalizers else ""
             await self._requests.delete(item, policy or "Background")
+            self._record(item, "deletes it, because no owner is left", dangling + waiting)
         return None
 
     async def _finish_foreground(self, item: Item) -> None:
@@ -222,6 +224,16 @@ class GarbageCollector:
         if failure is not None:
             raise failure
         await self._requests.drop_finalizer(item, ORPHAN)
+
+
+def _reference(item: Item) -> core_v1.ObjectReference:
+    return core_v1.ObjectReference(
+        api_version=item.resource.api_version,
+        kind=item.resource.kind,
+        namespace=item.namespace or None,
+        name=item.name,
+        uid=item.uid,
+    )
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -27,8 +27,12 @@ class Backoff:
         """Return the seconds until pods may be created again."""
         if not self.failures or self.last is None:
             return 0.0
-        delay: float = min(FIRST_BACKOFF * 2 ** (min(self.failures, 20) - 1), LAST_BACKOFF)
-        return max(0.0, delay - (now - self.last).total_seconds())
+        return max(0.0, self.delay - (now - self.last).total_seconds())
+
+    @property
+    def delay(self) -> float:
+        """Seconds between the latest failure and the next pods."""
+        return min(FIRST_BACKOFF * 2.0 ** (min(self.failures, 20) - 1), LAST_BACKOFF) if self.failures else 0.0
 
 
 def backoff_after(backoff: Backoff, job: batch_v1.Job, counted: Tally, now: datetime) -> Backoff:

@@ -26,9 +26,10 @@ from control.controllers.ownership import by_controller_or_orphan, children_of, 
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from control.controllers.selector_index import CompiledSelectorIndex
 from control.event_loop import offload
-from kube import cancellation
+from kube import cancellation, duration
 from kube.api import batch_v1, core_v1
 from kube.client import STRATEGIC
+from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
@@ -152,6 +153,7 @@ class JobController:
             metrics.job_written(before, todo.status)
         metrics.policy_applied(todo.tally.actions)
         self._backoffs[uid] = backoff  # not before: what is not recorded is seen, and would be counted, again
+        self._recorder.decisions.changed(job, "back-off", _waits(backoff, todo))
         for type_, reason, message in todo.events:
             self._recorder.event(job, type_, reason, message)
         failure = await for_each(todo.untrack, self._untrack) or await self._apply(job, todo, pods)
@@ -264,6 +266,15 @@ def _with_index(container: core_v1.Container) -> core_v1.Container:
     field = core_v1.ObjectFieldSelector(field_path=f"metadata.labels['{tally.INDEX}']")
     variable = core_v1.EnvVar(name="JOB_COMPLETION_INDEX", value_from=core_v1.EnvVarSource(field_ref=field))
     return msgspec.structs.replace(container, env=[*container.env, variable])
+
+
+def _waits(backoff: Backoff, todo: JobPlan) -> str:
+    """Return for the journal how long a Job does not replace failed pods."""
+    if not todo.again or not backoff.failures or todo.create or backoff.last is None:
+        return ""
+    last = format_time(backoff.last)
+    delay = duration.render(backoff.delay)
+    return f"back-off of {delay} before failed pods are replaced: {backoff.failures} failures, the last at {last}"
 
 
 def _decided(

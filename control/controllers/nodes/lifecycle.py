@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,7 +18,7 @@ from control.controllers.context import Context
 from control.controllers.nodes import health, metrics, zones
 from control.controllers.nodes.suspension import CHECK_SECONDS, SuspensionDetector
 from control.interfaces.local_nodes import LocalNodes
-from kube import cancellation
+from kube import cancellation, duration
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC
 from kube.clock import format_time
@@ -243,9 +244,18 @@ class NodeLifecycleController:
                 "spec": {"taints": msgspec.to_builtins(taints) or None},
             }
             await self._client.patch(core_v1.Node, name, "", patch)
+            self._record_taints(node, taints)
             if wanted is not None and wanted not in present:
                 metrics.NODE_EVICTIONS.add(zones.zone_of(node.metadata.labels))
         return wait
+
+    def _record_taints(self, node: core_v1.Node, taints: Sequence[core_v1.Taint]) -> None:
+        """Record the node's taints in the journal, with the age of its last heartbeat."""
+        keys = ", ".join(f"{taint.key}:{taint.effect}" for taint in taints) or "none"
+        received_at = self._heartbeats[name_of(node)].received_at
+        age = duration.render(round(self._clock.monotonic() - received_at))
+        text = f"set the taints: {keys} (Ready is {health.readiness(node)}, last heartbeat {age} ago)"
+        self._recorder.decisions.record(node, text)
 
     async def _mark_pods_not_ready(self, node: str) -> None:
         """Set the Ready conditions of a node's pods to False, which removes them from the endpoints of their Services."""

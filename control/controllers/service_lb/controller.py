@@ -19,7 +19,6 @@ from control.controllers.service_lb.port_claims import PortClaims
 from control.controllers.service_lb.port_records import granted_ports, had_ports, recorded
 from control.controllers.service_lb.ports import (
     ALLOWED,
-    NODES_OWN,
     LoadBalancerPorts,
     Port,
     node_ports_of,
@@ -35,7 +34,7 @@ from kube.api import core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
 from kube.informer import Change
 from kube.object_names import key_of
-from kube.port_ranges import PortRanges
+from kube.port_ranges import NODES_OWN, PortRanges
 
 log = logging.getLogger(__name__)
 SERVICE_NAME = "kubernetes.io/service-name"

@@ -13,25 +13,12 @@ from types import MappingProxyType
 
 from control.controllers.service_lb.plan import NoLoadBalancer
 from kube.api import core_v1
-from kube.port_ranges import LOAD_BALANCERS, PortRanges
+from kube.port_ranges import LOAD_BALANCERS, NODES_OWN, PortRanges
 
 Port = tuple[str, int]
 """(protocol, number)."""
 
 ALLOWED = PortRanges.parse(LOAD_BALANCERS)
-NODES_OWN: Mapping[Port, str] = {
-    ("TCP", 22): "ssh",
-    ("TCP", 2379): "etcd",
-    ("TCP", 2380): "etcd",
-    ("TCP", 6443): "the API server",
-    ("TCP", 10248): "the kubelet",
-    ("TCP", 10249): "the service proxy",
-    ("TCP", 10250): "the kubelet",
-    ("TCP", 10256): "the service proxy",
-    ("TCP", 10257): "the controller manager",
-    ("TCP", 10259): "the scheduler",
-    ("UDP", 8472): "the pod network",
-}
 
 
 def ports_of(service: core_v1.Service) -> list[Port]:

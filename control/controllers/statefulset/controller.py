@@ -20,6 +20,7 @@ from control.controllers.selector_index import CompiledSelectorIndex
 from control.controllers.statefulset import identity, metrics
 from control.controllers.statefulset.claim_owners import wanted_owners
 from control.controllers.statefulset.plan import StatefulPlan, max_unavailable, plan
+from control.controllers.statefulset.waiting import waiting
 from control.controllers.step_counter import ENTRIES_PER_STEP, REQUEST_STEPS, StepCounter
 from kube.api import apps_v1, core_v1
 from kube.controller import Controller
@@ -101,6 +102,8 @@ class StatefulSetController:
         metrics.reconciled(sts, todo.status, max_unavailable(sts))
         failure: StatusError | None = None
         if settled:
+            waits = waiting(sts, pods, todo, update, self._clock.now())
+            self._recorder.decisions.changed(sts, "next step", waits)
             await self._own_claims(sts, pods, todo)
             lost = await self._make_lost_claims(sts, todo)
             failure = await self._apply(key, sts, todo, revisions) or lost

@@ -32,16 +32,18 @@ def _resource(
     shared: bool,
     gates: tuple[str, ...],
     balanced: str,
+    api_port: int,
 ) -> BuiltInResource:
     resource = resources.by_path(group, version, plural)
     assert resource is not None
-    settings = Settings(ranges, range(low, high), shared, gates=frozenset(gates), load_balancer_ports=balanced)
+    ports = range(low, high)
+    settings = Settings(ranges, ports, shared, gates=frozenset(gates), load_balancer_ports=balanced, api_port=api_port)
     return BuiltInResource(resource, settings)
 
 
 def _named(name: list[Any]) -> BuiltInResource:
-    group, version, plural, ranges, low, high, shared, gates, balanced = name
-    return _resource(group, version, plural, tuple(ranges), low, high, shared, tuple(gates), balanced)
+    group, version, plural, ranges, low, high, shared, gates, balanced, api_port = name
+    return _resource(group, version, plural, tuple(ranges), low, high, shared, tuple(gates), balanced, api_port)
 
 
 def begin_create(

@@ -8,6 +8,7 @@ from control.registry import compare_and_swap, deletion, deletion_plan, metadata
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
 from control.registry.strategy import Strategy
+from control.server import journaling
 from control.server.deleting import success
 from control.server.subresources import created
 from control.server.subresources.budgets import charge, unsettled
@@ -131,7 +132,9 @@ async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:
     options.dry_run = options.dry_run or context.dry_run
     await created.validate(server, attributes)
     context.admitted = True
-    await _check_and_delete(server, context, resource, namespace, name, options)
+    pod = await _check_and_delete(server, context, resource, namespace, name, options)
+    if not options.dry_run:
+        journaling.deleted(server.registry.journal, request, resource, context, pod, None)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
@@ -142,8 +145,11 @@ async def _check_and_delete(
     namespace: str,
     name: str,
     options: deletion_plan.DeleteOptions,
-) -> None:
-    """Delete a pod that may be evicted in its present state; check it again if its state has changed meanwhile."""
+) -> Object:
+    """Delete a pod that may be evicted in its present state; check it again if its state has changed meanwhile.
+
+    Return the pod.
+    """
     given = options.preconditions or {}
     for attempt in range(1, EVICTION_ATTEMPTS + 1):
         pod = (await server.registry.get(resource, namespace, name)).obj
@@ -161,7 +167,7 @@ async def _check_and_delete(
             if not options.dry_run:
                 await _mark_evicted(server, resource, namespace, name, options)
             await deletion.delete(server.registry, context, resource, namespace, name, options)
-            return
+            return pod
         except StatusError as error:
             if not (unready and error.conflict) or given.get("resourceVersion") is not None:
                 raise
@@ -169,6 +175,7 @@ async def _check_and_delete(
                 raise unsettled(uncounted) from error
             if attempt == EVICTION_ATTEMPTS:
                 raise
+    raise AssertionError
 
 
 async def _mark_evicted(

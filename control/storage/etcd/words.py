@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-_ADDRESS = re.compile(r".*\bipv[46]:(\S+?:\d+): (.*)", re.DOTALL)
+_ADDRESS = re.compile(r".*\bipv[46]:(\S+?:[0-9]+): (.*)", re.DOTALL)
 _NAME = re.compile(r"errors resolving (\S+?):")
 _REASONS = {
     "connection refused": "connection refused",

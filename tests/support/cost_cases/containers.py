@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from agent.images.names import with_default_tag
 from agent.podspec.environment import expand, names_in
-from agent.server import log_files, log_request
+from agent.server import log_files, log_query, log_request
 from control.resource_metrics import sample
-from tests.support.cost_cases.inputs import HEAD, NOW, OBJECT, cases, fill
+from tests.support.cost_cases.inputs import HEAD, NOW, OBJECT, cases, each, fill
 
 METRICS: dict[str, Callable[[int], str]] = {
     "lines": fill('container_cpu_usage_seconds_total{namespace="n",pod="p",container="c"} 1\n'),
@@ -66,6 +67,31 @@ def log_option(name: str) -> Callable[[str], object]:
     return lambda text: log_request.options({name: text}, NOW)
 
 
+PATTERNS: dict[str, Callable[[int], str]] = {
+    "letters": fill("a"),
+    "groups": lambda size: "(" * (size // 2) + ")" * (size // 2),
+    "open groups": fill("("),
+    "closed groups": fill(")"),
+    "repeated groups": lambda size: "(" * (size // 3) + "a" + ")+" * (size // 3),
+    "digits of a repetition": fill("9", "a{", "}"),
+    "repetitions": fill("{2}", "a"),
+    "alternatives": fill("a|"),
+    "sets": fill("[a-z]"),
+    "sets of all characters in any case": fill("[\0-\U0010ffff]", "(?i)"),
+    "looks behind": fill("(?<=", "", ")"),
+    "names": each("(?P<a%d>)"),
+    "back references": fill("\\1", "(a)"),
+    "comments": fill("#", "(?x)"),
+    "escapes": fill("\\"),
+    "NULs": fill("\0"),
+}
+
+
+def system_log_query(name: str, *others: tuple[str, str]) -> Callable[[str], object]:
+    return lambda text: log_query.LogQuery.read([*others, (name, text)], Path("/nonexistent"))
+
+
+QUERIED = (log_query.QueryError,)
 LOG_REFUSED = (log_request.LogRequestError,)
 CASES = [
     *cases("metrics of a node", METRICS, lambda text: sample.parse(text, 0.0), largest=OBJECT),
@@ -73,5 +99,39 @@ CASES = [
     *cases("log line", LOG_LINES, log_line, largest=OBJECT),
     *cases("log query", {"digits": fill("9")}, log_option("tailLines"), largest=HEAD, refused=LOG_REFUSED),
     *cases("log query since", {"digits": fill("9")}, log_option("sinceSeconds"), largest=HEAD, refused=LOG_REFUSED),
+    *cases(
+        "pattern of a log query",
+        PATTERNS,
+        system_log_query("pattern", ("query", "a")),
+        largest=log_query.LONGEST_PATTERN,
+        refused=QUERIED,
+        memory=2500,  # of the nested calls of a thousand groups
+    ),
+    *cases(
+        "long pattern of a log query",
+        PATTERNS,
+        system_log_query("pattern", ("query", "a")),
+        largest=HEAD,
+        refused=QUERIED,
+    ),
+    *cases(
+        "services of a log query",
+        {name: IMAGES[name] for name in ("letters", "parts", "dashes")}
+        | {"backslashes": fill("\\a"), "dots": fill("../")},
+        system_log_query("query"),
+        largest=HEAD,
+        refused=QUERIED,
+    ),
+    *(
+        case
+        for name in ("sinceTime", "untilTime", "tailLines", "boot")
+        for case in cases(
+            f"{name} of a log query",
+            {"digits": fill("9"), "a fraction": fill("1", "2026-01-01T00:00:00.", "Z"), "spaces": fill(" ", "1")},
+            system_log_query(name, ("query", "a")),
+            largest=HEAD,
+            refused=QUERIED,
+        )
+    ),
     *cases("variables", ENVIRONMENT, variables, largest=OBJECT),
 ]

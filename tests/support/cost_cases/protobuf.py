@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kube.schema import wire
-from tests.support.cost_cases.inputs import cases
+from tests.support.cost_cases.inputs import cases, fill
+from tests.support.cost_cases.json_bodies import JSON
 
 
 def _varint(number: int) -> bytes:
@@ -28,6 +29,22 @@ def _nested(number: int, depth: int, inner: bytes) -> bytes:
     return b"".join(reversed(heads)) + inner
 
 
+def _managed(text: bytes) -> bytes:
+    """Return the fields of metadata that hold JSON."""
+    return _field(17, _field(7, _field(1, text)))
+
+
+JSON_WITHIN: dict[str, Callable[[int], bytes]] = {
+    **{
+        name: JSON[name]
+        for name in ("numbers", "a long integer", "a long float", "deep", "deep and wide", "unknown fields")
+    },
+    **{name: JSON[name] for name in ("brackets in strings", "escapes and many brackets", "no end of a string")},
+    "deep and closed": lambda size: b"[" * (size // 2) + b"]" * (size // 2),
+    "deep objects": lambda size: b'{"f:a":' * (size // 8) + b"1" + b"}" * (size // 8),
+    "levels as deep as may be": lambda size: b"[" + (b"[" * 390 + b"]" * 390 + b",") * (size // 781) + b"1]",
+    "small objects": fill(b"{},", "[", "1]"),
+}
 PROTOBUF: dict[str, Callable[[int], tuple[bytes, str]]] = {
     "empty items": lambda size: (_field(2, _field(2, b"") * (size // 2)), "Pod"),
     "map entries": lambda size: (
@@ -47,4 +64,18 @@ def read_protobuf(given: tuple[bytes, str]) -> object:
     return wire.decode(message, "apiextensions_v1" if kind == "JSONSchemaProps" else "core_v1", kind)
 
 
-CASES = cases("protobuf", PROTOBUF, read_protobuf)
+def read_metadata(text: bytes) -> object:
+    return wire.decode(_managed(text), "meta_v1", "ObjectMeta")
+
+
+def read_many(text: bytes) -> object:
+    """Read the JSON in pieces of a thousand bytes, each in a message."""
+    pieces = [b'"%b"' % text[at : at + 1000].replace(b'"', b"").replace(b"\\", b"") for at in range(0, len(text), 1000)]
+    return wire.decode(b"".join(map(_managed, pieces)), "meta_v1", "ObjectMeta")
+
+
+CASES = [
+    *cases("protobuf", PROTOBUF, read_protobuf),
+    *cases("JSON within protobuf", JSON_WITHIN, read_metadata),
+    *cases("JSON in many messages of protobuf", {"text": fill(b"a"), "commas": fill(b",")}, read_many),
+]

@@ -215,10 +215,10 @@ async def test_the_intent_of_a_pull_ends_whose_pod_goes_while_it_is_written(
     records, began, written = made(tmp_path), threading.Event(), threading.Event()
     begin = records.begin
 
-    def slow(image: str, before: str, as_of: int) -> Pull:
+    def slow(image: str, before: str, as_of: int, namespace: str) -> Pull:
         began.set()
         assert written.wait(10)
-        return begin(image, before, as_of)
+        return begin(image, before, as_of, namespace)
 
     monkeypatch.setattr(records, "begin", slow)
     pulls, unused = Pulls(None, None), cast(Any, None)

@@ -181,7 +181,8 @@ async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path:
         async def status(self, *, verbose: bool) -> object:
             return SimpleNamespace(info={})
 
-    runtime = SimpleNamespace(images=Runtime(), runtime=Runtime())
+    containerd = Pulls(None, None)
+    runtime = SimpleNamespace(images=Runtime(), runtime=Runtime(), containerd=containerd)
     collector = ImageGC(cast(Client, runtime), FakeClock(), high=85, low=80, minimum_age=0, seen=records.prune)
     for _ in range(2):
         await collector.collect()
@@ -189,7 +190,7 @@ async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path:
         assert records.allows(IMAGE, ID, [by_secret("a")])
     gone = SimpleNamespace(list_images=_none, list_containers=_none, image_fs_info=_none, status=runtime.runtime.status)
     collector = ImageGC(
-        cast(Client, SimpleNamespace(images=gone, runtime=gone)),
+        cast(Client, SimpleNamespace(images=gone, runtime=gone, containerd=containerd)),
         FakeClock(),
         high=85,
         low=80,

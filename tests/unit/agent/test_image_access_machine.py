@@ -45,6 +45,8 @@ class Load:
     at: float
     suspects: set[Try] = field(default_factory=set)
     """Pulls of this name that may have brought it, as far as the agent can know."""
+    labelled: bool = False
+    """By `wherry image load`: no pull matters once the agent has seen the label."""
     seen: bool = False
     decided: bool = False
 
@@ -59,7 +61,8 @@ class Node(RuleBasedStateMachine):
         self.loads: list[Load] = []
         self.public: set[str] = set()
         self.granted: set[tuple[str, str, str | None]] = set()
-        self.taken: tuple[list[tuple[str, list[str]]], float] | None = None
+        self.labels: dict[str, str] = {}
+        self.taken: tuple[list[tuple[str, list[str]]], float, dict[str, str]] | None = None
         self.inspected: dict[str, tuple[str, int]] = {}
         self._start_agent()
 
@@ -76,6 +79,8 @@ class Node(RuleBasedStateMachine):
         for name in names:
             for others in self.images.values():
                 others.discard(name)
+            if self.labels.pop(name, ""):
+                self.loads = [load for load in self.loads if load.name != name or load.decided]
         self.images.setdefault(image_ref, set()).update(names)
 
     def _id_of(self, name: str) -> str:
@@ -91,6 +96,14 @@ class Node(RuleBasedStateMachine):
         if is_new:
             suspects = {one for one in self.tries if one.name == name}
             self.loads.append(Load(image_ref, name, self.now, suspects))
+
+    @rule(image_ref=st.sampled_from(IDS), name=st.sampled_from(NAMES))
+    def load_labelled(self, image_ref: str, name: str) -> None:
+        """An administrator publishes an image, whatever has pulled it."""
+        self._tag(image_ref, name)
+        self.labels[name] = image_ref
+        self.public.add(image_ref)
+        self.loads.append(Load(image_ref, name, self.now, labelled=True))
 
     @precondition(lambda self: self.tries)
     @rule(data=st.data(), image_ref=st.sampled_from(IDS))
@@ -123,7 +136,12 @@ class Node(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), who=st.sampled_from(WHO))
     def begin(self, name: str, who: str | None) -> None:
-        before, as_of = self.inspected.pop(name, (self._id_of(name), self.records.removals))
+        present = self._id_of(name)
+        if present and self.labels.get(name) == present:
+            assert self.records.loaded(name, present, sorted(self.images[present]))
+            for load in self.loads:
+                load.decided |= load.labelled and load.name == name
+        before, as_of = self.inspected.pop(name, (present, self.records.removals))
         one = Try(name, who, self.records.begin(name, before, as_of))
         self.tries.append(one)
         for load in self.loads:
@@ -150,7 +168,9 @@ class Node(RuleBasedStateMachine):
         self.loads = [
             load
             for load in self.loads
-            if load.decided or (one not in load.suspects and (load.image_ref != one.brought or not load.suspects))
+            if load.decided
+            or load.labelled
+            or (one not in load.suspects and (load.image_ref != one.brought or not load.suspects))
         ]
 
     @rule(data=st.data())
@@ -174,16 +194,16 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def request_list(self) -> None:
-        self.taken = [(image_ref, sorted(names)) for image_ref, names in self.images.items()], self.now
+        self.taken = [(image_ref, sorted(names)) for image_ref, names in self.images.items()], self.now, {**self.labels}
         self.now += 0.5
 
     @precondition(lambda self: self.taken is not None)
     @rule()
     def receive_list(self) -> None:
         assert self.taken is not None
-        present, at = self.taken
+        present, at, loaded = self.taken
         self.taken = None
-        self.records.prune(present, at)
+        self.records.prune(present, at, loaded)
         self._listed(present, at)
 
     def _listed(self, present: list[tuple[str, list[str]]], at: float) -> None:
@@ -207,7 +227,7 @@ class Node(RuleBasedStateMachine):
         self.now += 0.5
         if listed:
             present = [(image_ref, sorted(names)) for image_ref, names in self.images.items()]
-            self.records.load_finished_pulls(present, self.now)
+            self.records.load_finished_pulls(present, self.now, self.labels)
             self._listed(present, self.now)
 
     @precondition(lambda self: self.images)
@@ -217,7 +237,8 @@ class Node(RuleBasedStateMachine):
         self._collect(data.draw(st.sampled_from(sorted(self.images))))
 
     def _collect(self, image_ref: str) -> None:
-        del self.images[image_ref]
+        for name in self.images.pop(image_ref):
+            self.labels.pop(name, None)
         self.loads = [load for load in self.loads if load.image_ref != image_ref]
         self.now += 0.5
         self.request_list()

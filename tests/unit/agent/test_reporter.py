@@ -10,9 +10,11 @@ import pytest
 
 from agent.pods import reporter
 from agent.pods.reporter import LATE_SECONDS, PodReporter
+from agent.runtime_records import PodRuntime
 from agent.status import rate
 from agent.status.writer import StatusWriter
 from kube.api import core_v1
+from kube.decisions import Decisions
 from tests.support.clock import FakeClock, settle
 from tests.unit.agent.pods import pod
 
@@ -24,8 +26,9 @@ class Reporter(PodReporter):
 
     def __init__(self, namespace: str, clock: FakeClock, statuses: StatusWriter, cpu: CPU) -> None:
         given = pod("main", metadata={"namespace": namespace})
-        state: Any = SimpleNamespace(pod=given, uid="u", api_pod=None, in_source=False)
+        state: Any = SimpleNamespace(pod=given, uid="u", api_pod=None, in_source=False, runtime=PodRuntime())
         deps: Any = SimpleNamespace(clock=clock, writer=statuses, now=lambda: 0.0, startup=SimpleNamespace())
+        deps.recorder = SimpleNamespace(decisions=Decisions(None, "kubelet"))
         deps.startup.status_updated = lambda *_: None
         super().__init__(state, deps)
         self.made, self._clock, self._cpu, self.cost = list[float](), clock, cpu, 0.0

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import control.admission.metrics
 import control.auth.metrics
+import control.controllers.job.metrics
 import control.controllers.manager
+import control.controllers.nodes.metrics
+import control.controllers.statefulset.metrics
 import control.fairness.fairness
 import control.scheduler.main  # noqa: F401  # these modules define the metrics
 import kube.leases  # noqa: F401

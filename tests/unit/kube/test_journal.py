@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube import journal as module
 from kube.journal import (
     DENIED,
     DENIED_PART,
     ENTRY_BYTES,
     LONGEST_NAME,
     LONGEST_TEXT,
+    MIRROR_OF,
+    PAGE_BYTES,
     Entry,
     Journal,
     of_present,
@@ -69,7 +74,13 @@ def test_an_entry_with_characters_that_utf_8_does_not_have_is_kept_without_them(
     journal = Journal(FakeClock())
     journal.record("Pod", "a", "web", "jane\udcff", "text\ud800", uid="1", revision=3, details={"node": "\ud800"})
     ((_, entry),) = journal.about("Pod", "a", "web")
-    assert (entry.actor, entry.text, entry.uid, entry.revision, entry.details) == ("jane?", "text?", "1", 3, None)
+    assert (entry.actor, entry.text, entry.uid, entry.revision, entry.details) == (
+        "jane\ufffd",
+        "text\ufffd",
+        "1",
+        3,
+        None,
+    )
 
 
 def memory(journal: Journal) -> int:
@@ -133,6 +144,86 @@ def test_entries_of_former_objects_of_a_name_are_not_those_of_the_present_one(
     metadata = {"uid": "new", "name": "web", "creationTimestamp": "1970-01-01T00:01:40Z"}
     found = of_present([Entry(time, "jane", "x", uid) for uid, time in entries], metadata)
     assert [each.time for each in found] == kept
+
+
+def test_an_agents_entries_about_a_static_pod_are_those_of_its_object() -> None:
+    metadata = {
+        "uid": "a",
+        "name": "web",
+        "creationTimestamp": "1970-01-01T00:01:40Z",
+        "annotations": {MIRROR_OF: "own"},
+    }
+    found = of_present([Entry(99.0, "kubelet", "x", "own"), Entry(99.5, "kubelet", "x", "former")], metadata)
+    assert [each.uid for each in found] == ["own"]
+
+
+def many_names(journal: Journal, number: int) -> None:
+    journal.record("Pod", "default", f"name-{number}", f"user-{number}", f"created with {number}", uid=str(number))
+
+
+def many_namespaces(journal: Journal, number: int) -> None:
+    journal.record("Pod", f"namespace-{number}", "web", f"user-{number}", "created")
+
+
+def one_object(journal: Journal, number: int) -> None:
+    journal.record("Pod", "default", "web", "jane", f"updated {number}", revision=1 << 40 | number)
+
+
+def many_details(journal: Journal, number: int) -> None:
+    nodes = {f"reason {number} {each}": [f"node-{number}-{each}"] * 3 for each in range(number % 20)}
+    journal.record("Pod", "default", f"name-{number % 50}", "scheduler", f"no node {number}", details={"nodes": nodes})
+
+
+def texts_that_are_read(journal: Journal, number: int) -> None:
+    name = f"name-{number % 100}"
+    journal.record("Pod", "default", name, "jane", f"{number} " + "\N{PILE OF POO}é" * 400)
+    msgspec.json.encode(journal.page(["Pod"], "default", name))
+
+
+@pytest.mark.parametrize("record", [many_names, many_namespaces, one_object, many_details, texts_that_are_read])
+def test_the_memory_that_is_counted_is_what_the_process_has_for_it(record: Callable[[Journal, int], None]) -> None:
+    limit = 1 << 20
+    tracemalloc.start()
+    try:
+        journal = Journal(FakeClock(), limit=limit)
+        for number in range(12_000):
+            record(journal, number)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert limit * 0.9 < journal.bytes <= limit
+    assert used < limit * 1.15
+
+
+def test_details_of_any_size_take_a_limited_place() -> None:
+    journal = Journal(FakeClock())
+    journal.record("Pod", "a", "web", "scheduler", "x", details={"nodes": {"reason": ["n" * 100] * 100_000}})
+    ((_, entry),) = journal.about("Pod", "a", "web")
+    assert entry.text == "x" and entry.details is None and journal.bytes < 10_000
+
+
+async def test_a_page_goes_through_no_more_entries_than_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    journal = Journal(clock)
+    for number in range(30_000):
+        if number % 2 == 0:
+            await clock.advance(1)
+        journal.record("Pod" if number % 2 else "/pods", "a", "web", "jane", str(number))
+    shown, counted = module._shown, list[int]()
+    monkeypatch.setattr(module, "_shown", lambda *args: counted.append(1) or shown(*args))
+    page = journal.page(["Pod", "/pods"], "a", "web")
+    assert [int(entry.text) for entry in page.entries] == list(range(30_000 - len(page.entries), 30_000))
+    assert len(counted) == len(page.entries) + 1 < 5000
+
+
+@pytest.mark.parametrize("character", ["x", "\x01", "\x9b", "\ud800", '"', "\N{PILE OF POO}"])
+def test_a_page_can_be_encoded_and_is_limited_whatever_its_texts_contain(character: str) -> None:
+    journal = Journal(FakeClock())
+    for _ in range(3000):
+        journal.record("Pod", "a", "web", "jane", character * 3000, details={character: character})
+    data = msgspec.json.encode(journal.page(["Pod"], "a", "web"))
+    assert PAGE_BYTES // 10 < len(data) < 2 * PAGE_BYTES
+    assert msgspec.json.decode(data)["completeSince"] >= journal.began
 
 
 def test_an_objects_name_is_kept_once_however_many_entries_it_has() -> None:

@@ -76,3 +76,24 @@ def test_what_is_no_kubeconfig_is_one_sentence(tmp_path: Path, text: str) -> Non
     (tmp_path / "a").write_text(text)
     with pytest.raises(KubeconfigError, match=r"not a kubeconfig|no context is chosen"):
         merged([tmp_path / "a"])
+
+
+@pytest.mark.parametrize(
+    "restriction", [{"as": "dev"}, {"as-uid": "1"}, {"as-groups": ["dev"]}, {"as-user-extra": {"scopes": ["view"]}}]
+)
+def test_impersonation_is_refused_because_requests_would_have_more_rights(
+    tmp_path: Path, restriction: dict[str, Any]
+) -> None:
+    file = write(tmp_path / "a", "one", current="one", user={"token": "t", **restriction})
+    (name,) = restriction
+    with pytest.raises(KubeconfigError, match=f"^{file}: not supported for the user: {name}: choose a context without"):
+        merged([file])
+
+
+def test_a_proxy_is_refused_because_requests_would_pass_it_by(tmp_path: Path) -> None:
+    file = write(tmp_path / "a", "one", current="one")
+    document = yaml.safe_load(file.read_text())
+    document["clusters"][0]["cluster"]["proxy-url"] = "http://proxy.example"
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(KubeconfigError, match=r"not supported for the cluster: proxy-url"):
+        merged([file])

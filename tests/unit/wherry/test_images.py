@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kube.process import CommandError, Result
-from wherry import containerd, image_commands, images
+from wherry import containerd, image_commands, image_loading, images
 from wherry.errors import WherryError
 from wherry.progress import Progress
 from wherry.settings import Settings
@@ -106,8 +106,8 @@ def test_only_what_is_named_as_an_archive_is_loaded_as_one(
         raise WherryError("no image")
 
     monkeypatch.setattr(containerd, "require_archive", lambda archive: None)
-    monkeypatch.setattr(containerd, "load_archive", load_archive)
-    monkeypatch.setattr(containerd, "load_from_docker", load_from_docker)
+    monkeypatch.setattr(image_loading, "load_archive", load_archive)
+    monkeypatch.setattr(image_loading, "load_from_docker", load_from_docker)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "web").write_text("somebody's")
     if loaded == "archive":

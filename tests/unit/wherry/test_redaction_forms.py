@@ -28,6 +28,9 @@ FORMS = [
         "https://x.webhook.office.com/webhookb2/{}/IncomingWebhook/a",
     ),
     "123456789:AA{}x",
+    *("SharedAccessSignature={}", "certificate-key {0}{0}", "creds={}", "SSH_KEY={}", "GPG_KEY={}", "basicAuth: u:{}"),
+    *("password='a'\\''{}'", "sh -c \"password='a'\\\\''{}'\"", "password='a b'\\'' c'\\''{}' run"),
+    *("password=abc\\ {}", "run --password abc\\ d\\ {}", '{{"m":"password=abc\\\\ {}"}}', "password->{}"),
     *(
         f"{start}{{}}"
         for start in (
@@ -56,6 +59,12 @@ def test_passwords_of_urls_are_removed_with_any_character(password: str, scheme:
     secret = f"hunter2{password}hunter2"
     found = redacted(f"a {scheme}://user:{secret}@host.example/db b")
     assert "hunter2" not in found and found.startswith(f"a {scheme}://") and found.endswith("@host.example/db b")
+
+
+@pytest.mark.parametrize("data", ["s3cr3t", ["s3cr3t", ["s3cr3t"], {"a": "s3cr3t"}]])
+@pytest.mark.parametrize("field", ["data", "stringData", "binaryData"])
+def test_data_of_another_form_than_a_map_is_removed(field: str, data: object) -> None:
+    assert "s3cr3t" not in str(without_values({"kind": "Secret", field: data}))
 
 
 def test_passwords_in_lists_of_arguments_are_removed() -> None:
@@ -99,6 +108,7 @@ def test_similar_texts_stay_as_they_are(text: str) -> None:
             "net ads ",
         ),
         *("-----BEGIN PGP PRIVATE KEY BLOCK-----", "tskey-auth-", "dp.pt.", "a.atlasv1.", "http ", "://:"),
+        *("password='a'\\''", "'\\''", "token=a\\ ", "--token a\\ ", "certificate-key ", "password->"),
     ],
 )
 def test_time_of_these_forms_is_proportional_to_the_text(unit: str) -> None:

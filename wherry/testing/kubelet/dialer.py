@@ -54,7 +54,9 @@ class KubeletDialer:
 
             assert self._nodes is not None
             pods = NodePods(self._nodes, node.name)
-            self._servers[node] = server.LocalServer(app.build(pods, self._handlers, self._clock, self._tasks))
+            journal = self._nodes.journal(node.name)
+            built = app.build(pods, self._handlers, self._clock, self._tasks, journal)
+            self._servers[node] = server.LocalServer(built)
         return self._servers[node]
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.journal import Journal
 from kube.loops import Loops
 from wherry.testing.errors import ClusterError
 from wherry.testing.nodes.node import PRESSURES, SimulatedNode
@@ -126,6 +127,10 @@ class SimulatedNodes:
         """Return a node by its name, None if there is no such simulated node."""
         found = self._nodes.get(name)
         return found.node if found is not None else None
+
+    def journal(self, name: str) -> Journal:
+        """Return the journal of a simulated node. Raise KeyError."""
+        return self._nodes[name].journal
 
     def names(self) -> list[str]:
         return list(self._nodes)

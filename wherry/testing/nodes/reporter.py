@@ -11,10 +11,12 @@ from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_micro_time
 from kube.errors import StatusError
 from kube.events import EventRecorder
+from kube.journal import Journal
 from wherry.testing.nodes.node import SimulatedNode
 
 LEASES = "kube-node-lease"
 LEASE_SECONDS = 40
+JOURNAL_BYTES = 256 << 10
 STATUS_SECONDS = 300.0
 """Time after which a node reports a status that has not changed, as upstream."""
 
@@ -24,7 +26,8 @@ class NodeReporter:
 
     def __init__(self, node: SimulatedNode, client: Client, clock: Clock) -> None:
         self.node, self.client, self._clock = node, client, clock
-        self.recorder = EventRecorder(client, "kubelet", clock=clock, host=node.name)
+        self.journal = Journal(clock, JOURNAL_BYTES)
+        self.recorder = EventRecorder(client, "kubelet", clock=clock, host=node.name, journal=self.journal)
         self._sending: asyncio.Task[None] | None = None
         self._reported_at = 0.0
 

@@ -17,6 +17,7 @@ from control.registry.strategy import Strategy, keep
 from control.registry.strategy_context import Context, Finish, ReleaseContext, Settings
 from kube.errors import FieldError, forbidden_field
 from kube.json_object import Object
+from kube.port_ranges import reserved_ports
 from kube.resources import Resource
 
 
@@ -63,7 +64,8 @@ class ServiceStrategy(Strategy):
         return validate_points(obj, old, with_mode=True)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        return service_warnings(obj) + refused_ports(obj, old, self.settings.load_balancer_ports)
+        allowed, reserved = self.settings.load_balancer_ports, reserved_ports(self.settings.api_port)
+        return service_warnings(obj) + refused_ports(obj, old, allowed, reserved)
 
     def status_warnings(self, obj: Object) -> list[str]:
         return point_warnings(obj)

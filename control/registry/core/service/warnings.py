@@ -6,13 +6,16 @@ Upstream: pkg/api/service/warnings.go.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 
 from control.registry.ip_checks import cidr_warnings, ip_warnings
 from kube.json_object import Object
-from kube.port_ranges import PortRanges
+from kube.port_ranges import NODES_OWN, PortRanges
 
 _HINTS, _MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
+Port = tuple[str, int]
+"""(protocol, number)."""
 _EXTERNAL_NAME = "ExternalName"
 MOST_SHOWN = 10
 """Ports in one warning."""
@@ -40,18 +43,35 @@ def _ranges(text: str) -> PortRanges:
     return PortRanges.parse(text)
 
 
-def refused_ports(obj: Object, old: Object | None, allowed: str) -> list[str]:
-    """Return a warning for new ports that the built-in load balancer does not give to Services; `allowed` "": it is off."""
+def refused_ports(obj: Object, old: Object | None, allowed: str, reserved: Mapping[Port, str] = NODES_OWN) -> list[str]:
+    """Return warnings for new ports that the built-in load balancer does not give to Services; `allowed` "": it is off."""
     spec, before = obj.get("spec") or {}, (old or {}).get("spec") or {}
     if not allowed or spec.get("type") != "LoadBalancer" or spec.get("loadBalancerClass"):
         return []
-    known = {port.get("port") for port in before.get("ports") or ()} if before.get("type") == "LoadBalancer" else set()
-    refused = sorted({port.get("port") or 0 for port in spec.get("ports") or ()} - known)
-    refused = [port for port in refused if port and port not in _ranges(allowed)]
-    if not refused:
-        return []
-    shown = ", ".join(map(str, refused[:MOST_SHOWN])) + (", ..." if len(refused) > MOST_SHOWN else "")
-    return [f"spec.ports: the load balancer of this cluster gives Services the ports {allowed} only, and not {shown}"]
+    new = _ports(spec) - (_ports(before) if before.get("type") == "LoadBalancer" else set())
+    found = []
+    outside = sorted({port for _, port in new if port and port not in _ranges(allowed)})
+    if outside:
+        shown = _listed(map(str, outside), len(outside))
+        found.append(
+            f"spec.ports: the load balancer of this cluster gives Services the ports {allowed} only, and not {shown}"
+        )
+    if nodes := sorted(new & reserved.keys()):
+        shown = _listed(
+            (f"{number}/{protocol} ({reserved[protocol, number]})" for protocol, number in nodes), len(nodes)
+        )
+        found.append(
+            f"spec.ports: the load balancer of this cluster gives Services no ports of the nodes, and not {shown}"
+        )
+    return found
+
+
+def _ports(spec: Object) -> set[Port]:
+    return {(port.get("protocol") or "TCP", port.get("port") or 0) for port in spec.get("ports") or ()}
+
+
+def _listed(texts: Iterable[str], count: int) -> str:
+    return ", ".join(itertools.islice(texts, MOST_SHOWN)) + (", ..." if count > MOST_SHOWN else "")
 
 
 def _ignored_if_headless(spec: Object) -> Iterator[str]:

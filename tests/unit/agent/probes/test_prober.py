@@ -14,7 +14,9 @@ from agent.usage import resource_metrics
 from cri.runtime_service import RuntimeService
 from kube import cpu_time
 from kube.api import core_v1, meta_v1
+from kube.decisions import Decisions
 from kube.events import EventRecorder
+from kube.journal import Journal, kind_key
 from kube.loops import Loops
 from tests.support.clock import FakeClock
 
@@ -28,6 +30,8 @@ class World:
         self.received: list[tuple[float, str]] = []
         self.changes: list[tuple[float, str]] = []
         self.events: list[tuple[str, str, str]] = []
+        self.journal = Journal(self.clock)
+        self.decisions = Decisions(self.journal, "kubelet")
         self.hang = asyncio.Event()
         self.hang.set()
         self.prober = PodProber(
@@ -365,3 +369,25 @@ async def test_after_an_unforeseen_error_the_same_probes_continue(monkeypatch: p
     task.cancel()
     await asyncio.wait({task})
     assert world.prober.outcome("id-a") is None
+
+
+async def test_the_journal_has_the_probes_that_change_the_state_of_a_container() -> None:
+    async with running() as world:
+        world.answers["web"] = Result(Verdict.FAILURE, "not yet")
+        world.sync(core_v1.Container(name="web", readiness_probe=_probe(period_seconds=1, failure_threshold=2)))
+        for answer in (Result(Verdict.SUCCESS, "fine"), Result(Verdict.FAILURE, "refused")):
+            await world.clock.advance(5.0)
+            world.answers["web"] = answer
+        await world.clock.advance(5.0)
+        assert [entry.text for entry in world.journal.page([kind_key("", "Pod")], "default", "pod").entries] == [
+            "container web became Ready: readiness probe succeeded",
+            "container web is not Ready any longer: readiness probe failed: refused",
+        ]
+        world.answers["app"] = Result(Verdict.FAILURE, "timeout")
+        liveness = _probe(period_seconds=1, failure_threshold=2, termination_grace_period_seconds=7)
+        world.sync(core_v1.Container(name="app", liveness_probe=liveness))
+        await world.clock.advance(5.0)
+        *_, last = world.journal.page([kind_key("", "Pod")], "default", "pod").entries
+        assert (
+            last.text == "container app is to be restarted with a grace period of 7 s: liveness probe failed: timeout"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
@@ -189,6 +190,17 @@ async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pyte
     assert (await ask(guard, "/logs/?query=proxy"))[1].startswith("<!doctype html>")  # switched off: passed over
 
 
+async def test_patterns_of_nested_groups_are_refused_at_any_depth(logs: Path) -> None:
+    guard, _ = port(logs, EnabledHandlers(system_log_queries=True))
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(1000)  # as it is in a process that decodes no JSON
+        status, text, _ = await ask(guard, f"/logs/?query=none&pattern={'(' * 499}{')' * 499}")
+    finally:
+        sys.setrecursionlimit(limit)
+    assert status == 400 and "error parsing regexp: expression nests too deeply" in text
+
+
 @pytest.mark.parametrize(
     ("query", "why"),
     [
@@ -211,6 +223,8 @@ async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pyte
             'untilTime: Invalid value: "2026-01-01T00:00:00Z": must be after `sinceTime`',
         ),
         ("query=a&pattern=(", 'pattern: Invalid value: "("'),
+        ("query=a&pattern=a{99999999999999999999}", "error parsing regexp: the repetition number is too large"),
+        ("query=a&pattern=a%00b", "error parsing regexp: a NUL"),
         ("query=a&pattern=" + "a" * 1001, f'pattern: Invalid value: "{"a" * 40}..."'),
     ],
 )

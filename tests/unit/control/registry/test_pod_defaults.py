@@ -155,3 +155,10 @@ def test_the_quality_of_service_comes_from_requests_and_limits(resources: list[d
 def test_a_gated_pod_has_the_condition_from_its_creation() -> None:
     found = created(pod(schedulingGates=[{"name": "example.com/wait"}]))
     assert found["status"]["conditions"][0]["reason"] == "SchedulingGated"
+
+
+@pytest.mark.parametrize("place", [{"readinessProbe": {"httpGet": {}}}, {"lifecycle": {"preStop": {"httpGet": {}}}}])
+def test_an_empty_http_request_of_a_probe_or_a_hook_gets_its_path_and_scheme(place: Object) -> None:
+    found = created(pod(containers=[container(**place)]))["spec"]["containers"][0]
+    action = found["readinessProbe"] if "readinessProbe" in place else found["lifecycle"]["preStop"]
+    assert action["httpGet"] == {"path": "/", "scheme": "HTTP"}

@@ -6,6 +6,7 @@ import pytest
 
 from control.registry.core.service.warnings import refused_ports
 from kube.json_object import Object
+from kube.port_ranges import LOAD_BALANCERS, reserved_ports
 from tests.unit.control.registry.strategies import created, service, strategy_of
 
 HEADLESS = {"clusterIP": "None", "clusterIPs": ["None"]}
@@ -74,12 +75,26 @@ def test_ports_that_the_load_balancer_does_not_give_are_warned_of_once(
     ports = [{"port": port} for port in (80, 22, 6000000)]
     found = {"metadata": {}, "spec": {"type": "LoadBalancer", "ports": ports} | spec}
     old = None if before is None else {"metadata": {}, "spec": {"ports": ports} | before}
-    message = f"spec.ports: the load balancer of this cluster gives Services the ports 80,443 only, and not {shown}"
-    assert refused_ports(found, old, "80,443") == ([message] if shown else [])
+    messages = [f"spec.ports: the load balancer of this cluster gives Services the ports 80,443 only, and not {shown}"]
+    messages += [
+        "spec.ports: the load balancer of this cluster gives Services no ports of the nodes, and not 22/TCP (ssh)"
+    ]
+    assert refused_ports(found, old, "80,443") == (messages if shown else [])
     assert refused_ports(found, old, "") == []
 
 
 def test_at_most_ten_ports_are_named() -> None:
     found = {"spec": {"type": "LoadBalancer", "ports": [{"port": port} for port in range(1000, 3000)]}}
-    (warning,) = refused_ports(found, None, "80")
+    warning, _ = refused_ports(found, None, "80")
     assert warning.endswith("1008, 1009, ...")
+
+
+def test_ports_of_the_nodes_within_the_range_are_warned_of_by_protocol() -> None:
+    ports = [("TCP", 80), ("TCP", 10250), ("UDP", 10250), ("TCP", 2379), ("TCP", 6443), ("TCP", 7443), ("UDP", 8472)]
+    spec = {"type": "LoadBalancer", "ports": [{"port": port, "protocol": protocol} for protocol, port in ports]}
+    shown = "2379/TCP (etcd), 6443/TCP (the API server), 7443/TCP (the API server), 10250/TCP (the kubelet)"
+    message = f"spec.ports: the load balancer of this cluster gives Services no ports of the nodes, and not {shown}"
+    assert refused_ports({"spec": spec}, None, LOAD_BALANCERS, reserved_ports(7443)) == [
+        f"{message}, 8472/UDP (the pod network)"
+    ]
+    assert refused_ports({"spec": spec}, {"spec": spec}, LOAD_BALANCERS, reserved_ports(7443)) == []
