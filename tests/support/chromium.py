@@ -29,7 +29,7 @@ ARGUMENTS = (
     "--no-first-run",
     "--no-default-browser-check",
     "--no-proxy-server",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*, EXCLUDE localhost, EXCLUDE *.localhost",
     "--lang=en",
     "--remote-debugging-port=0",
 )

@@ -19,6 +19,7 @@ from kube.errors import StatusError
 from wherry.ui import decisions, failures, files, inside, sources, traffic
 from wherry.ui.computing import Computing, names
 from wherry.ui.guard import Guard
+from wherry.ui.origin import Origin
 from wherry.ui.reading import Reading
 from wherry.ui.session import COOKIE, HEADER, Session
 from wherry.ui.stories import Stories
@@ -26,6 +27,8 @@ from wherry.ui.terminal import Terminals
 from wherry.ui.watching import Watching
 
 MOST_OF_A_BODY = 1024
+CLEARED = '"cache", "storage"'
+"""Data of the origin that browsers delete when the session begins; a new origin should have none."""
 AGAIN = "run `wherry ui` again for a new link"
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
@@ -40,9 +43,9 @@ class Cluster:
     namespace: str
 
 
-def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) -> ASGIApp:
-    """Return the application that serves the page on a port; its watches and logs end when `stop` is set."""
-    cookie, loaded = COOKIE.format(port), files.load()
+def build(cluster: Cluster, session: Session, origin: Origin, stop: asyncio.Event) -> ASGIApp:
+    """Return the application that serves the page at an origin; its watches and logs end when `stop` is set."""
+    cookie, loaded = COOKIE.format(origin.port), files.load()
     reading, watching = Reading(cluster.client, stop), Watching(cluster.client, stop)
     stories, pictures = Stories(cluster.client, cluster.namespace), Computing("pictures of Services")
     inner = Computing("metrics and decisions")
@@ -64,6 +67,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
             raise StatusError(403, "Forbidden", f"{why}: {AGAIN}")
         answer = JSONResponse({"token": session.token})
         answer.set_cookie(cookie, session.cookie, httponly=True, samesite="strict", path="/")
+        answer.headers["clear-site-data"] = CLEARED
         return answer
 
     async def about(request: Request) -> ASGIApp:
@@ -107,7 +111,7 @@ def build(cluster: Cluster, session: Session, port: int, stop: asyncio.Event) ->
         route("/api/{path:path}", reading.answer),
         route("/apis/{path:path}", reading.answer),
     ]
-    return Guard(Starlette(routes=routes, exception_handlers={StatusError: failures.handle}), port)
+    return Guard(Starlette(routes=routes, exception_handlers={StatusError: failures.handle}), origin)
 
 
 class _Authenticated:

@@ -1,13 +1,15 @@
 """Refuses requests that the page itself did not send, and adds the headers that restrict what the page may do.
 
-A page of another site can send requests to 127.0.0.1, under its own name if its DNS answers with this address (DNS rebinding).
-Its requests have another Host, another Origin, or a Sec-Fetch-Site that is not this page's.
+A page of another site can send requests to a loopback address, under its own name if its DNS answers with this address (DNS
+rebinding). Its requests have another Host, another Origin, or a Sec-Fetch-Site that is not this page's.
 """
 
 from __future__ import annotations
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wherry.ui.origin import Origin
 
 METHODS = ("GET", "POST")
 CSP = "; ".join(
@@ -39,11 +41,10 @@ _RAW = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
-    """An ASGI application around another one, which is served on a port of 127.0.0.1."""
+    """An ASGI application around another one, which is served at an origin."""
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        self._app = app
-        self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
+    def __init__(self, app: ASGIApp, origin: Origin) -> None:
+        self._app, self._origin = app, origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_guarded(message: Message) -> None:
@@ -63,13 +64,15 @@ class Guard:
         for name, value in scope["headers"]:
             sent.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
         hosts = sent.get("host", [])
-        if len(hosts) != 1 or hosts[0] not in self._hosts:
-            return 403, f"the page is only served under http://{self._hosts[0]} and http://{self._hosts[1]}"
+        if len(hosts) != 1 or hosts[0].lower() not in (
+            self._origin.authority,
+            self._origin.url.removeprefix("http://"),
+        ):
+            return 403, f"the page is only served under {self._origin.url}"
         if scope["method"] not in METHODS:
             return 405, f"the page reads: {' and '.join(METHODS)} are its only methods"
-        own = [f"http://{hosts[0]}"]
         origins = sent.get("origin", [])
-        if origins != own and (origins or scope["method"] != "GET"):
+        if origins != [self._origin.url] and (origins or scope["method"] != "GET"):
             return 403, "the request is not from this page: its Origin is another one"
         # A person's own navigation to the page has no data in its answer, and comes from anywhere.
         if scope["path"] != "/" and set(sent.get("sec-fetch-site", ())) - {"same-origin", "none"}:

@@ -1,20 +1,19 @@
-"""Listens on a port of 127.0.0.1, with limits for other users of the machine, who can connect too."""
+"""Serves the page on loopback addresses, with limits for other users of the machine, who can connect too."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from kube.serving.bound import bound
 from kube.serving.limits import ServingLimits
 from kube.serving.server import BoundedServer
 from wherry.ui.protocol import PageProtocol
 
-ADDRESS = "127.0.0.1"
 CONNECTIONS = 64
 LIMITS = ServingLimits(
     head_bytes=64 << 10,
@@ -44,15 +43,8 @@ class _Server(BoundedServer):
         await self.stop.wait()
 
 
-def listen(port: int) -> socket.socket:
-    """Return a socket that listens, for the link that is printed before it is served; port 0 is a free one. Raise OSError."""
-    listening = bound(ADDRESS, port)
-    listening.listen()
-    return listening
-
-
-async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> None:
-    """Serve until `stop` is set."""
+async def serve(app: ASGIApp, listening: Sequence[socket.socket], stop: asyncio.Event) -> None:
+    """Serve on sockets that listen until `stop` is set, and close them."""
     config = uvicorn.Config(
         app,
         http=PageProtocol,
@@ -66,7 +58,7 @@ async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> 
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve([listening]), name="page")
+    task = asyncio.create_task(server.serve(list(listening)), name="page")
     stopped = asyncio.create_task(stop.wait(), name="signal")
     try:
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -74,6 +66,7 @@ async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> 
         stopped.cancel()
         server.stop.set()
         await asyncio.wait({task}, timeout=STOP_SECONDS)
-        listening.close()
+        for each in listening:
+            each.close()
     if task.done():
         task.result()

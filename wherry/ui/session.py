@@ -1,6 +1,6 @@
 """The one-time link of the page and the session that it is exchanged for.
 
-A browser sends a cookie of 127.0.0.1 to every port of this address, also to servers of other users of the machine. So a session
+A browser sends a cookie of an address to every port of it, also to servers of other users of the machine. So a session
 has two secrets, and each request needs both: the cookie, which scripts cannot read, and a token that the page stores for its
 own origin, of which the port is a part, and sends in a header.
 """

@@ -17,7 +17,7 @@ from kube import kubeconfig
 from kube.clock import SYSTEM
 from wherry import cluster as clusters
 from wherry.testing.async_cluster import AsyncCluster
-from wherry.ui import app, server
+from wherry.ui import app, origin, server
 from wherry.ui.session import Session
 from wherry.ui.watching import STREAMS
 
@@ -41,9 +41,11 @@ DATA = [
 class Site:
     """A page's server, and a browser's requests to it."""
 
-    def __init__(self, cluster: AsyncCluster, client: aiohttp.ClientSession, session: Session, port: int) -> None:
-        self.cluster, self.client, self.session, self.port = cluster, client, session, port
-        self.own = f"http://127.0.0.1:{port}"
+    def __init__(
+        self, cluster: AsyncCluster, client: aiohttp.ClientSession, session: Session, own: origin.Origin
+    ) -> None:
+        self.cluster, self.client, self.session, self.port = cluster, client, session, own.port
+        self.own = own.url
         self.page: dict[str, str] = {}
 
     async def send(self, method: str, path: str, **options: Any) -> tuple[int, Any, dict[str, str]]:
@@ -69,13 +71,11 @@ class Site:
 @contextlib.asynccontextmanager
 async def served(cluster: AsyncCluster, config: Path) -> AsyncIterator[Site]:
     async with clusters.as_user([config]) as (client, namespace):
-        listening, session, stop = server.listen(0), Session(), asyncio.Event()
-        port = listening.getsockname()[1]
-        assert listening.getsockname()[0] == "127.0.0.1"
+        own, session, stop = origin.own(0, localhost=False), Session(), asyncio.Event()
         shown = app.Cluster(client, cluster.url, namespace)
-        task = asyncio.create_task(server.serve(app.build(shown, session, port, stop), listening, stop))
+        task = asyncio.create_task(server.serve(app.build(shown, session, own, stop), own.sockets, stop))
         async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
-            yield Site(cluster, browser, session, port)
+            yield Site(cluster, browser, session, own)
         stop.set()
         await asyncio.wait_for(task, 10)
 
@@ -109,13 +109,14 @@ async def test_requests_of_other_sites_are_refused(site: Site) -> None:
         "evil.example",
         f"evil.example:{site.port}",
         "127.0.0.1",
+        f"127.0.0.1:{site.port}",
         f"[::1]:{site.port}",
-        f"localhost:{site.port + 1}",
+        f"localhost:{site.port}",
+        site.own.removeprefix("http://").rpartition(":")[0],
         "",
     ):
         for path in ("/", "/about", "/static/main.js"):
             assert (await site.get(path, Host=host))[0] in (400, 403), host
-    assert (await site.get("/", Host=f"localhost:{site.port}"))[0] == 200
     assert (await site.get("/about", Origin="http://evil.example"))[0] == 403
     assert (await site.get("/about", **{"Sec-Fetch-Site": "cross-site"}))[0] == 403
     assert (await site.get("/about", **{"Sec-Fetch-Site": "same-site"}))[0] == 403
