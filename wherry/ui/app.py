@@ -20,13 +20,14 @@ from wherry.ui import decisions, failures, files, inside, sources, traffic
 from wherry.ui.computing import Computing, names
 from wherry.ui.guard import Guard
 from wherry.ui.origin import Origin
+from wherry.ui.protocol import identify
 from wherry.ui.reading import Reading
 from wherry.ui.session import COOKIE, HEADER, Session
 from wherry.ui.stories import Stories
 from wherry.ui.terminal import Terminals
 from wherry.ui.watching import Watching
 
-MOST_OF_A_BODY = 1024
+MOST_OF_A_BODY, BODY_SECONDS = 1024, 2.0
 CLEARED = '"cache", "storage"'
 """Data of the origin that browsers delete when the session begins; a new origin should have none."""
 AGAIN = "run `wherry ui` again for a new link"
@@ -124,6 +125,7 @@ class _Authenticated:
         request = Request(scope, receive)
         if not self._session.valid(request.cookies.get(self._cookie, ""), request.headers.get(HEADER, "")):
             raise failures.NoSession(f"this browser has no session: {AGAIN}")
+        identify(scope)
         answer = await self._handler(request)
         await answer(scope, receive, send)
 
@@ -132,11 +134,14 @@ async def _link(request: Request) -> str:
     """Return the link's secret in a body {"link": ...}. Raise StatusError."""
     body = b""
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MOST_OF_A_BODY:
-                raise StatusError(413, "RequestEntityTooLarge", f"the body has more than {MOST_OF_A_BODY} bytes")
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MOST_OF_A_BODY:
+                    raise StatusError(413, "RequestEntityTooLarge", f"the body has more than {MOST_OF_A_BODY} bytes")
         link = json.loads(body)["link"]
+    except TimeoutError as error:
+        raise StatusError(408, "Timeout", f"the body did not come within {BODY_SECONDS:g} s") from error
     except (ClientDisconnect, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StatusError(400, "BadRequest", 'the body is not {"link": "..."}') from error
     if not isinstance(link, str):

@@ -14,14 +14,15 @@ from kube.serving.limits import ServingLimits
 from kube.serving.server import BoundedServer
 from wherry.ui.protocol import PageProtocol
 
-CONNECTIONS = 64
+CONNECTIONS, UNAUTHENTICATED = 64, 32
+"""Connections in all, and without the session: a flood of these closes its own oldest ones."""
 LIMITS = ServingLimits(
     head_bytes=64 << 10,
     headers=100,
     pipelined=1,
     head_timeout=10.0,
-    unauthenticated=CONNECTIONS,
-    unauthenticated_per_peer=CONNECTIONS,
+    unauthenticated=UNAUTHENTICATED,
+    unauthenticated_per_peer=UNAUTHENTICATED,
     connections=CONNECTIONS,
 )
 STOP_SECONDS = 2.0

@@ -26,7 +26,7 @@ from kube.retry_after import RetryAfterTransport
 from wherry.ui import failures, sockets
 from wherry.ui.computing import names
 from wherry.ui.places import Places
-from wherry.ui.protocol import connection_of
+from wherry.ui.protocol import connection_of, identify
 from wherry.ui.session import Session
 from wherry.ui.sockets import PageSocket
 
@@ -89,6 +89,7 @@ class Terminals:
             raise StatusError(400, "BadRequest", "a terminal is a WebSocket that the page opens")
         if not self._session.valid(request.cookies.get(self._cookie, ""), token):
             raise failures.NoSession("this browser has no session")
+        identify(scope)
         path = exec_path(request)
         with self._places.one():
             socket = sockets.accept(protocol, scope["headers"], SUBPROTOCOL)
