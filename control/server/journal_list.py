@@ -2,86 +2,86 @@
 
 Query: namespace (all if there is none), since and until (seconds since 1970), limit. An entry is answered to those who may list
 its kind in the namespace; without a namespace, in all. The list of a namespace has no entries about a former namespace of its
-name; the list of all has those of denied requests too. The journal is gone through in slices, for it may have 200 000 entries.
+name; the list of all has those of denied requests too. To those who may list nothing of it the answer is the same whether a
+namespace exists or not. The journal is gone through from its newest end, a millisecond at a time, until the answer is complete.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 
-from control.auth.authorizers import decide
-from control.auth.user import Authorizer, AuthzAttributes, Decision
+from control.auth.user import Authorizer
 from control.custom.definitions import Definitions
-from control.event_loop.pacing import yield_to_loop
+from control.event_loop.pacing import TimeSlice
 from control.http.exchange import Request
+from control.server.journal_kinds import ListableKinds
 from kube import errors
-from kube.journal import DENIED, Entry, Journal, List, Listed
-from kube.owners import owner_of
-from kube.resources import RESOURCES
+from kube.journal import DENIED, Entry, Journal, decoded, time_of
+from kube.journal_lists import List, Listed
 
 MOST_ENTRIES, USUAL_ENTRIES = 500, 200
 """Entries of an answer: the newest ones of the time that was asked for."""
-SLICE = 200
-"""Entries that are looked at between two yields to the event loop."""
-ANY = "*"
-"""Resource that is authorized for entries of a kind that is not served (any more)."""
-
-
-_BUILT_IN = {(each.group, each.kind): each.plural for each in RESOURCES}
 
 
 class _Newest:
-    """The newest entries of those that are added."""
+    """The newest entries of those that are added, which come from the newest to the oldest of each namespace."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self.more = limit, False
-        self._found: list[tuple[float, int, Listed]] = []
+        self._found: list[tuple[float, int, tuple[str, str, str, Entry]]] = []
         self._number = 0
 
-    def add(self, entry: Listed) -> None:
-        self._number += 1
-        self._found.append((entry.time, self._number, entry))
-        if len(self._found) >= 2 * self._limit + SLICE:
-            self._cut()
-
-    def _cut(self) -> None:
-        self._found.sort(reverse=True, key=lambda each: each[:2])
-        self.more |= len(self._found) > self._limit
-        del self._found[self._limit :]
+    def add(self, place: str, key: str, name: str, entry: Entry) -> bool:
+        """Add an entry; return False if it, and with it all that are older, has no place any more."""
+        full = len(self._found) == self._limit
+        self.more |= full
+        if full and entry.time <= self._found[0][0]:
+            return False
+        self._number -= 1
+        item = (entry.time, self._number, (place, key, name, entry))
+        if full:
+            heapq.heapreplace(self._found, item)
+        else:
+            heapq.heappush(self._found, item)
+        return True
 
     def entries(self) -> list[Listed]:
         """Return the newest entries, the oldest first."""
-        self._cut()
-        return [entry for _, _, entry in reversed(self._found)]
+        return [_listed(*each) for _, _, each in sorted(self._found, key=lambda each: each[:2])]
 
 
 async def listed(journal: Journal, custom: Definitions, authorizer: Authorizer, request: Request, begin: float) -> List:
     """Return the answer to a request, with entries from the time `begin` on. Raises 400 for a wrong query."""
-    namespace = request.option("namespace") or None
+    namespace = request.option("namespace")
     since, until = _number(request, "since", 0.0), _number(request, "until", math.inf)
     limit = int(min(max(_number(request, "limit", USUAL_ENTRIES), 1), MOST_ENTRIES))
-    allowed: dict[tuple[str, str], bool] = {}
-    newest, looked = _Newest(limit), 0
-    for key, where, name in journal.objects(namespace):
-        kind, group = _named(key)
-        plural = kind[1:] if kind.startswith("/") else _BUILT_IN.get((group, kind)) or _custom(custom, group, kind)
-        if (group, plural) not in allowed:
-            allowed[group, plural] = await _may_list(authorizer, request, group, plural, namespace or "")
-        for _, entry in journal.about(key, where, name) if allowed[group, plural] else ():
-            looked += 1
-            if looked % SLICE == 0:
-                await yield_to_loop()
-            if entry.time <= since or entry.time < begin:
-                break
-            if entry.time <= until:
-                newest.add(_entry(entry, where, group, kind, name))
-    complete = journal.complete_since(namespace) if namespace is not None else journal.complete_since_all()
-    return List(newest.entries(), max(complete, begin) if begin < math.inf else complete, newest.more)
+    kinds = ListableKinds(custom, authorizer, request, namespace)
+    newest, pace = _Newest(limit), TimeSlice()
+    for place in [namespace] if namespace else journal.namespaces():
+        await _add(newest, journal, place, kinds, pace, (max(since, math.nextafter(begin, -math.inf)), until))
+    if not await kinds.any():
+        return List([], journal.began, more=False)
+    complete = journal.complete_since(namespace) if namespace else journal.complete_since_all()
+    more = newest.more or kinds.left_out
+    return List(newest.entries(), max(complete, begin) if begin < math.inf else complete, more)
 
 
-def _custom(custom: Definitions, group: str, kind: str) -> str:
-    """Return the plural name of a custom kind."""
-    return next((each.plural for each in custom.every() if (each.group, each.kind) == (group, kind)), ANY)
+async def _add(
+    newest: _Newest, journal: Journal, place: str, kinds: ListableKinds, pace: TimeSlice, times: tuple[float, float]
+) -> None:
+    """Add the entries of a namespace that the user may list, of times after the first one until the second one."""
+    since, until = times
+    for block in journal.newest(place):
+        for key, name, data in block:
+            await pace.step()
+            if not await kinds.allowed(key):
+                continue
+            entry = decoded(data)
+            if entry.time <= since or (entry.time <= until and not newest.add(place, key, name, entry)):
+                return
+        if time_of(block[-1][2]) <= since:
+            return
 
 
 def _number(request: Request, name: str, default: float) -> float:
@@ -95,30 +95,17 @@ def _number(request: Request, name: str, default: float) -> float:
     return found
 
 
-def _named(key: str) -> tuple[str, str]:
-    """Return the kind, or "/" and the plural name, and the group of a key (kube/journal.py)."""
+def _listed(place: str, key: str, name: str, entry: Entry) -> Listed:
     kind, _, group = key.partition(".")
-    return kind, group
-
-
-async def _may_list(authorizer: Authorizer, request: Request, group: str, plural: str, namespace: str) -> bool:
-    wanted = AuthzAttributes(
-        user=request.user, verb="list", group=group, version=ANY, resource=plural, namespace=namespace, name=""
-    )
-    decision, _ = await decide(authorizer, wanted, owner_of(request.user.name), request.until_left)
-    return decision is Decision.ALLOW
-
-
-def _entry(entry: Entry, namespace: str, group: str, kind: str, name: str) -> Listed:
-    if namespace == DENIED:
-        namespace, _, name = name.rpartition("/")
+    if place == DENIED:
+        place, _, name = name.rpartition("/")
     named = {"resource": kind[1:]} if kind.startswith("/") else {"kind": kind}
     return Listed(
         time=entry.time,
         actor=entry.actor,
         text=entry.text,
         name=name,
-        namespace=namespace,
+        namespace=place,
         group=group,
         uid=entry.uid,
         revision=entry.revision,

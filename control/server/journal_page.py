@@ -92,8 +92,8 @@ class JournalPage:
         obj = await self._present(_NAMESPACES, "", namespace)
         if obj is None:
             return math.inf
-        own = [entry for _, entry in journal.about(kind_key("", "Namespace"), "", namespace)]
-        return begin_of(own, obj["metadata"])
+        own = journal.page([kind_key("", "Namespace")], "", namespace)
+        return begin_of(own.entries, obj["metadata"])
 
     async def _present(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """Return the present object; None if there is none."""

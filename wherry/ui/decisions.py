@@ -10,7 +10,8 @@ from starlette.requests import Request
 
 from kube.client import Client
 from kube.errors import StatusError
-from kube.journal import PATH, List
+from kube.journal import PATH
+from kube.journal_lists import List
 
 NO_JOURNAL = "this control plane keeps no journal of decisions that can be listed"
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")

@@ -329,3 +329,10 @@ async def test_notes_for_the_audit_log_stay_out_of_the_journal() -> None:
         )
         await cluster.apply(pod("web"))
         assert all("audit" not in str(entry) for entry in (await page(cluster, "web")).json()["entries"])
+
+
+async def test_those_who_may_list_nothing_do_not_learn_whether_a_namespace_exists() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([SHOP, settings("web", "shop")])
+        answers = [(await listed(cluster, "nobody", namespace=name)).json() for name in ("shop", "none")]
+        assert answers[0] == answers[1] and answers[0]["entries"] == []
