@@ -5,7 +5,6 @@ The policies are evaluated by `wherry why`'s own functions, so that the picture 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,8 @@ from kube.clock import SYSTEM
 from kube.object_names import name_of, namespace_of
 from wherry.why.causes import other_kinds, policies, services
 from wherry.why.causes.finders import FINDERS
+from wherry.why.causes.pod_ports import of_pod, target
 from wherry.why.causes.service_endpoints import endpoint_slices
-from wherry.why.causes.service_ports import number_at, target
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause
 from wherry.why.reading import Reader
@@ -71,7 +70,7 @@ async def stopped(client: Client, namespace: str) -> dict[str, Any]:
         causes = closed or await policies.limited(diagnosis, some, spec.ports)
         if causes:
             found[name_of(service)] = [_cause(each) for each in causes]
-        await asyncio.sleep(0)
+        await diagnosis.pace.step()
     hidden = max(0, len(listed) - MOST_SERVICES)
     return {"services": found, "hidden": hidden, "unknown": diagnosis.reader.unknown}
 
@@ -142,10 +141,11 @@ async def _ports(
 ) -> list[dict[str, Any]]:
     """Return the ports of an endpoint: the number of the Service's, the endpoint's own number, and what stops connections."""
     numbers = {each.name or "": each.port for each in one.ports}
+    own = await of_pod(diagnosis, pod) if pod is not None else None
     isolated = pod is not None and bool(await policies.isolating(diagnosis, pod, policies.INGRESS))
     found: list[dict[str, Any]] = []
     for index, port in enumerate(ports):
-        number = numbers.get(port.name or "") or (number_at(pod, port) if pod is not None else None)
+        number = numbers.get(port.name or "") or (own.number_at(port) if own is not None else None)
         if number is None:
             continue
         closed = await policies.blocked(diagnosis, [pod], [port]) if isolated and pod is not None else ()
@@ -153,7 +153,6 @@ async def _ports(
         state = "closed" if closed else "limited" if some else "open"
         why = next((each.text for each in (*closed, *some)), "")
         found.append({"of": index, "number": number, "state": state, "why": why})
-        await asyncio.sleep(0)
     return found
 
 

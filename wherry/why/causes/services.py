@@ -36,11 +36,11 @@ async def causes(diagnosis: Diagnosis, service: core_v1.Service) -> Sequence[Cau
         return found
     pods = await pods_behind(diagnosis, service, spec)
     return [
-        *service_ports.missing(service, pods),
+        *await service_ports.missing(diagnosis, service, pods),
         *await policies.blocked(diagnosis, pods, spec.ports),
         *await service_endpoints.slices(diagnosis, service),
         *service_endpoints.load_balancer(service),
-        *service_ports.undeclared(service, pods),
+        *await service_ports.undeclared(diagnosis, service, pods),
         *await policies.limited(diagnosis, pods, spec.ports),
         *await service_endpoints.local_traffic(diagnosis, service),
         *service_ports.headless(service),
