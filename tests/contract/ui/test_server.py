@@ -17,7 +17,7 @@ from kube import kubeconfig
 from kube.clock import SYSTEM
 from wherry import cluster as clusters
 from wherry.testing.async_cluster import AsyncCluster
-from wherry.ui import app, origin, server
+from wherry.ui import app, origin, reading, server
 from wherry.ui.session import Session
 from wherry.ui.watching import STREAMS
 
@@ -279,3 +279,11 @@ async def test_decisions_of_the_journal_are_those_of_a_time_and_a_namespace(site
     assert before["entries"] == []
     for wrong in ("", "?since=1", "?since=-1&until=2", "?since=1&until=x", "?since=1&until=2&namespace=../x"):
         assert (await site.get("/decisions" + wrong))[0] == 400
+
+
+async def test_an_answer_that_is_too_long_has_a_reason_of_its_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await site.begin()
+    await site.cluster.create({**POD, "metadata": {"name": "web", "annotations": {"a": "x" * 5000}}})
+    monkeypatch.setattr(reading, "MOST_BYTES", 4000)
+    status, found = await site.get("/api/v1/namespaces/default/pods")
+    assert (status, found["reason"]) == (502, "AnswerTooLong")

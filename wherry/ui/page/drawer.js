@@ -144,6 +144,7 @@ function containers(object) {
     const state = [each.state, each.reason, exit, each.ready ? "ready" : "not ready", `${each.restarts} restarts`].filter(Boolean).join(" · ");
     return el("li", {}, el("h3", {}, each.name), el("p", { class: "hint" }, `${kind}, image ${each.image}`), el("p", {}, state), each.message ? el("p", {}, each.message) : null);
   });
+  if (object.more) items.push(el("li", {}, `${object.more} more containers are not shown: the YAML has them`));
   return items.length ? el("ul", { class: "containers" }, items) : el("p", {}, "reading…");
 }
 

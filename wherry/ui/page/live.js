@@ -1,8 +1,10 @@
 // Collections that are listed once and then watched, all over one connection.
 
 import { ApiError, get, getJson, texts } from "./api.js";
+import { same } from "./history.js";
 
-const PAGE = 500;
+const PAGES = [500, 50, 5, 1]; // objects of an answer; fewer if it is too long
+const TOO_LONG = "AnswerTooLong";
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15000;
 const STEADY = 5000;
@@ -24,9 +26,11 @@ export class Collection {
     if (event.type !== "BOOKMARK") {
       const key = keyOf(metadata);
       const item = event.type === "DELETED" ? null : this.keep(object);
-      if (item === null) this.items.delete(key);
-      else this.items.set(key, item);
-      this.history?.change(this.name, key, item, Date.now());
+      if (!same(this.items.get(key), item)) {
+        if (item === null) this.items.delete(key);
+        else this.items.set(key, item);
+        this.history?.change(this.name, key, item, Date.now());
+      }
     }
     this.revision = metadata.resourceVersion || this.revision;
   }
@@ -89,8 +93,7 @@ export class Live {
     let token = "";
     try {
       do {
-        const query = { ...collection.query, limit: String(PAGE), continue: token };
-        const page = await getJson(collection.path, query, this.abort.signal);
+        const page = await this.page(collection, token);
         for (const each of page.items || []) found.set(keyOf(each.metadata), collection.keep(each));
         token = page.metadata?.continue || "";
         if (!collection.listed) {
@@ -101,7 +104,7 @@ export class Live {
       } while (token);
     } catch (error) {
       // 400: a selector that the server does not accept; 404: a kind that the server does not have.
-      if (![400, 403, 404].includes(error.status)) throw error;
+      if (![400, 403, 404].includes(error.status) && error.reason !== TOO_LONG) throw error;
       collection.refused = error.message;
       this.changed(collection);
       return;
@@ -111,6 +114,17 @@ export class Live {
     collection.listed = true;
     collection.revision = collection.nextRevision;
     this.changed(collection);
+  }
+
+  /** Return a part of a list, of as many objects as one answer can have: those of others may be large. */
+  async page(collection, token) {
+    for (let size = 0; ; size += 1) {
+      try {
+        return await getJson(collection.path, { ...collection.query, limit: String(PAGES[size]), continue: token }, this.abort.signal);
+      } catch (error) {
+        if (error.reason !== TOO_LONG || size === PAGES.length - 1) throw error;
+      }
+    }
   }
 
   async watch() {

@@ -1,5 +1,6 @@
 // Nodes and workloads as the page stores them, each with its state as pods have it (pods.js).
 
+import { cut } from "./pods.js";
 import { number } from "./quantity.js";
 
 const LATE = 30000;
@@ -24,8 +25,8 @@ export function node(object) {
   const ready = conditions.find((each) => each.type === "Ready");
   const pressure = conditions.find((each) => PRESSURES.includes(each.type) && each.status === "True");
   let state = { level: "ok", word: "Ready", detail: "" };
-  if (ready?.status !== "True") state = { level: "bad", word: "NotReady", detail: ready?.message || "the agent has not reported its status" };
-  else if (pressure) state = { level: "bad", word: pressure.type, detail: pressure.message || "" };
+  if (ready?.status !== "True") state = { level: "bad", word: "NotReady", detail: cut(ready?.message || "the agent has not reported its status") };
+  else if (pressure) state = { level: "bad", word: pressure.type, detail: cut(pressure.message) };
   else if (spec.unschedulable) state = { level: "end", word: "Cordoned", detail: "" };
   const size = status.allocatable || status.capacity || {};
   return { ...common("Node", object), state, cpu: number(size.cpu), memory: number(size.memory), pods: number(size.pods) };
@@ -34,7 +35,7 @@ export function node(object) {
 function workload(kind, object, desired, ready, failure) {
   const state = { level: "ok", word: "Ready", detail: "" };
   const common_ = common(kind, object);
-  if (failure) Object.assign(state, { level: "bad", word: failure.reason || failure.type, detail: failure.message || "" });
+  if (failure) Object.assign(state, { level: "bad", word: failure.reason || failure.type, detail: cut(failure.message) });
   else if (ready < desired) Object.assign(state, { level: "wait", word: "NotReady", detail: `${ready} of ${desired} are ready` });
   return { ...common_, desired, ready, state };
 }

@@ -7,14 +7,19 @@ const LATE_START = 60000;
 const LATE_READY = 10000;
 const MANY_RESTARTS = 3;
 const LOOP = 300000;
+const MOST_CONTAINERS = 50;
+const LONGEST = 4096;
+const LONGEST_WORD = 512;
 
 /** Return what is stored of a pod. */
 export function summary(pod) {
   const { metadata, spec = {}, status = {} } = pod;
   const owner = (metadata.ownerReferences || []).find((each) => each.controller);
+  const byName = (statuses) => new Map((statuses || []).map((each) => [each.name, each]));
+  const [initial, main] = [byName(status.initContainerStatuses), byName(status.containerStatuses)];
   const containers = [
-    ...(spec.initContainers || []).map((each) => container(each, status.initContainerStatuses, true)),
-    ...(spec.containers || []).map((each) => container(each, status.containerStatuses, false)),
+    ...(spec.initContainers || []).map((each) => container(each, initial, true)),
+    ...(spec.containers || []).map((each) => container(each, main, false)),
   ];
   const found = {
     kind: "Pod",
@@ -25,35 +30,42 @@ export function summary(pod) {
     address: status.podIP || "",
     owner: owner ? { kind: owner.kind, name: owner.name, uid: owner.uid } : null,
     created: Date.parse(metadata.creationTimestamp) || 0,
-    containers,
+    containers: containers.slice(0, MOST_CONTAINERS),
+    more: Math.max(0, containers.length - MOST_CONTAINERS),
     finished: status.phase === "Succeeded" || status.phase === "Failed",
     cpu: requests(spec, "cpu"),
     memory: requests(spec, "memory"),
   };
   found.state = stateOf(metadata, status, containers, found.created);
-  found.text = [metadata.namespace, metadata.name, found.node, found.address, found.state.word, ...containers.map((each) => each.image)]
+  found.text = [metadata.namespace, metadata.name, found.node, found.address, found.state.word, ...found.containers.map((each) => each.image)]
     .join(" ")
     .toLowerCase();
   return found;
 }
 
 function container(spec, statuses, init) {
-  const status = (statuses || []).find((each) => each.name === spec.name) || {};
+  const status = statuses.get(spec.name) || {};
   const [state, detail] = Object.entries(status.state || {})[0] || ["waiting", {}];
   const sidecar = init && spec.restartPolicy === "Always";
   return {
     name: spec.name,
-    image: spec.image || "",
+    image: cut(spec.image, LONGEST_WORD),
     init,
     sidecar,
     ready: Boolean(status.ready),
     restarts: status.restartCount || 0,
     state,
-    reason: detail?.reason || "",
-    message: detail?.message || "",
+    reason: cut(detail?.reason, LONGEST_WORD),
+    message: cut(detail?.message),
     exit: detail?.exitCode,
     failed: status.lastState?.terminated?.exitCode ? Date.parse(status.lastState.terminated.finishedAt) || 0 : 0,
   };
+}
+
+/** Return a text of the cluster, cut if it is long. */
+export function cut(value, longest = LONGEST) {
+  const found = String(value || "");
+  return found.length > longest ? `${found.slice(0, longest)}…` : found;
 }
 
 // The larger of what the containers request together and what each init container does beside the sidecars before it.
@@ -80,11 +92,11 @@ function stateOf(metadata, status, containers, created) {
     return { level: "end", word: "Terminating", detail: "", late };
   }
   if (status.phase === "Succeeded") return { level: "done", word: "Succeeded", detail: "" };
-  if (status.phase === "Failed") return { level: "bad", word: status.reason || "Failed", detail: status.message || "" };
+  if (status.phase === "Failed") return { level: "bad", word: status.reason || "Failed", detail: cut(status.message) };
   const scheduled = condition("PodScheduled");
   if (scheduled?.status === "False") {
     const bad = scheduled.reason === "Unschedulable";
-    return { level: bad ? "bad" : "wait", word: scheduled.reason || "Pending", detail: scheduled.message || "", late: created + LATE_START };
+    return { level: bad ? "bad" : "wait", word: scheduled.reason || "Pending", detail: cut(scheduled.message), late: created + LATE_START };
   }
   const failing = containers.find((each) => each.state === "waiting" && each.reason && !STARTING.has(each.reason));
   if (failing) return { level: "bad", word: failing.reason, detail: failing.message };
@@ -99,9 +111,9 @@ function stateOf(metadata, status, containers, created) {
   }
   if (status.phase === "Running") {
     const late = (Date.parse(ready?.lastTransitionTime) || created) + LATE_READY;
-    return { level: "wait", word: "NotReady", detail: ready?.message || "", late };
+    return { level: "wait", word: "NotReady", detail: cut(ready?.message), late };
   }
-  return { level: "wait", word: status.phase || "Pending", detail: status.message || "", late: created + LATE_START };
+  return { level: "wait", word: status.phase || "Pending", detail: cut(status.message), late: created + LATE_START };
 }
 
 /** Return the level of a state at a time. */

@@ -1,14 +1,17 @@
 // Services as the page stores them: the endpoints of each are counted from its EndpointSlices.
 
+import { cut } from "./pods.js";
+
 const LATE = 30000;
+const LONGEST = 500;
 const unready = new Map(); // Services without ready endpoints, by UID, with the time since which the page knows it
 
 /** Return what is stored of a Service. */
 export function service({ metadata, spec = {}, status = {} }) {
   const own = (spec.clusterIPs || [spec.clusterIP]).filter((each) => each && each !== "None");
   const outside = (status.loadBalancer?.ingress || []).map((each) => each.ip || each.hostname);
-  const address = [...(spec.type === "ExternalName" ? [spec.externalName] : own.length ? own : ["headless"]), ...(spec.externalIPs || []), ...outside].join(", ");
-  const ports = (spec.ports || []).map((each) => `${each.port}${each.nodePort ? `:${each.nodePort}` : ""}/${each.protocol || "TCP"}`).join(", ");
+  const address = cut([...(spec.type === "ExternalName" ? [spec.externalName] : own.length ? own : ["headless"]), ...(spec.externalIPs || []), ...outside].join(", "), LONGEST);
+  const ports = cut((spec.ports || []).map((each) => `${each.port}${each.nodePort ? `:${each.nodePort}` : ""}/${each.protocol || "TCP"}`).join(", "), LONGEST);
   return {
     kind: "Service",
     namespace: metadata.namespace,

@@ -1,0 +1,153 @@
+"""Modules of the page with objects that others of the cluster make large, many, or unreadable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.chromium import Chromium, Tab
+from tests.support.ui_modules import modules, run
+
+POD = """
+const pod = (containers, labels = {}) => ({
+  metadata: {name: 'web', namespace: 'shop', uid: 'u', creationTimestamp: '2026-01-01T00:00:00Z', resourceVersion: '2', labels},
+  spec: {containers: Array.from({length: containers}, (_, n) => ({name: `c${n}`, image: 'x'.repeat(2000)}))},
+  status: {message: 'm'.repeat(100000)},
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def page(browser: Chromium) -> Iterator[Tab]:
+    with modules(browser) as found:
+        yield found
+
+
+def test_the_summary_of_a_pod_has_a_limited_size(page: Tab) -> None:
+    size, containers, more = run(
+        page,
+        "pods",
+        body=f"""{POD} const found = pods.summary(pod(10000));
+        return [JSON.stringify(found).length, found.containers.length, found.more];""",
+    )
+    assert size < 100_000 and (containers, more) == (50, 9950)
+
+
+def test_changes_that_the_page_does_not_show_are_not_recorded(page: Tab) -> None:
+    recorded = run(
+        page,
+        "live",
+        "pods",
+        "history",
+        body=f"""{POD}
+        const found = new live.Collection('pods', '/api/v1/pods', pods.summary);
+        found.history = new history.History();
+        found.history.replace('pods', new Map(), new Map(), 1);
+        for (let n = 0; n < 100; n++) found.apply({{type: 'MODIFIED', object: pod(3, {{n: String(n)}})}});
+        found.history.replace('pods', found.items, new Map(found.items), Date.now());
+        return found.history.changes.length;""",
+    )
+    assert recorded == 1
+
+
+def test_of_several_changes_in_a_second_the_last_one_is_recorded(page: Tab) -> None:
+    states = run(
+        page,
+        "history",
+        body="""const found = new history.History();
+        found.replace('pods', new Map(), new Map(), 1000);
+        for (let n = 0; n < 1000; n++) found.change('pods', 'web', {n}, 5000 + n / 2);
+        found.change('pods', 'web', null, 6000);
+        const of = (time) => found.at(time).get('pods').get('web')?.n ?? null;
+        return [found.changes.length, of(4999), of(5999), of(6000)];""",
+    )
+    assert states == [2, None, 999, None]
+
+
+def test_the_record_has_a_limited_size_and_keeps_the_newest_changes(page: Tab) -> None:
+    found = run(
+        page,
+        "history",
+        body="""const found = new history.History(1e6);
+        found.replace('pods', new Map(), new Map(), 1000);
+        let most = 0;
+        for (let n = 0; n < 1000; n++) {
+          found.change('pods', `web-${n % 7}`, {n, text: 'x'.repeat(10000)}, 2000 + n * 1000);
+          most = Math.max(most, found.size);
+        }
+        const sum = found.changes.reduce((total, each) => total + each.size, 0);
+        const of = (time) => found.at(time).get('pods');
+        return {most, sum, size: found.size, number: found.changes.length, from: found.from, latest: found.latest.size,
+          known: of(found.from).size, last: of(1e9).get('web-5').n, before: found.at(2000)};""",
+    )
+    assert found["most"] <= 1e6 and found["sum"] == found["size"] and 80 <= found["number"] <= 100
+    assert found["latest"] <= 7 and found["known"] == 7 and found["last"] == 999 and found["before"] is None
+    assert found["from"] > 2000
+
+
+SERVER = """
+window.asked = [];
+const real = window.fetch;
+window.fetch = async (url) => {
+  const {pathname, searchParams} = new URL(url, location.href);
+  asked.push([pathname, Number(searchParams.get('limit'))]);
+  const answer = (body, status = 200) => new Response(JSON.stringify(body), {status});
+  if (pathname === '/watch') return new Response(new ReadableStream());
+  if (pathname !== '/api/v1/pods') return answer({items: [], metadata: {resourceVersion: '1'}});
+  const from = Number(searchParams.get('continue') || 0), limit = Number(searchParams.get('limit'));
+  const large = from + limit > LONG && from < LONG + 1 && limit > MOST;
+  if (large) return answer({message: 'is longer than', reason: 'AnswerTooLong'}, 502);
+  const items = Array.from({length: Math.min(limit, 600 - from)}, (_, n) => ({metadata: {name: `p${from + n}`}}));
+  return answer({items, metadata: {resourceVersion: '1', continue: from + limit < 600 ? String(from + limit) : ''}});
+};
+const list = ['/api/v1/nodes', '/api/v1/pods'].map((path) => new live.Collection(path.slice(8), path, (each) => each));
+const states = [];
+const found = new live.Live(list, {changed() {}, state: (name) => states.push(name)});
+found.run();
+while (!states.length) await new Promise((resolve) => setTimeout(resolve, 5));
+found.stop();
+window.fetch = real;
+return {states, asked, items: list.map((each) => each.items.size), refused: list.map((each) => each.refused)};
+"""
+
+
+def test_a_collection_with_large_objects_is_listed_in_smaller_parts(page: Tab) -> None:
+    found = run(page, "live", body=SERVER.replace("LONG", "520").replace("MOST", "5"))
+    assert found["states"] == ["live"] and found["items"] == [0, 600] and found["refused"] == ["", ""]
+    sizes = [limit for path, limit in found["asked"] if path == "/api/v1/pods"]
+    assert sizes[:4] == [500, 500, 50, 5] and len(sizes) < 30
+
+
+def test_a_collection_that_cannot_be_listed_keeps_none_of_the_others_from_being_live(page: Tab) -> None:
+    found = run(page, "live", body=SERVER.replace("LONG", "0").replace("MOST", "0"))
+    assert found["states"] == ["live"] and found["refused"] == ["", "is longer than"]
+    assert [limit for path, limit in found["asked"] if path == "/api/v1/pods"] == [500, 50, 5, 1]
+
+
+HIDDEN = [
+    0x200B,
+    0x202E,
+    0x2800,
+    0x3164,
+    0x115F,
+    0x1160,
+    0xFFA0,
+    0x1D159,
+    0x034F,
+    0x17B4,
+    0x180B,
+    0x2065,
+    0x206A,
+    0xFE0F,
+]
+HIDDEN += [0xFFF9, 0xE0001, 0xE0041, 0xE0100, 0xE01EF, 0x00AD, 0x2028, 0xFEFF, 0x85]
+
+
+def test_characters_without_a_picture_are_shown_by_their_number(page: Tab) -> None:
+    text = "".join(f"a{chr(each)}" for each in HIDDEN)
+    shown = run(page, "dom", body=f"return dom.plain({json.dumps(text)});")
+    assert shown == "".join(f"a\\u{{{each:x}}}" for each in HIDDEN)
+    plain = "Grüße, 你好, שלום, नमस्ते 🙂\t\n"
+    assert run(page, "dom", body=f"return dom.plain({json.dumps(plain)});") == plain
