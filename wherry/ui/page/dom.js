@@ -1,7 +1,8 @@
 // Elements without markup from strings: what comes from the cluster is only ever the text of a node or the value of an attribute.
 
-// Control characters, and those that change the direction of text or are invisible, could make a name or a command look like another.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+// Control characters, and those that change the direction of text, are invisible, or look like a space, could make a name or a
+// command look like another: also letters without a picture (U+2800 is an empty Braille pattern, U+1D159 a note without a head).
+const HIDDEN = /(?![ \t\n])[\p{Cc}\p{Cf}\p{Cs}\p{Z}\p{Default_Ignorable_Code_Point}\u2800\u{1d159}]/gu;
 
 /** Return a text with its invisible characters as \u{...}. */
 export function plain(text) {
