@@ -15,7 +15,8 @@ from kube.client import Client, error_of
 from kube.errors import StatusError
 from wherry.ui.samples import totals
 
-MOST_BYTES = 16 << 20
+MOST_BYTES = 8 << 20
+"""Bytes of a metrics page."""
 SECONDS = 15.0
 PROXY_PORT = 10249
 SERVER: Mapping[str, Sequence[str]] = {
@@ -103,7 +104,7 @@ async def _part(client: Client, path: str, wanted: Mapping[str, Sequence[str]]) 
             raise error_of(answer.status, answer.body)
     except StatusError as error:
         return {"why": error.message}
-    values = totals(answer.body.decode(errors="replace"), wanted)
+    values = await totals(answer.body, wanted)
     if not values:
         return {"why": "the answer has none of the metrics that are shown here"}
     return {"at": time.monotonic(), "values": values, "own": _OWN in values}
