@@ -6,6 +6,7 @@ import re
 from functools import partial
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -15,6 +16,8 @@ from kube.errors import StatusError
 from wherry.ui.computing import Computing, names
 from wherry.why import report, story
 
+MOST_MOMENTS = 500
+"""Moments of a story on the page, the newest ones."""
 _KIND = re.compile(r"[a-zA-Z][a-zA-Z0-9.-]{0,252}")
 
 
@@ -35,4 +38,8 @@ class Stories:
 
     async def _story(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
         found = await story.compose(self._client, kind, name, namespace, SYSTEM.now())
+        if len(found.moments) > MOST_MOMENTS:
+            left_out = f"{len(found.moments) - MOST_MOMENTS} older moments, which `wherry why` shows"
+            newest, unknown = found.moments[-MOST_MOMENTS:], [*found.unknown, left_out]
+            found = msgspec.structs.replace(found, moments=newest, unknown=unknown)
         return report.data(found) | {"nothing": report.NOTHING_WRONG}

@@ -19,7 +19,9 @@ from wherry import cluster as clusters
 from wherry.testing.async_cluster import AsyncCluster
 from wherry.ui import app, origin, reading, server
 from wherry.ui.session import Session
+from wherry.ui.stories import MOST_MOMENTS
 from wherry.ui.watching import STREAMS
+from wherry.why import moments
 
 POD = {
     "apiVersion": "v1",
@@ -287,3 +289,20 @@ async def test_an_answer_that_is_too_long_has_a_reason_of_its_own(site: Site, mo
     monkeypatch.setattr(reading, "MOST_BYTES", 4000)
     status, found = await site.get("/api/v1/namespaces/default/pods")
     assert (status, found["reason"]) == (502, "AnswerTooLong")
+
+
+async def test_a_story_has_the_newest_of_many_events(site: Site) -> None:
+    await site.begin()
+    await site.cluster.create(POD)
+    about = {"involvedObject": {"kind": "Pod", "name": "web", "namespace": "default"}, "type": "Warning"}
+    most = moments.MOST_EVENTS
+    for number in range(most + 20):
+        time = f"2026-01-01T{number // 60:02}:{number % 60:02}:00Z"
+        event = {"reason": f"R{number}", "message": "x" * 1000, "lastTimestamp": time, **about}
+        await site.cluster.create({"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"e{number}"}, **event})
+    status, found = await site.get("/why?kind=Pod&namespace=default&name=web")
+    texts = " ".join(each["text"] for each in found["moments"])
+    assert status == 200 and len(found["moments"]) == MOST_MOMENTS
+    assert f"R{most + 19}:" in texts and "R0:" not in texts
+    assert any("older events about it" in each for each in found["unknown"])
+    assert any("older moments" in each for each in found["unknown"])

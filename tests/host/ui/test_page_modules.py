@@ -151,3 +151,24 @@ def test_characters_without_a_picture_are_shown_by_their_number(page: Tab) -> No
     assert shown == "".join(f"a\\u{{{each:x}}}" for each in HIDDEN)
     plain = "Grüße, 你好, שלום, नमस्ते 🙂\t\n"
     assert run(page, "dom", body=f"return dom.plain({json.dumps(plain)});") == plain
+
+
+def test_a_collection_with_a_limit_lists_and_keeps_no_more(page: Tab) -> None:
+    found = run(
+        page,
+        "live",
+        body="""const real = window.fetch;
+        let asked = 0;
+        window.fetch = async () => {
+          asked += 1;
+          const items = Array.from({length: 500}, (_, n) => ({metadata: {name: `e${asked}-${n}`}}));
+          return new Response(JSON.stringify({items, metadata: {resourceVersion: '1', continue: 'more'}}));
+        };
+        const events = new live.Collection('events', '/api/v1/events', (each) => each, {}, 1000);
+        await new live.Live([events], {changed() {}, state() {}}).list(events);
+        window.fetch = real;
+        const listed = events.items.size;
+        for (let n = 0; n < 100; n++) events.apply({type: 'ADDED', object: {metadata: {name: `new${n}`}}});
+        return [asked, listed, events.more, events.items.size, events.items.has('/new99')];""",
+    )
+    assert found == [2, 1000, True, 1000, True]

@@ -5,6 +5,7 @@ import { age, clock, copyButton, el, keyed, text } from "./dom.js";
 import { following } from "./following.js";
 import { Collection } from "./live.js";
 import { logs } from "./logs.js";
+import { cut } from "./pods.js";
 import { rollout } from "./rollout.js";
 import { story } from "./story.js";
 import { terminal } from "./terminal.js";
@@ -21,6 +22,8 @@ const TABS = {
   Deployment: ["Story", "Rollout", "Events", "YAML"],
   Service: ["Story", "Traffic", "Events", "YAML"],
 };
+const MOST_EVENTS = 3000;
+const MOST_SHOWN = 500;
 const OTHER_TABS = ["Story", "Events", "YAML"];
 
 /** Return whether the page shows objects of a kind. */
@@ -116,19 +119,27 @@ export class Drawer {
   }
 }
 
+/** Return what is stored of an event. */
+export function eventOf({ metadata, series, reason, message, type, ...event }) {
+  const time = Date.parse(series?.lastObservedTime || event.lastTimestamp || event.eventTime || metadata.creationTimestamp) || 0;
+  const count = series?.count || event.count || 1;
+  const often = count > 1 ? ` (x${count})` : "";
+  return { uid: metadata.uid, time, warning: type === "Warning", text: `${clock(time)} ${cut(reason, 128)}: ${cut(message)}${often}` };
+}
+
 function events({ kind, namespace, name }) {
   const list = el("ol", { class: "moments" });
   const fieldSelector = `involvedObject.kind=${kind},involvedObject.name=${name}`;
   const path = `/api/v1/namespaces/${encodeURIComponent(namespace || "default")}/events`;
-  const collection = new Collection("events", path, (event) => event, { fieldSelector });
-  const timeOf = (event) => event.series?.lastObservedTime || event.lastTimestamp || event.eventTime || event.metadata.creationTimestamp;
+  const collection = new Collection("events", path, eventOf, { fieldSelector }, MOST_EVENTS);
   return following([collection], list, () => {
-    const found = [...collection.items.values()].sort((a, b) => Date.parse(timeOf(a)) - Date.parse(timeOf(b)));
-    keyed(list, found, (event) => event.metadata.uid, () => el("li"), (item, event) => {
-      const often = (event.series?.count || event.count || 1) > 1 ? ` (x${event.series?.count || event.count})` : "";
-      text(item, `${clock(timeOf(event))} ${event.reason || ""}: ${event.message || ""}${often}`);
-      item.className = event.type === "Warning" ? "warning" : "";
+    const found = [...collection.items.values()].sort((a, b) => a.time - b.time);
+    const left = Math.max(0, found.length - MOST_SHOWN);
+    keyed(list, found.slice(left), (event) => event.uid, () => el("li"), (item, event) => {
+      text(item, event.text);
+      item.className = event.warning ? "warning" : "";
     });
+    if (left) return `${collection.more ? "more" : left} older events are not shown`;
     return collection.listed && !found.length ? "there are no events" : "";
   });
 }

@@ -9,10 +9,11 @@ const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15000;
 const STEADY = 5000;
 
-/** A collection: `path` and `query` of the API, `keep` returns what is stored of an object; `history` records it, if there is one. */
+/** A collection: `path` and `query` of the API, `keep` returns what is stored of an object; `history` records it, if there is one; `most` limits it. */
 export class Collection {
-  constructor(name, path, keep, query = {}) {
-    Object.assign(this, { name, path, keep, query, history: null });
+  constructor(name, path, keep, query = {}, most = Infinity) {
+    Object.assign(this, { name, path, keep, query, most, history: null });
+    this.more = false;
     this.items = new Map();
     this.revision = "";
     this.refused = "";
@@ -29,6 +30,7 @@ export class Collection {
       if (!same(this.items.get(key), item)) {
         if (item === null) this.items.delete(key);
         else this.items.set(key, item);
+        if (this.items.size > this.most) this.items.delete(this.items.keys().next().value);
         this.history?.change(this.name, key, item, Date.now());
       }
     }
@@ -101,7 +103,8 @@ export class Live {
           this.changed(collection);
         }
         collection.nextRevision = page.metadata?.resourceVersion || "0";
-      } while (token);
+        collection.more = Boolean(token) && found.size >= collection.most;
+      } while (token && !collection.more);
     } catch (error) {
       // 400: a selector that the server does not accept; 404: a kind that the server does not have.
       if (![400, 403, 404].includes(error.status) && error.reason !== TOO_LONG) throw error;
