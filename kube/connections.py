@@ -43,6 +43,8 @@ SECONDS = Histogram(
 )
 SOCKET_HEARTBEAT = 30.0
 """Seconds between pings of a WebSocket, whose other end may vanish without a word."""
+SOCKETS = -1
+"""Key of the connections of WebSockets, which have no limit."""
 ERRORS = (TimeoutError, aiohttp.ClientError, OSError)
 """Errors of a failed connection."""
 
@@ -139,7 +141,7 @@ class Connections:
     ) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket; `path` has its query. Its head must come within a minute. Raises ERRORS."""
         async with self._wait(60):
-            return await self._pool(0).ws_connect(
+            return await self._pool(SOCKETS).ws_connect(
                 URL(self.server + path, encoded=True),
                 protocols=(subprotocol,),
                 headers=headers,
@@ -200,14 +202,29 @@ class Connections:
             pool = self._pools[size] = aiohttp.ClientSession(
                 connector=Connector(
                     check=self._certificates.check,
-                    limit=size,
+                    limit=max(size, 0),
                     keepalive_timeout=60,
                     socket_factory=_probing_socket,
                 ),
                 headers={"User-Agent": self._agent},
                 auto_decompress=True,
+                trace_configs=[_without_redirects()] if size == SOCKETS else None,
             )
         return pool
+
+
+def _without_redirects() -> aiohttp.TraceConfig:
+    """Return a setting of a session that makes each redirect an error: opening a WebSocket has no option for that."""
+
+    async def refuse(
+        session: aiohttp.ClientSession, context: object, found: aiohttp.TraceRequestRedirectParams
+    ) -> None:
+        answer = found.response
+        raise aiohttp.WSServerHandshakeError(answer.request_info, answer.history, status=answer.status)
+
+    config = aiohttp.TraceConfig()
+    config.on_request_redirect.append(refuse)
+    return config
 
 
 async def _body(answer: aiohttp.ClientResponse, limit: int | None) -> bytes:
