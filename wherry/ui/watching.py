@@ -26,9 +26,10 @@ STREAMS = 16
 """Answers at a time, of all tabs."""
 MOST_WATCHES = 12
 """Watches of one answer."""
-WAITING_LINES = 256
-"""Lines that wait for the browser to read; the watches wait for it too then."""
-CHUNK_BYTES = 256 << 10
+MOST_BYTES = 8 << 20
+"""Bytes of a line: no object is as large."""
+WAITING_BYTES = 2 << 20
+"""Bytes of lines that wait for the browser to read, beyond which the watches wait for it too."""
 
 Watch = tuple[str, dict[str, str]]
 
@@ -49,33 +50,33 @@ class Watching:
     @contextlib.asynccontextmanager
     async def _opened(self, wanted: Sequence[Watch]) -> AsyncIterator[AsyncIterator[bytes]]:
         with self._streams.one():
-            queue: asyncio.Queue[bytes | None] = asyncio.Queue(WAITING_LINES)
+            waiting = Lines()
             tasks = [
-                asyncio.create_task(self._follow(number, each, queue), name=f"watch {each[0]}")
+                asyncio.create_task(self._follow(number, each, waiting), name=f"watch {each[0]}")
                 for number, each in enumerate(wanted)
             ]
             try:
-                yield _chunks(queue)
+                yield waiting.chunks()
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _follow(self, number: int, wanted: Watch, queue: asyncio.Queue[bytes | None]) -> None:
+    async def _follow(self, number: int, wanted: Watch, waiting: Lines) -> None:
         path, query = wanted
         query = {**query, "watch": "true", "allowWatchBookmarks": "true"}
         prefix = b'{"w":%d,' % number
         last = prefix + b'"end":true}\n'
         try:
             async with self._client.transport.stream(path, query=query) as chunks:
-                async for line in lines(chunks):
-                    await queue.put(prefix + b'"event":' + line + b"}\n")
+                async for line in lines(chunks, MOST_BYTES):
+                    await waiting.put(prefix + b'"event":' + line + b"}\n")
         except StatusError as error:
             shown = of_server(error)
             data = {"code": shown.code, "reason": shown.reason, "message": shown.message}
             last = prefix + b'"error":' + msgspec.json.encode(data) + b"}\n"
-        await queue.put(last)
-        await queue.put(None)
+        await waiting.put(last)
+        await waiting.end()
 
 
 def watch(text: str) -> Watch:
@@ -91,19 +92,38 @@ def watch(text: str) -> Watch:
     return target.path, paths.query(target, pairs)
 
 
-async def _chunks(queue: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
-    """Yield the lines that are there, several at a time, until one of the watches has ended."""
-    while True:
-        line = await queue.get()
-        parts: list[bytes] = []
-        size = 0
-        while line is not None:
-            parts.append(line)
-            size += len(line)
-            if size > CHUNK_BYTES or queue.empty():
-                break
-            line = queue.get_nowait()
-        if parts:
-            yield b"".join(parts)
-        if line is None:
-            return
+class Lines:
+    """Lines of several watches that wait for the browser to read them, of a limited size together."""
+
+    def __init__(self) -> None:
+        self._waiting: list[bytes] = []
+        self._bytes, self._ended = 0, False
+        self._changed = asyncio.Condition()
+
+    async def put(self, line: bytes) -> None:
+        """Add a line, when there is room for it; after the end it is dropped."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._waiting or self._bytes + len(line) <= WAITING_BYTES)
+            if not self._ended:
+                self._waiting.append(line)
+                self._bytes += len(line)
+                self._changed.notify_all()
+
+    async def end(self) -> None:
+        """End after the lines that wait."""
+        async with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the lines that there are, several at a time, until the end."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: bool(self._waiting) or self._ended)
+                if not self._waiting:
+                    return
+                found = b"".join(self._waiting)
+                self._waiting.clear()
+                self._bytes = 0
+                self._changed.notify_all()
+            yield found
