@@ -172,3 +172,24 @@ def test_a_collection_with_a_limit_lists_and_keeps_no_more(page: Tab) -> None:
         return [asked, listed, events.more, events.items.size, events.items.has('/new99')];""",
     )
     assert found == [2, 1000, True, 1000, True]
+
+
+def test_a_long_line_of_a_terminal_is_split_once_a_row(page: Tab) -> None:
+    """A row is made from its characters when a part is written to it, not for each of them."""
+    splits, last, row = run(
+        page,
+        "screen",
+        body="""const shown = new screen.Screen(80, 24);
+        const iterate = String.prototype[Symbol.iterator];
+        let splits = 0;
+        String.prototype[Symbol.iterator] = function () { splits += 1; return iterate.call(this); };
+        try {
+          for (let part = 0; part < 10; part++) shown.write('ab'.repeat(8000));
+          shown.write('\u{1f600}'.repeat(100) + '\rover');
+        } finally {
+          String.prototype[Symbol.iterator] = iterate;
+        }
+        return [splits, shown.lines[shown.row], shown.lines[shown.row - 2]];""",
+    )
+    assert splits < 3 * 160_000 / 80
+    assert row == "ab" * 40 and last == "over" + "\U0001f600" * 16

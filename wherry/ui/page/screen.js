@@ -55,16 +55,18 @@ export class Screen {
       this.column += characters.length;
       return;
     }
-    for (const each of characters) {
+    for (let from = 0; from < characters.length; ) {
       if (this.column >= this.columns) {
         this.column = 0;
         this.down();
       }
+      const part = characters.slice(from, from + this.columns - this.column);
       const line = [...this.lines[this.row]];
       while (line.length < this.column) line.push(" ");
-      line[this.column] = each;
+      line.splice(this.column, part.length, ...part);
       this.lines[this.row] = line.join("");
-      this.column += 1;
+      this.column += part.length;
+      from += part.length;
     }
   }
 
