@@ -185,7 +185,7 @@ def test_a_long_line_of_a_terminal_is_split_once_a_row(page: Tab) -> None:
         String.prototype[Symbol.iterator] = function () { splits += 1; return iterate.call(this); };
         try {
           for (let part = 0; part < 10; part++) shown.write('ab'.repeat(8000));
-          shown.write('\u{1f600}'.repeat(100) + '\rover');
+          shown.write('😀'.repeat(100) + '\\rover');
         } finally {
           String.prototype[Symbol.iterator] = iterate;
         }

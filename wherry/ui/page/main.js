@@ -6,10 +6,11 @@ import { Drawer, shows } from "./drawer.js";
 import { collections } from "./collections.js";
 import * as filters from "./filters.js";
 import { History } from "./history.js";
+import { listen } from "./input.js";
 import { Inside } from "./inside.js";
-import { moveBetweenProblems, showProblems, showServices, showWorkloads } from "./lists_view.js";
+import { showProblems, showServices, showWorkloads } from "./lists_view.js";
 import { Live } from "./live.js";
-import { legend, moveFocus, showNodes } from "./nodes_view.js";
+import { legend, showNodes } from "./nodes_view.js";
 import { problems } from "./problems.js";
 import { withEndpoints } from "./services.js";
 import { Stopped } from "./stopped.js";
@@ -96,6 +97,11 @@ function showFilters() {
     const input = byId(name);
     if (document.activeElement !== input || !input.value) input.value = state.filters[name];
   }
+}
+
+function typed(name, value) {
+  if (name !== "text") state.note = "";
+  setFilters({ [name]: value });
 }
 
 function open(key) {
@@ -205,45 +211,6 @@ function showDrawer(now) {
   drawer.update(object, now);
 }
 
-// -- input ----------------------------------------------------------------------------------------------------------------
-function keys(event) {
-  const typing = event.target.matches("input, select, textarea");
-  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
-    byId("text").focus();
-  } else if (event.key === "Escape") {
-    if (event.target.id === "text" && event.target.value) {
-      event.target.value = "";
-      setFilters({ text: "" });
-    } else if (state.filters.show) open("");
-    else document.activeElement?.blur();
-  }
-}
-
-function listen() {
-  document.addEventListener("keydown", keys);
-  document.addEventListener("click", (event) => {
-    const key = event.target.closest?.("[data-open]")?.dataset.open;
-    const view = event.target.closest?.("[data-view]")?.dataset.view;
-    if ((!key && view === undefined) || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault(); // of a link in a picture
-    if (key) open(key);
-    else setFilters({ view }, true);
-  });
-  byId("nodes").addEventListener("keydown", (event) => moveFocus(byId("nodes"), event));
-  byId("problems").addEventListener("keydown", (event) => moveBetweenProblems(byId("problems"), event));
-  byId("text").addEventListener("input", (event) => setFilters({ text: event.target.value }));
-  for (const name of ["namespace", "labels"]) {
-    byId(name).addEventListener("change", (event) => {
-      state.note = "";
-      setFilters({ [name]: event.target.value.trim() });
-    });
-  }
-  byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  window.addEventListener("popstate", () => setFilters(filters.read()));
-  setInterval(invalidate, TICK);
-}
-
 async function start() {
   const link = location.hash.slice(1);
   if (link) {
@@ -263,7 +230,8 @@ async function start() {
   }
   document.querySelector("h1").title = plain(state.about.server);
   legend(byId("legend"));
-  listen();
+  listen({ shown: () => state.filters.show, open, change: setFilters, typed });
+  setInterval(invalidate, TICK);
   showFilters();
   connect();
 }
