@@ -1,22 +1,23 @@
-"""`wherry ui` as a process, and tabs that show its page."""
+"""The server of `wherry ui`, and tabs that show its page."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 from kube import kubeconfig, pki
 from tests.support.chromium import Chromium, Tab
+from wherry import cluster as clusters
 from wherry.testing import Cluster
+from wherry.ui import app, origin, server
+from wherry.ui.session import Session
 
-ROOT = Path(__file__).resolve().parents[2]
 UNNAMED = """
 (() => [...document.querySelectorAll('button, input, select, a[href], [role=tab], [role=meter], [role=dialog], [tabindex="0"]')]
   .filter(e => e.checkVisibility())
@@ -49,24 +50,28 @@ PALE = """
 
 
 @contextlib.contextmanager
-def page_server(config: Path, *arguments: str) -> Iterator[str]:
-    """Run `wherry ui` while the block runs; lend the link that it prints."""
-    command = [sys.executable, "-m", "wherry.main", "ui", "--no-browser", "--kubeconfig", str(config), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(3)]
-        link = next((found[0] for line in lines if (found := re.search(r"http://\S+", line))), "")
-        assert link, lines
-        yield link
-    finally:
-        process.terminate()
+def page_server(config: Path, *, port: int = 0, localhost: bool = False) -> Iterator[str]:
+    """Serve the page as `wherry ui` does, in a thread, while the block runs; lend the link."""
+    link: queue.SimpleQueue[tuple[str, Callable[[], None]]] = queue.SimpleQueue()
+
+    async def serve() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        async with clusters.as_user([config]) as (client, namespace):
+            own, session = origin.own(port, localhost=localhost), Session()
+            shown = app.Cluster(client, getattr(client.transport, "server", ""), namespace)
+            link.put((f"{own.url}/#{session.link}", lambda: loop.call_soon_threadsafe(stop.set) and None))
+            await server.serve(app.build(shown, session, own, stop), own.sockets, stop)
+
+    with ThreadPoolExecutor(1, "page") as threads:
+        task = threads.submit(asyncio.run, serve())
+        task.add_done_callback(lambda ended: link.put(("", lambda: None)))
+        url, stop = link.get(timeout=30)
+        assert url, task.exception()
         try:
-            assert process.wait(10) == 0
+            yield url
         finally:
-            process.kill()
-            process.communicate()
+            stop()
+            task.result(20)
 
 
 @contextlib.contextmanager

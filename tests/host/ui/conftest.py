@@ -1,4 +1,4 @@
-"""A browser for the tests of a module."""
+"""A browser for the tests; each of their tabs has its own cookies and storage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.chromium import Chromium, chromium
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Chromium]:
     with chromium() as found:
         yield found

@@ -87,6 +87,21 @@ def test_the_record_has_a_limited_size_and_keeps_the_newest_changes(page: Tab) -
     assert found["from"] > 2000
 
 
+def test_changes_beyond_the_limit_move_the_beginning_of_what_is_recorded(page: Tab) -> None:
+    found = run(
+        page,
+        "history",
+        body="""const found = new history.History();
+        found.replace('pods', new Map(), new Map([['a', 1]]), 10);
+        for (let n = 0; n < 60000; n++) found.change('pods', `p${n % 7}`, n, 1000 * (n + 1));
+        const last = found.at(1e9).get('pods');
+        found.replace('pods', last, new Map([['b', 2]]), 1e10);
+        return [found.changes.length <= 50000, found.from > 5000, found.at(20), last.size, [...found.at(1e11).get('pods')],
+          found.at(60000000).get('pods').size];""",
+    )
+    assert found == [True, True, None, 8, [["b", 2]], 8]
+
+
 SERVER = """
 window.asked = [];
 const real = window.fetch;

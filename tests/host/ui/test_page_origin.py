@@ -78,12 +78,12 @@ def visited(browser: Chromium, host: str) -> tuple[Tab, int]:
     return shown, port
 
 
-@pytest.mark.parametrize(("host", "options"), [("127.0.0.1", []), ("localhost", ["--localhost"])])
+@pytest.mark.parametrize("localhost", [False, True])
 def test_scripts_and_workers_of_a_former_server_of_the_port_do_not_run(
-    browser: Chromium, config: Path, host: str, options: list[str]
+    browser: Chromium, config: Path, localhost: bool
 ) -> None:
-    shown, port = visited(browser, host)
-    with page_server(config, "--port", str(port), *options) as link:
+    shown, port = visited(browser, "localhost" if localhost else "127.0.0.1")
+    with page_server(config, port=port, localhost=localhost) as link:
         shown.open(link)
         shown.wait_text("live", "#connection")
         assert shown.evaluate("window.foreign === undefined && navigator.serviceWorker.controller === null")
@@ -91,9 +91,10 @@ def test_scripts_and_workers_of_a_former_server_of_the_port_do_not_run(
     shown.close()
 
 
-@pytest.mark.parametrize("options", [[], ["--localhost"]])
-def test_no_two_runs_have_the_same_host(browser: Chromium, config: Path, options: list[str]) -> None:
-    with page_server(config, *options) as first, page_server(config, *options) as second:
+@pytest.mark.parametrize("localhost", [False, True])
+def test_no_two_runs_have_the_same_host(browser: Chromium, config: Path, localhost: bool) -> None:
+    runs = (page_server(config, localhost=localhost) for _ in range(2))
+    with next(runs) as first, next(runs) as second:
         assert urlsplit(first).hostname != urlsplit(second).hostname
         with tab(browser, first) as shown:
             shown.wait_text("live", "#connection")

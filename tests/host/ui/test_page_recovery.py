@@ -7,6 +7,8 @@ import re
 import socket
 from pathlib import Path
 
+import pytest
+
 from kube.uid import new_uid
 from tests.support.chromium import Chromium
 from tests.support.ui_page import count, deployment, page_server, pod, tab, user_kubeconfig
@@ -94,6 +96,7 @@ def copies(cluster: Cluster, key: str, name: str, number: int, **replaced: str) 
     cluster.run(store())
 
 
+@pytest.mark.long
 def test_thousands_of_pods_are_shown_and_change_without_a_stutter(browser: Chromium) -> None:
     with Cluster(nodes=1) as cluster:
         cluster.apply(pod("web"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.support.chromium import Chromium, Tab
 from tests.support.ui_page import deployment, page_server, pod, tab
 from wherry.testing import Cluster
@@ -64,24 +62,6 @@ def test_a_former_moment_has_its_objects_and_decisions(browser: Chromium) -> Non
             page.open(page.evaluate("location.origin") + f"/?at={int(opened * 1000) - 60_000}")
             page.wait_text("States of objects at this moment are not recorded: the page was not open.", "#notes")
             page.wait_text("What was wrong is not known", "#problems-count")
-
-
-def test_changes_beyond_the_limit_move_the_beginning_of_what_is_recorded(browser: Chromium) -> None:
-    with Cluster(nodes=0) as cluster, page_server(cluster.kubeconfig) as link, tab(browser, link) as page:
-        page.wait_text("live", "#connection")
-        found = page.evaluate(
-            """(async () => {
-              const {History} = await import('/static/history.js');
-              const history = new History();
-              history.replace('pods', new Map(), new Map([['a', 1]]), 10);
-              for (let n = 0; n < 60000; n++) history.change('pods', `p${n % 7}`, n, 11 + n);
-              const last = history.at(1e9).get('pods');
-              history.replace('pods', last, new Map([['b', 2]]), 1e8);
-              return JSON.stringify([history.changes.length <= 50010, history.from > 5000, history.at(20) === null, last.size,
-                [...history.at(1e9).get('pods')], [...history.at(60010).get('pods').keys()].length]);
-            })()"""
-        )
-        assert json.loads(found) == [True, True, True, 8, [["b", 2]], 8]
 
 
 def test_a_control_plane_without_a_journal_says_so(browser: Chromium) -> None:

@@ -1,6 +1,6 @@
 // The screen of a terminal: plain text with the control sequences that shells and editors of lines use. Colours are left out.
 
-const SEQUENCE = /^\u001b(?:\[([?>=!]?)([0-9;]*)[ -/]*([@-~])|\]([^\u0007\u001b]*)(?:\u0007|\u001b\\)|[()*+#%]([^])|([^\[\]()*+#%]))/;
+const SEQUENCE = /^\u001b(?:\[([?>=!]?)([0-9;]*)[ -/]*([@-~])|\]([^\u0007\u001b]*)(?:\u0007|\u001b\\)|[()*+#%]([^])|([^[\]()*+#%]))/;
 const PARTIAL = /^\u001b(?:\[[?>=!]?[0-9;]*[ -/]*|\][^\u0007\u001b]*\u001b?|[()*+#%]?)$/;
 const MOST_LINES = 2000;
 const SPARE = 200; // lines that are removed at once
