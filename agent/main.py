@@ -36,7 +36,7 @@ from kube.clock import SYSTEM, Clock
 from kube.heartbeats import Heartbeats
 from kube.loops import Loops
 from kube.servers import Servers
-from kube.serving.daemon import daemon
+from kube.serving.daemon import node_daemon
 from kube.tracing import start as tracing
 from kube.tracing.configuration import TracingError
 from kube.tracing.tracer import Tracer
@@ -49,7 +49,7 @@ loop for 0.4 s of CPU time if pods have 36 000 containers, with Python's thresho
 objects as the API server's thresholds have blocks it for 0.2 s."""
 
 
-@daemon
+@node_daemon
 async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, clock: Clock = SYSTEM) -> None:
     """Run the agent until cancelled or SIGTERM; `ready` is called when the node is Ready, or lacks only a pod network.
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from kube.bounded_cache import bounded_cache
 from kube.clock import SYSTEM, Clock, parse_time
 from kube.serialize import readable
 from kube.tracing import spans
@@ -54,8 +55,9 @@ def kind_key(group: str, kind: str) -> str:
     return f"{kind}.{group}"
 
 
+@bounded_cache(1024)
 def resource_key(group: str, plural: str) -> str:
-    """Return the key of a kind of which only the resource's name is known."""
+    """Return the key of a kind of which only the resource's name is known; clients may write any."""
     return f"/{plural}.{group}"
 
 
@@ -102,13 +104,15 @@ def begin_of(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> float:
 
 
 def _uids(metadata: Mapping[str, Any]) -> tuple[Any, Any]:
-    return metadata.get("uid"), (metadata.get("annotations") or {}).get(MIRROR_OF)
+    mirrored = (metadata.get("annotations") or {}).get(MIRROR_OF, "")
+    return metadata.get("uid"), mirrored if "-" not in mirrored else ""
 
 
 def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[Entry]:
     """Return the entries about the present object of a name, of those about all objects that have had it.
 
-    An agent has another UID for a static pod than the API: `MIRROR_OF`.
+    An agent has another UID for a static pod than the API: `MIRROR_OF`. Whoever creates a pod may write any there, so that
+    one with a dash, as the API's own have, does not count: it may be a former pod's.
 
     One without a UID, or with the name for one (events about nodes), is about it if it is younger. Times of creation are
     whole seconds: in the first one, it is younger if it follows an entry with the UID.
@@ -217,7 +221,7 @@ class Journal:
         added = _entry_bytes(entry)
         known = ring.objects.get((key, name))
         if known is None:
-            about = sys.intern(key), name
+            about = key, name
             known = ring.objects[about] = _Object(about)
             added += _object_bytes(about)
         known.add(entry)

@@ -12,6 +12,7 @@ import re
 
 import msgspec
 
+from kube.error_words import words
 from kube.log_lines import shortened
 
 DEBUG_VERBOSITY = 4
@@ -34,7 +35,7 @@ class JsonFormatter(logging.Formatter):
                 line["level"] = "warning"
         if record.exc_info:
             error = record.exc_info[1]
-            line["err"] = shortened(str(error or "")) or type(error).__name__
+            line["err"] = shortened(str(error or "")) or (words(error) if error else "")
             line["stacktrace"] = shortened(self.formatException(record.exc_info))
         try:
             return msgspec.json.encode(line).decode()

@@ -7,6 +7,8 @@ the writers of YAML and protobuf nest up to five calls a level.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 import sys
 from typing import Any
@@ -15,12 +17,14 @@ DEEPEST = 400
 """Maximum depth of JSON, YAML and protobuf; Go's decoders stop at 10 000, ours long before Python's stack does."""
 FRAMES = 3000
 """Nested calls that Python allows; those through C code take up to 600 bytes each of a thread's stack, of 2 MiB or more."""
-_OPENING = b"[{"
-_PASSES = 16
-"""Passes over the brackets in which those of nearly all objects vanish, from the innermost pairs on."""
+_NOT_OPENING = bytes(code for code in range(256) if code not in b"[{")
 _REST = bytes(code for code in range(256) if code not in b'[]{}"')
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\x00\x00")
+_BLOCK, _PART = 256, 8
+"""Brackets that are counted at once, and those that are looked up at once where the limit is near."""
 _STRING = re.compile(rb'"[^"]*"?')
-_PARTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+# A string that does not end is one up to the end of the text: else each quote in it would begin another search to there.
+_PARTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 sys.setrecursionlimit(max(FRAMES, sys.getrecursionlimit()))
 
@@ -49,26 +53,42 @@ def too_deep(value: Any) -> bool:
 
 
 def is_deep(body: bytes) -> bool:
-    """Return whether JSON text nests deeper than DEEPEST."""
-    if len(body) <= 2 * DEEPEST:  # each level has two brackets
+    """Return whether JSON text nests deeper than DEEPEST.
+
+    Objects are checked whenever they are read from the store: a megabyte takes ten milliseconds at most, whatever its form.
+    """
+    # Each level has two brackets.
+    if len(body) <= 2 * DEEPEST or len(body.translate(None, _NOT_OPENING)) <= DEEPEST:
         return False
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
-    marks = unescaped.translate(None, _REST)
-    if marks.count(b"[") + marks.count(b"{") <= DEEPEST:
-        return False
     # Two quotes beside each other enclose nothing, or are between two strings, which may as well be one.
-    quoted = marks.replace(b'""', b"")
-    brackets = left = _STRING.sub(b"", quoted) if b'"' in quoted else quoted
-    for _ in range(_PASSES):
-        left = left.replace(b"{}", b"").replace(b"[]", b"")
-        if not left:
-            return False
+    marks = unescaped.translate(None, _REST).replace(b'""', b"")
+    steps = (_STRING.sub(b"", marks) if b'"' in marks else marks).translate(_STEPS)
     depth = 0
-    for bracket in brackets:
-        depth += 1 if bracket in _OPENING else -1
-        if depth > DEEPEST:
+    for start in range(0, len(steps), _BLOCK):
+        block = steps[start : start + _BLOCK]
+        opened = block.count(1)
+        if depth + opened > DEEPEST and _exceeds(depth, block):
             return True
+        depth += 2 * opened - len(block)
     return False
+
+
+def _exceeds(depth: int, block: bytes) -> bool:
+    """Return whether brackets after so many levels reach a level below DEEPEST."""
+    for start in range(0, len(block), _PART):
+        most, change = _part(block[start : start + _PART])
+        if depth + most > DEEPEST:
+            return True
+        depth += change
+    return False
+
+
+@functools.cache
+def _part(steps: bytes) -> tuple[int, int]:
+    """Return by how many levels a few brackets rise at the most, and at their end; there are 510 such parts."""
+    levels = tuple(itertools.accumulate(1 if step else -1 for step in steps))
+    return max(levels), levels[-1]
 
 
 def check_nesting(body: bytes) -> None:
@@ -78,7 +98,7 @@ def check_nesting(body: bytes) -> None:
 
 
 def cut(body: bytes) -> bytes:
-    """Return valid JSON text with all objects and lists at level DEEPEST empty."""
+    """Return JSON text with all objects and lists at level DEEPEST empty, in linear time also for text that is no JSON."""
     pieces: list[bytes] = []
     depth = at = 0
     for found in _PARTS.finditer(body):
@@ -87,6 +107,7 @@ def cut(body: bytes) -> bytes:
             depth += 1
             if depth == DEEPEST:
                 pieces.append(body[at : found.end()])
+                at = len(body)  # until it ends
         elif mark in (b"}", b"]"):
             if depth == DEEPEST:
                 at = found.start()

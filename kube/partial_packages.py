@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 _USED = ("__all__", "__version__")
-"""What a program reads of a package. Python itself reads other attributes with underscores of all modules."""
+"""Attributes of a package that programs read. Python itself reads other attributes with underscores of all modules."""
 _lock = threading.RLock()
 
 

@@ -56,7 +56,11 @@ def decode(data: bytes | str, type_: type[T]) -> T:
     except (
         RecursionError
     ):  # an object of upstream's server, which allows 10 000 levels: the others of a list are as they are
-        return _decode(cut(data.encode() if isinstance(data, str) else data), type_)
+        shallow = cut(data.encode() if isinstance(data, str) else data)
+    try:
+        return _decode(shallow, type_)
+    except RecursionError as error:
+        raise msgspec.DecodeError("JSON is malformed: exceeded max depth") from error
 
 
 def _decode(data: bytes | str, type_: type[T]) -> T:

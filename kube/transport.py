@@ -14,10 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
-import socket
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -27,6 +24,7 @@ from kube import servers as known
 from kube.client import Response, error_of
 from kube.clock import SYSTEM, Clock
 from kube.connections import ERRORS, REQUESTS, AnswerTooLong, Connections
+from kube.error_words import words
 from kube.errors import StatusError, Unreachable, long_answer
 from kube.kubeconfig import Access
 from kube.loops import Loops
@@ -270,16 +268,7 @@ def _harmless(method: str, error: BaseException) -> bool:
 def _words(error: BaseException | str) -> str:
     if isinstance(cause := getattr(error, "certificate_error", None), NodesCertificate):
         return cause.verify_message
-    if isinstance(error, aiohttp.ClientConnectorError):  # its own text contains the representation of the TLS context
-        return _reason(error.os_error)
-    return str(error) or type(error).__name__
-
-
-def _reason(error: OSError) -> str:
-    """Return why a connection could not be made, in the words of the system."""
-    if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
-        return error.strerror or str(error) or type(error).__name__
-    return os.strerror(error.errno).lower()
+    return error if isinstance(error, str) else words(error)
 
 
 def _unreachable(server: str, error: BaseException | str) -> Unreachable:

@@ -16,10 +16,10 @@ _STRING = re.compile(rb'"[^"]*"?')
 
 
 class TooManyValues(ValueError):
-    """A body holds more than MOST_VALUES values."""
+    """A body holds more values than it may, MOST_VALUES unless less is said."""
 
-    def __init__(self) -> None:
-        super().__init__(f"more than {MOST_VALUES} values")
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(f"more than {MOST_VALUES if most is None else most} values")
 
 
 def marks(text: bytes) -> int:
@@ -27,10 +27,11 @@ def marks(text: bytes) -> int:
     return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
-def check_count(body: bytes) -> None:
-    """Raise TooManyValues for JSON text with more than MOST_VALUES values."""
-    if len(body) >= MOST_VALUES and marks(body) >= MOST_VALUES and marks(structure(body)) >= MOST_VALUES:
-        raise TooManyValues
+def check_count(body: bytes, most: int | None = None) -> None:
+    """Raise TooManyValues for JSON text with more values than `most`, which is MOST_VALUES if not given."""
+    limit = MOST_VALUES if most is None else most
+    if len(body) >= limit and marks(body) >= limit and marks(structure(body)) >= limit:
+        raise TooManyValues(most)
 
 
 def structure(body: bytes) -> bytes:

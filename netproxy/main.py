@@ -17,7 +17,7 @@ from functools import partial
 
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.serving.daemon import daemon
+from kube.serving.daemon import node_daemon
 from netproxy import gateway_subsystem, localnet, modes, pod_subsystem, service_subsystem, sysctl
 from netproxy.api import connected
 from netproxy.backend import Remover
@@ -34,7 +34,7 @@ GC_THRESHOLDS = (20_000, 20, 50)
 cycles as often as Python does by default costs a quarter of the start."""
 
 
-@daemon
+@node_daemon
 async def run(
     config: ProxyConfig,
     client: Client | None = None,

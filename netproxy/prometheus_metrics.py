@@ -1,4 +1,4 @@
-"""What the proxy uses of prometheus_client, without its HTTP servers and formats, which take 1 MiB.
+"""The parts of prometheus_client that the proxy uses, without its HTTP servers and formats, which take 1 MiB.
 
 The port's answers are written by kube/exposition.py.
 """

@@ -17,7 +17,7 @@ from aiohttp import web
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.serving.aiohttp_runner import BoundedRunner
-from kube.serving.daemon import daemon
+from kube.serving.daemon import node_daemon
 from netproxy import gateway_subsystem, health, pod_subsystem, sysctl
 from netproxy.api import connected
 from netproxy.cleanup import remove_all
@@ -32,7 +32,7 @@ from netproxy.validation import host_port
 log = logging.getLogger(__name__)
 
 
-@daemon
+@node_daemon
 async def run(
     config: ProxyConfig,
     client: Client | None = None,

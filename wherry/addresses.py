@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 from netproxy import netlink, rtnetlink_tables
@@ -54,3 +55,11 @@ def devices() -> list[str]:
             if usable and name not in found and Path("/sys/class/net", name, "device").exists():
                 found[name] = each.address
     return list(found.values())
+
+
+def absent(wanted: Collection[str]) -> list[str]:
+    """Return the addresses that no interface of this machine has; nothing if the kernel cannot be asked."""
+    with contextlib.suppress(OSError), netlink.connect(netlink.ROUTE, strict=True) as connection:
+        present = rtnetlink_tables.devices_of(connection, wanted)
+        return [address for address in wanted if str(ipaddress.ip_address(address)) not in present]
+    return []

@@ -103,6 +103,7 @@ def certs_renew(
         print("no certificate ends soon: `wherry certs renew --all` renews all")
     for found in expiry.authorities(settings) if every else ():
         if found.end is not None:
-            print("\n".join(wrapped(f"kept {found.path}: expires {format_time(found.end)}; {expiry.NEW_CA}")))
+            advice = f"; {expiry.NEW_CA}" if found.end - SYSTEM.now() < expiry.SOON else ""
+            print(f"kept {found.path}: expires {format_time(found.end)}{advice}")
     if restarted := asyncio.run(daemons.restart_stale(settings)):
         print(f"restarted {', '.join(restarted)}")

@@ -84,7 +84,8 @@ def config_validate(
         with found.located():
             identity.check(before, complete(settings, _own_address(settings)), identity.saved(before))
     for sentence in addons.unknown(settings.disable, settings.layout.addons):
-        console.print(sentence, soft_wrap=True)
+        line = f"{found.place('disable')}: {sentence[2:]}" if "disable" in found.lines else sentence
+        console.print(line, soft_wrap=True)
     console.print(f"{path} is valid", soft_wrap=True)
 
 

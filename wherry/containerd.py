@@ -182,6 +182,10 @@ def require_archive(archive: Path) -> None:
         raise WherryError(f"{archive}: no such file")
 
 
+_NO_ARCHIVE = re.compile(r"archive/tar|unrecognized image format|unexpected EOF")
+"""Errors of `ctr` about files that are no archives of images."""
+
+
 async def import_archive(settings: Settings, archive: Path, progress: Progress | None = None) -> str:
     """Import the images of an archive (OCI layout or `docker save`) and return the output of `ctr`."""
     require_archive(archive)
@@ -192,7 +196,9 @@ async def import_archive(settings: Settings, archive: Path, progress: Progress |
     except OSError as error:
         raise WherryError(f"{archive} cannot be read: {os_errors.reason(error)}") from error
     if result.returncode != 0:
-        raise WherryError(f"{archive} cannot be imported: {result.stderr.strip() or result.stdout.strip()}")
+        said = result.stderr.strip() or result.stdout.strip()
+        what = ": it is no archive of images (an OCI layout or `docker save`)" if _NO_ARCHIVE.search(said) else ""
+        raise WherryError(f"{archive} cannot be imported: {said}{what}")
     return result.stdout
 
 

@@ -15,6 +15,8 @@ MARGIN = 128 << 20
 def require_room(folder: Path, needed: int) -> None:
     """Raise WherryError if a file of that many bytes would not leave the margin free. Raises OSError."""
     found = os.statvfs(folder)
+    if not found.f_blocks:
+        raise WherryError(f"{folder} is a file system without room for files: choose another folder")
     free = found.f_bavail * found.f_frsize
     margin = min(MARGIN, found.f_blocks * found.f_frsize // 8)
     if free < needed + margin:

@@ -15,6 +15,7 @@ import aiohttp
 from kube.api import coordination_v1
 from kube.client import Client
 from kube.clock import parse_time
+from kube.error_words import words
 from kube.errors import StatusError
 from wherry import daemons
 from wherry.errors import WherryError
@@ -44,7 +45,7 @@ async def problem(settings: Settings, daemon: str) -> str | None:
                 if answer.status != 200:
                     return f"{url} answers {answer.status}"
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        return f"{url} does not answer: {str(error) or type(error).__name__}"
+        return f"{url} does not answer: {words(error)}"
     return _answered_by_another(daemon, (await daemons.running(settings)).get(daemon, 0), port)
 
 

@@ -14,7 +14,7 @@ from wherry.errors import WherryError
 from wherry.membership import installed, root
 from wherry.progress import step
 from wherry.settings import Settings
-from wherry.terminal import console, errors
+from wherry.terminal import confirmed, console, errors
 
 image_app = typer.Typer(no_args_is_help=True, help="Manage images in this machine's containerd.")
 _ARCHIVE = re.compile(r".\.(?:tar(?:\.(?:gz|xz|zst|bz2))?|t(?:gz|xz|zst|bz2?))\Z", re.IGNORECASE)
@@ -113,7 +113,7 @@ def image_prune(prefix: options.Prefix = "/", *, yes: options.Yes = False) -> No
     if not yes:
         for image in unused:
             console.print(f"{image.name}  {image.size}", soft_wrap=True)
-        if not typer.confirm(f"Remove {len(unused)} images?"):
+        if not confirmed("Remove 1 image?" if len(unused) == 1 else f"Remove {len(unused)} images?"):
             raise typer.Exit(1)
     for name in asyncio.run(images.remove(settings, [image.name for image in unused])):
         console.print(f"removed {name}", soft_wrap=True)

@@ -7,11 +7,13 @@ Plain `ctr images import` sets none.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import tempfile
 from pathlib import Path
 
+from kube.error_words import cause
 from kube.process import run
 from wherry import containerd, images
 from wherry.errors import WherryError
@@ -94,4 +96,6 @@ async def load_from_docker(settings: Settings, image: str, progress: Progress) -
     except ImageNotFound as error:
         raise WherryError(f"the local Docker engine has no image {image}: `docker pull {image}` first") from error
     except (DockerException, RequestException) as error:
-        raise WherryError(f"the local Docker engine does not answer ({error}): start it, or name an archive") from error
+        where = os.environ.get("DOCKER_HOST") or "/var/run/docker.sock"
+        text = f"the local Docker engine does not answer ({where}: {cause(error)}): start it, or name an archive"
+        raise WherryError(text) from error

@@ -22,7 +22,7 @@ from wherry.image_commands import image_app
 from wherry.membership import control_plane, installed, root
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
-from wherry.terminal import console, errors
+from wherry.terminal import confirmed, console, errors
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 from wherry.ui_command import ui
 from wherry.up_command import up
@@ -155,7 +155,7 @@ def reset(
 
     Removes pods, rules, links, mounts and files.
     """
-    from wherry import damaged_settings
+    from wherry import damaged_settings, other_installations
     from wherry.reset import reset as take_away
 
     root()
@@ -166,10 +166,11 @@ def reset(
     if problem:
         what = "is removed with the options that can be read, and defaults for the others"
         console.print(f"{problem}: the installation {what}", soft_wrap=True)
+    other_installations.require_none(settings)
     question = (
         "Remove this machine from the cluster?" if settings.joined else "Remove the cluster with all that it holds?"
     )
-    if not yes and not typer.confirm(question):
+    if not yes and not confirmed(question):
         raise typer.Exit(1)
     asyncio.run(take_away(settings, keep_data=keep_data))
     if settings.joined:

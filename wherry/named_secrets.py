@@ -43,7 +43,7 @@ _BLOCK = re.compile(r"[ \t]{0,8}([|>][-+0-9]{0,3}|[\[{])?[ \t]{0,64}(?:#[^\n]{0,
 _EMPTY = re.compile(r"\[\]|\{\}|(?:true|false|null)\b")
 _SCALAR = re.compile(r"[^\s,}\]\\\"']+")
 _WORD = re.compile(r"[^\s\"'`&,;\\$]+|\$(?:\([^)\n]*\)?)?|\\[ \t]|\\(?![\"'])|[,;](?=[^\s\"'\\{\[])(?![\w.-]{1,64}=)")
-_ARGUMENT = re.compile(r"(?:\\[ \t]|[^\s\"'`])+")
+_ARGUMENT = re.compile(r"(?:[^\s\"'`\\]|\\[ \t]?)++")
 _KEY = re.compile(r"[\"']?[\w./-]{1,128}[\"']?:(?:\s|$)", re.MULTILINE)
 """Key of a mapping of YAML."""
 _AFTER_QUOTE = re.compile(r"[\w$%@!#*+/~^.-]|[\"'`]")

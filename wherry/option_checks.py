@@ -16,7 +16,7 @@ import msgspec
 from kube.port_ranges import PortRanges
 from kube.tracing import configuration as tracing
 from kube.tracing.configuration import TracingConfiguration
-from wherry import addons, ranges, registries, snapshot_options, value_forms
+from wherry import addons, addresses, ranges, registries, snapshot_options, value_forms
 from wherry.errors import OptionError, Problem, wrong
 from wherry.registries import Registry
 from wherry.settings import NO_DNS, Settings, account
@@ -164,12 +164,21 @@ def _network(settings: Settings, default_address: str | None) -> list[Problem]:
             found.append(Problem("node-ip", text))
         return found
     own = _attempt(found, ranges.node_addresses, address, services or (), pods or ())
+    if own and settings.node_ip:
+        found += _without_interface(own)
     if own and services and not settings.is_worker and ipaddress.ip_address(own[0]).version != services[0].version:
         why = (
             f"the first address of a control-plane node must have the family of the first --service-cidr, {services[0]}"
         )
         found.append(wrong("node-ip", own[0], why, "service-cidr"))
     return found
+
+
+def _without_interface(own: tuple[str, ...]) -> Iterator[Problem]:
+    """Check that interfaces have the addresses, as upstream's kubelet does."""
+    for address in addresses.absent(own):
+        why = "no interface of this machine has this address; `ip address` shows those that it has"
+        yield wrong("node-ip", address, why)
 
 
 def _attempt(found: list[Problem], check: Callable[..., T], *arguments: Any) -> T | None:

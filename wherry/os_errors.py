@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from kube.error_words import words
+
 _FIXES = {
     errno.EACCES: "run it as root, or choose another path",
     errno.EPERM: "run it as root",
@@ -50,7 +52,7 @@ def reason(error: OSError) -> str:
     """Return an error with the fix, without the file."""
     if error.errno == errno.EFBIG and error.strerror:  # Wherry's own limits, in a sentence that has the limit
         return error.strerror
-    found = (os.strerror(error.errno) if error.errno else str(error) or type(error).__name__).lower()
+    found = (os.strerror(error.errno) if error.errno else words(error)).lower()
     fix = _FIXES.get(error.errno or 0)
     return f"{found}: {fix}" if fix else found
 

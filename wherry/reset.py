@@ -18,9 +18,10 @@ from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from cri.client import Client as RuntimeClient
 from kube import process_files
 from kube.process import CommandError
-from wherry import cni_plugins, daemons, host_port_rules, registries, units, user_kubeconfig
+from wherry import cni_plugins, daemons, host_port_rules, other_installations, registries, units, user_kubeconfig
 from wherry.errors import WherryError
 from wherry.layout import Layout
+from wherry.pod_processes import POD_CGROUPS, in_pod
 from wherry.progress import step
 from wherry.settings import Settings
 from wherry.terminal import errors, styled
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from netproxy.config import ProxyConfig
 
 SANDBOXES_AT_ONCE = 4
-POD_CGROUPS = ("kubepods", "kubepods.slice")
 _PROC = Path("/proc")
 START_SECONDS, REMOVE_SECONDS = 30.0, 120.0
 
@@ -113,13 +113,10 @@ async def _sandboxes(client: RuntimeClient) -> list[str]:
 
 def _end_processes(settings: Settings) -> None:
     """End what outlived its pod: processes in our pods' cgroups, and shims that name our socket on their command line."""
-    top = settings.layout.cgroup.rstrip("/")
-    pods = tuple(f"{top}/{folder}/".encode() for folder in POD_CGROUPS)
     socket = str(settings.layout.containerd_socket).encode()
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            groups = [line.rpartition(b":")[2] for line in (folder / "cgroup").read_bytes().splitlines()]
-            if any(group.startswith(pods) for group in groups) or _is_shim(folder, socket):
+            if in_pod(folder, settings) or _is_shim(folder, socket):
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
@@ -138,6 +135,11 @@ async def _clean_network(settings: Settings) -> None:
     from netproxy.cleanup import cleanup
     from wherry.proxy_settings import proxy_config
 
+    if others := other_installations.prefixes(settings):  # after a join that failed beside it
+        errors.print(
+            f"  they stay: the installation {others[0]} has the same in this network namespace", soft_wrap=True
+        )
+        return
     if settings.layout.proxy_configuration.exists():
         await cleanup(proxy_config(settings, _proxy_configuration(settings)), everything=True)
     await loopback_guard.remove()

@@ -97,7 +97,7 @@ async def _write(settings: Settings, made: Path, path: Path, progress: Progress)
         return
     database = control_config(settings).database
     if not database.exists():
-        raise WherryError(f"there is no database {database}")
+        raise WherryError(f"there is no database {database}: `wherry up` creates it")
     files = (database, database.with_name(database.name + "-wal"))
     require_room(sum(file.stat().st_size for file in files if file.exists()))
     await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, made)

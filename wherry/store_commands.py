@@ -13,7 +13,7 @@ from wherry import option_checks, options, output
 from wherry.errors import OptionError, UsageError, WherryError
 from wherry.membership import control_plane, root
 from wherry.settings import Settings
-from wherry.terminal import console
+from wherry.terminal import confirmed, console
 
 if TYPE_CHECKING:
     from control.storage.archive import Summary
@@ -72,7 +72,7 @@ def snapshot_restore(
 
     def confirm(found: Summary) -> None:
         question = f"Replace all objects of the cluster by the {found.keys} keys of revision {found.revision}?"
-        if not yes and not typer.confirm(question):
+        if not yes and not confirmed(question):
             raise typer.Exit(1)
 
     revision = asyncio.run(snapshot.restore(settings, what, confirm))

@@ -6,12 +6,15 @@ text would be a style, or an error that ends the command half-way; a control cha
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from kube.log_lines import escaped
+from wherry.errors import WherryError
 from wherry.wrapping import breaks
 
 
@@ -49,6 +52,17 @@ class PlainConsole(Console):
 
 console = PlainConsole()
 errors = PlainConsole(stderr=True)
+
+
+def confirmed(question: str) -> bool:
+    """Ask the person at the terminal, or who writes to the standard input; raises WherryError if nobody answers."""
+    try:
+        return typer.confirm(question)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        print()
+        raise WherryError("nobody answered the question: --yes (-y) answers it") from None
 
 
 def plain(text: str) -> str:

@@ -102,6 +102,10 @@ def up(
                 "`wherry reset` removes it"
             )
         for sentence in addons.unknown(settings.disable, settings.layout.addons):
+            if file.lines.get("disable") and "disable" not in flags:
+                sentence = f"{file.place('disable')}: {sentence[2:]}"
+            elif "disable" not in flags:
+                sentence += "; `wherry up --unset disable` takes the option back"
             console.print(sentence, soft_wrap=True)
         try:
             asyncio.run(bring_up(settings))

@@ -34,6 +34,9 @@ from agent.images.verification import Verification
 
 log = logging.getLogger(__name__)
 
+Listed = Iterable[tuple[str, Sequence[str]]]
+"""IDs and names of the images that the runtime lists."""
+
 
 class ImageAccess:
     """The pull records below `folder`, kept in memory too; `now` returns an RFC 3339 time.
@@ -50,7 +53,7 @@ class ImageAccess:
         monotonic: Callable[[], float] = time.monotonic,
         closed: Callable[[str, str, Sequence[str]], None] = lambda name, image_ref, namespaces: None,
     ) -> None:
-        """`closed` is called in a thread with the name and ID of an image that a record closes, and the namespaces of its pulls."""
+        """`closed` is called in a thread with the name and ID of an image that a record closes, and its pulls' namespaces."""
         self._policy, self._closed = Verification(policy, allowlist), closed
         self._records = PullRecords(folder / "pulled", now, monotonic)
         self._intents = PullIntents(folder / "pulling", monotonic)
@@ -68,10 +71,7 @@ class ImageAccess:
         self._intents.load(self._preloaded.ids)
 
     def load_finished_pulls(
-        self,
-        present: Iterable[tuple[str, Sequence[str]]],
-        listed_at: float = float("inf"),
-        loaded: Mapping[str, str] = {},
+        self, present: Listed, listed_at: float = float("inf"), loaded: Mapping[str, str] = {}
     ) -> None:
         """Decide which images the last agent's pulls have brought; takes the IDs and names of those that are present.
 
@@ -205,12 +205,7 @@ class ImageAccess:
                 return False
             return True
 
-    def prune(
-        self,
-        present: Iterable[tuple[str, Sequence[str]]],
-        listed_at: float = float("inf"),
-        loaded: Mapping[str, str] = {},
-    ) -> None:
+    def prune(self, present: Listed, listed_at: float = float("inf"), loaded: Mapping[str, str] = {}) -> None:
         """Forget the images that are no longer there; takes the IDs and names of those that are, as listed after `listed_at`.
 
         `listed_at` is a moment of `time.monotonic`: what was pulled since then may be missing from the list (upstream's

@@ -31,6 +31,8 @@ OPTIONS = frozenset(("patch", "fieldManager", "force", "fieldValidation", "dryRu
 CUSTOM = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 """Fields that are shown of custom resources, without what is in them: only their definitions know that."""
 MOST_FIELDS = 5
+LONGEST_PATH = 1000
+"""Characters of a field's path: webhooks answer any, and schemas nest as deep as is wanted."""
 _PART = re.compile(r"([^.\[\]]+)|\[([0-9]{1,6})\]")
 
 
@@ -59,6 +61,8 @@ def known_path(path: str, resource: Resource | None) -> str:
         return first if first in CUSTOM else "*"
     shown, at, type_ = "", 0, fields.of_struct(resource.type)
     while at < len(path):
+        if at >= LONGEST_PATH:
+            return f"{shown}.*"
         part = _PART.match(path, at)
         name, index = part.groups() if part is not None else (None, None)
         struct = type_.struct

@@ -20,16 +20,15 @@ from control.event_loop.pacing import ServerSlice
 from control.storage.entry import Fields
 from control.storage.evaluation import Evaluations
 from control.storage.history_reads import HistoryReads
+from control.storage.loading import pages
 from control.storage.resource_cache import ResourceCache
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, StoreError, Unavailable, prefix_end
 from kube.clock import SYSTEM, Clock
-from kube.collecting import uncollected
 from kube.loops import Loops
 
 log = logging.getLogger(__name__)
 
 ROOT = "/registry/"
-PAGE = 2000
 BOOKMARK_SECONDS = 60.0
 DROP_SECONDS = 5.0
 """Interval in which changes older than KEPT_SECONDS are dropped, also if no new changes arrive."""
@@ -81,25 +80,32 @@ class WatchCache:
         """Register a resource while running, and load its objects from the store."""
         await self._ready.wait()
         while True:
-            start = self._generation
             cache = self._made(prefix, kind, api_version, fields)
-            late: list[Event] = []
-            self._loading[prefix] = late
+            late = self._loading[prefix] = []
             try:
-                page = await self.store.list(prefix, revision=self.revision)
+                if await self._fill(cache, late):
+                    self._resources[prefix] = cache
+                    return cache
             except Compacted:
                 continue
             finally:
                 del self._loading[prefix]
-            if start != self._generation:
-                continue  # the cache has been reloaded meanwhile: `late` may have a gap
-            listed = cache.loading()
-            listed.add(page.items)
-            cache.load(listed, page.revision)
-            for event in late:
-                cache.apply(event)
-            self._resources[prefix] = cache
-            return cache
+
+    async def _fill(self, cache: ResourceCache, late: list[Event]) -> bool:
+        """Load a resource's objects and then the changes since, which are added to `late` meanwhile.
+
+        Return False if all resources have been loaded again during it: there may be a gap in the changes.
+        """
+        start, revision, listed = self._generation, 0, cache.loading()
+        async for page in pages(self.store, cache.prefix, self.revision):
+            await listed.add_page(page.items)
+            revision = page.revision
+        cache.load(listed, revision)
+        server_slice = ServerSlice()
+        for event in late:
+            await server_slice.step(len(event.value))
+            cache.apply(event)
+        return start == self._generation
 
     def remove_resource(self, prefix: str) -> None:
         """Remove a resource and end its watches."""
@@ -148,23 +154,19 @@ class WatchCache:
     async def _load(self) -> None:
         self._generation += 1
         listed = {prefix: cache.loading() for prefix, cache in self._resources.items()}
-        revision, last = 0, ""
-        while True:
-            page = await self.store.list(ROOT, revision, last, PAGE, counted=False)
-            with uncollected():
-                for prefix, items in self._by_prefix(page.items):
-                    if prefix in listed:
-                        listed[prefix].add(items)
-            if not page.more:
-                break
-            revision, last = page.revision, page.items[-1].key
+        revision = 0
+        async for page in pages(self.store, ROOT):
+            for prefix, items in self._by_prefix(page.items):
+                if prefix in listed:
+                    await listed[prefix].add_page(items)
+            revision = page.revision
         if not self._resources.keys() <= listed.keys():
             return await self._load()  # a resource was registered during the listing, which does not have it
         for prefix, found in listed.items():
             if (cache := self._resources.get(prefix)) is not None:
-                cache.load(found, page.revision)
-        self.revision = page.revision  # lower than before, if the store was replaced by an older copy
-        self._advance_to(page.revision)
+                cache.load(found, revision)
+        self.revision = revision  # lower than before, if the store was replaced by an older copy
+        self._advance_to(revision)
         self._ready.set()
 
     async def _follow(self) -> None:

@@ -15,6 +15,10 @@ class Index:
         self._values: dict[str, str] = {}
         self._keys: dict[tuple[str, str], set[str]] = {}
 
+    def empty(self) -> Index:
+        """Return an index by the same value without objects."""
+        return Index(self._read)
+
     def put(self, entry: Entry) -> None:
         """Add or update an object."""
         self.drop(entry.key)
@@ -31,11 +35,6 @@ class Index:
             self._keys[place].discard(key)
             if not self._keys[place]:
                 del self._keys[place]
-
-    def clear(self) -> None:
-        """Remove all objects."""
-        self._values.clear()
-        self._keys.clear()
 
     def keys(self, folder: str, value: str) -> list[str]:
         """Return the keys of a folder's objects with a value."""

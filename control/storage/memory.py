@@ -40,7 +40,7 @@ class MemoryStore:
         """By key, also of deleted keys whose history is kept."""
         self._keys: list[str] = []
         self._compacted = 0
-        self._watches: set[MemoryWatch] = set()
+        self._watches: dict[MemoryWatch, None] = {}
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
         self._subscribers: list[Callable[[Row], None]] = []
@@ -149,12 +149,12 @@ class MemoryStore:
     # -- history --------------------------------------------------------------------------------------------------
     def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> MemoryWatch:
         watch = MemoryWatch(self, prefix, after_revision, previous=previous)
-        self._watches.add(watch)
+        self._watches[watch] = None
         return watch
 
     def forget(self, watch: MemoryWatch) -> None:
         """End the notification of a watch."""
-        self._watches.discard(watch)
+        self._watches.pop(watch, None)
 
     def changes(self, prefix: str, after: int) -> tuple[Rows, int]:
         """Return the next rows with a prefix after a revision, and the revision up to which they are all. Raise Compacted."""

@@ -81,26 +81,23 @@ class ResourceCache:
 
     # -- filling --------------------------------------------------------------------------------------------------
     def index_by(self, read: Callable[[bytes], str]) -> None:
-        """Index the objects by the value that `read` decodes from their JSON (`indexed`); to be called before `load`."""
+        """Index the objects by the value that `read` decodes from their JSON (`indexed`); to be called before `loading`."""
         self._index = Index(read)
 
     def loading(self) -> Loading:
         """Return what takes the pages of a listing, for `load`."""
-        return Loading(self.kind, self.api_version, self._fields)
+        index = self._index.empty() if self._index is not None else None
+        return Loading(self.kind, self.api_version, self._fields, index)
 
     def load(self, listed: Loading, revision: int) -> None:
         """Replace all objects by a listing at a revision. Watches end with Compacted: they may have missed changes."""
         self.end_watches(Compacted(self.recent.floor, revision))
-        self.unreadable, self._entries = listed.unreadable, listed.entries
+        self.unreadable, self._entries, self._index = listed.unreadable, listed.entries, listed.index
         self._keys = sorted(self._entries)
         self._end_list()
         if listed.fields is not self._fields:  # another rule since the listing began
             for entry in self._entries.values():
                 entry.forget(self._fields)
-        if self._index is not None:
-            self._index.clear()
-            for entry in self._entries.values():
-                self._index.put(entry)
         self.recent.clear(revision)
         self.changed = revision
 

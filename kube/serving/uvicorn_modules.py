@@ -1,4 +1,4 @@
-"""What the servers use of uvicorn, without its command line, which takes 1.4 MiB and the import of click."""
+"""The parts of uvicorn that the servers use, without its command line, which takes 1.4 MiB and the import of click."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import compress, islice
-from sys import intern
+from sys import intern  # noqa: TID251 -- a cache of that many names and addresses takes more memory than it saves
 from typing import Generic, TypeVar
 
 from kube.api import core_v1, discovery_v1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from sys import intern
+from sys import intern  # noqa: TID251 -- a cache of that many names and addresses takes more memory than it saves
 from typing import TypeGuard
 
 from kube.api import core_v1, discovery_v1

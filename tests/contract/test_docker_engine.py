@@ -103,8 +103,11 @@ async def test_an_archive_that_ends_too_early_is_not_imported(loaded: list[bytes
 
 async def test_an_engine_that_does_not_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'no.sock'}")
-    with pytest.raises(WherryError, match="the local Docker engine does not answer"):
+    where = f"unix://{tmp_path / 'no.sock'}"
+    with pytest.raises(WherryError) as refused:
         await image_loading.load_from_docker(SETTINGS, "web", Progress("load"))
+    why = f"{where}: no such file or directory"
+    assert str(refused.value) == f"the local Docker engine does not answer ({why}): start it, or name an archive"
 
 
 @pytest.mark.parametrize("missing", ["docker", "requests"])

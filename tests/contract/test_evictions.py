@@ -127,3 +127,17 @@ async def test_a_terminated_pod_goes_in_whatever_state_it_is(
     await guarded(server, "over", {"phase": "Succeeded"})
     meanwhile(monkeypatch, server, {"message": "one"})
     assert (await evict(server, "over")).status == 201
+
+
+@pytest.mark.parametrize("fields", [{"f:status": 5}, {"f:status": [1]}, {"f:metadata": {"f:finalizers": "x"}}])
+async def test_a_pod_with_malformed_managed_fields_is_evicted_and_deleted(server: ApiUnderTest, fields: object) -> None:
+    """Its author could else keep it from eviction, preemption and deletion: each of them writes its status first."""
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
+    metadata = {"name": "odd", "managedFields": [entry]}
+    spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
+    made = await server.request("POST", PODS, {"metadata": metadata, "spec": spec})
+    assert made.status == 201, made.body
+    await changed(server, "odd", READY)
+    assert (await evict(server, "odd")).status == 201
+    answer = await server.request("DELETE", f"{PODS}/odd", {"kind": "DeleteOptions", "gracePeriodSeconds": 0})
+    assert answer.status == 200, answer.body

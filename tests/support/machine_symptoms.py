@@ -87,6 +87,13 @@ SYMPTOMS: dict[str, MachineSymptom] = {
         "ip address add 192.0.2.1/24 dev v0",
         "wherry up --node-ip 192.0.2.1",
     ),
+    "no interface of this machine has this address": MachineSymptom(
+        f"{NO_PLUGINS}; echo 'node-ip: 192.0.2.11' >$P/etc/wherry/config.yaml",
+        "wherry config validate; wherry up",
+        "inet 192.0.2.1/24",
+        "echo 'node-ip: 192.0.2.1' >$P/etc/wherry/config.yaml",
+        "wherry config validate && wherry up --node-ip 192.0.2.1",
+    ),
     "write the hosts.toml of the one at …": MachineSymptom(
         "printf 'runtime-endpoint: unix:///run/x.sock\\nregistry-mirror:\\n  docker.io: https://a.example\\n' "
         ">$P/etc/wherry/config.yaml",

@@ -19,7 +19,7 @@ ALONE = (
 
 def install(prefix: Path, **options: object) -> Settings:
     """Write what `wherry up` writes before it starts anything."""
-    settings = complete(Settings(prefix=str(prefix), node_name="n1", node_ip=ADDRESS, **options), ADDRESS)  # type: ignore[arg-type]
+    settings = complete(Settings(prefix=str(prefix), node_name="n1", **options), ADDRESS)  # type: ignore[arg-type]
     settings.save()
     file_modes.make_folders(settings)
     configuration.write_all(settings)

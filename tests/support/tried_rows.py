@@ -47,5 +47,31 @@ TRIED: dict[str, tuple[str, str]] = {
         "another agent with this name renews its",
     ),
     "Node … status is now: CIDRNotAvailable": ("contract/test_small_controllers.py", "status is now: CIDRNotAvailable"),
+    "containerd does not answer; see …": (
+        "contract/test_symptoms_without_cluster.py",
+        "containerd does not answer; see ",
+    ),
+    "it does not run, and another process answers on port …": (
+        "contract/test_symptoms_without_cluster.py",
+        "it does not run, and another process answers on port",
+    ),
+    "… cannot be read by the control plane: chgrp wherry …; chmod g+r …": (
+        "contract/test_symptoms_without_cluster.py",
+        "cannot be read by the control plane: chgrp wherry",
+    ),
+    "no new resolvers for names outside the cluster: …: …": (
+        "contract/test_symptoms_without_cluster.py",
+        "no new resolvers for names outside the cluster",
+    ),
+    "the certificate of … is not valid at … UTC (…): is a clock wrong?": (
+        "unit/wherry/test_discovery.py",
+        "is a clock wrong",
+    ),
+    "host ports of pods may get what is for Services": (
+        "unit/netproxy/test_backend_factory.py",
+        "host ports of pods may get what is for Services",
+    ),
+    "the daemon that has it should have renewed it": ("unit/wherry/test_expiry.py", "should have renewed it"),
+    "The node had condition: […].": ("unit/agent/test_admission.py", "The node had condition"),
 }
 """The message of a row -> the file of the test, and the part of the message that it expects."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("agent", "bench", "control", "cri", "kube", "netproxy", "wherry")
+PACKAGES = ("agent", "bench", "control", "cri", "kube", "netproxy", "simulation", "wherry")
 _EXCEPTION = r"(?:[a-z]\w*\.)*_?[A-Z]\w*[a-z]\w*"
 _RAISED = re.compile(rf"\b[Rr]aises? ({_EXCEPTION}(?:(?:,|,? and|,? or) {_EXCEPTION})*)")
 

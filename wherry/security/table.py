@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import yaml
 
+from kube.error_words import words
 from wherry.security import (
     api_server,
     configuration,
@@ -44,7 +45,7 @@ def results(facts: Facts) -> Iterator[tuple[Check, CheckResult]]:
         try:
             found = check.look(facts)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
-            why = " ".join(str(error).split()) or type(error).__name__
+            why = " ".join(str(error).split()) or words(error)
             found = failed(f"it cannot be checked: {why}", "repair what is named there")
         yield check, found
 

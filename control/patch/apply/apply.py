@@ -18,7 +18,7 @@ from control.patch.apply.compare import compare, fields_of, with_named
 from control.patch.apply.conflict_errors import ApplyConflict
 from control.patch.apply.fieldset import Set, difference, intersection, ordered, united
 from control.patch.apply.items import ItemWithoutKey
-from control.patch.apply.managers import Key, Manager, check_number, decode, encode
+from control.patch.apply.managers import Key, Manager, check_number, decode, encode, well_formed
 from control.patch.apply.merge import merge, remove
 from control.patch.apply.track import conflicts_of
 from control.patch.apply.typed import check, refuse
@@ -53,7 +53,7 @@ def apply(
         raise bad_request("metadata.managedFields must be nil")
     check(applied, schema)
     base = _bare(live) if live is not None else {}
-    managers = decode(live.get("metadata", {}).get("managedFields")) or {} if live is not None else {}
+    managers = decode(well_formed(live.get("metadata", {}).get("managedFields"))) or {} if live is not None else {}
     try:
         if live is not None and not managers:
             managers = _before_first_apply(base, schema, skip, now)

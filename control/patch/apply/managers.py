@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ MAX_MANAGERS = 1000
 """Entries of an object. Upstream limits those of updates only, but each apply costs work in proportion to all of them."""
 ANCIENT = "ancient-changes"
 Key = tuple[str, str, str, str]
+_SETS, _NULLS, _OTHER = object(), object(), object()
 
 
 class Manager(msgspec.Struct, frozen=True):
@@ -56,6 +58,47 @@ def decode(entries: Any) -> dict[Key, Manager] | None:
         )
         managers[manager.key] = manager
     return managers
+
+
+def well_formed(entries: Any) -> Any:
+    """Return entries without those whose fields are no sets of fields, and with null for a set without members as `{}`.
+
+    Clients write them. Upstream drops them as well where it decodes them (managedfields, fieldpath's FromJSON).
+    """
+    if not isinstance(entries, list):
+        return entries
+    found = []
+    for entry in entries:
+        fields = entry.get("fieldsV1") if isinstance(entry, dict) else None
+        kind = _form(fields)
+        if kind is _NULLS:
+            entry = {**entry, "fieldsV1": _without_nulls(fields)}
+        if kind is not _OTHER:
+            found.append(entry)
+    return entries if len(found) == len(entries) and all(map(is_, found, entries)) else found
+
+
+def _form(fields: Any) -> object:
+    """Return whether all values within are objects, some are null, or some are something else."""
+    form, rest = _SETS, [fields]
+    for each in rest:  # it grows
+        if type(each) is dict:
+            rest.extend(each.values())
+        elif each is None:
+            form = _NULLS
+        else:
+            return _OTHER
+    return form if fields is not None else _SETS
+
+
+def _without_nulls(fields: Any) -> Set:
+    copied: Set = {}
+    rest: list[tuple[Any, Set]] = [(fields, copied)]
+    for given, copy in rest:
+        for key, value in (given or {}).items():
+            copy[key] = {}
+            rest.append((value, copy[key]))
+    return copied
 
 
 def encode(managers: dict[Key, Manager]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from control.patch.apply.fieldset import Set, contains, difference
-from control.patch.apply.managers import decode, encode
+from control.patch.apply.managers import decode, encode, well_formed
 
 Entries = list[dict[str, Any]]
 SCALE_VERSION = "autoscaling/v1"
@@ -30,7 +30,7 @@ def _set(path: Sequence[str]) -> Set:
 def to_scale(entries: Entries | None, path: Sequence[str]) -> Entries:
     """Return the managedFields of a Scale from its workload's; `path` leads to the workload's replicas."""
     here, there = _set(path), _set(REPLICAS)
-    managers = decode(entries) or {}
+    managers = decode(well_formed(entries)) or {}
     owners = [m for m in managers.values() if contains(m.fields, here)]
     scaled = [replace(m, api_version=SCALE_VERSION, fields=there) for m in owners]
     return encode({m.key: m for m in scaled})
@@ -40,10 +40,12 @@ def to_parent(entries: Entries | None, scale: Entries | None, path: Sequence[str
     """Return a workload's managedFields after its Scale was applied with the managedFields `scale`."""
     here, there = _set(path), _set(REPLICAS)
     left = {
-        (m.name, m.operation, m.subresource): m for m in (decode(scale) or {}).values() if contains(m.fields, there)
+        (m.name, m.operation, m.subresource): m
+        for m in (decode(well_formed(scale)) or {}).values()
+        if contains(m.fields, there)
     }
     kept = {}
-    for manager in (decode(entries) or {}).values():
+    for manager in (decode(well_formed(entries)) or {}).values():
         if contains(manager.fields, here):
             same = left.pop((manager.name, manager.operation, manager.subresource), None)
             if same is None:

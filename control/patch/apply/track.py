@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from control.patch.apply.compare import compare
 from control.patch.apply.fieldset import Set, contains, difference, intersection, ordered, union
 from control.patch.apply.items import ItemWithoutKey
-from control.patch.apply.managers import Key, Manager, check_number, decode, encode
+from control.patch.apply.managers import Key, Manager, check_number, decode, encode, well_formed
 from control.patch.schema import Node
 from kube.clock import format_time
 
@@ -38,6 +38,26 @@ def track_update(
     `new` lists too many managers.
     """
     before = _entries(old)
+    try:
+        return _tracked(old, new, manager, subresource, schema, now, skip, before)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        # Entries were stored that are refused now. To check all of them on each write would take longer than to track it.
+        sound = well_formed(before)
+        if sound is before:
+            raise
+        return _tracked(old, new, manager, subresource, schema, now, skip, sound)
+
+
+def _tracked(
+    old: dict[str, Any] | None,
+    new: dict[str, Any],
+    manager: str,
+    subresource: str,
+    schema: Node,
+    now: datetime,
+    skip: frozenset[str],
+    before: ManagedFields,
+) -> ManagedFields:
     managers, entries = _managers(old, new, before, subresource)
     if managers is not None:
         try:
@@ -55,7 +75,7 @@ def _managers(
     old: dict[str, Any] | None, new: dict[str, Any], before: ManagedFields, subresource: str
 ) -> tuple[dict[Key, Manager] | None, ManagedFields]:
     """Return the managers before this write, and their entries; None if the object is not tracked."""
-    entries = before if subresource and old is not None else _entries(new)
+    entries = before if subresource and old is not None else well_formed(_entries(new))
     if entries == _RESET and entries is not before:
         return None, []
     managers = decode(entries) if entries else None

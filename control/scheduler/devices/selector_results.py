@@ -8,9 +8,9 @@ not used again.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
-import sys
 import threading
 import weakref
 from typing import ClassVar
@@ -34,6 +34,12 @@ def _number(digest: bytes) -> int:
             _numbers.clear()
         found = _numbers[digest] = next(_next)
     return found
+
+
+@functools.lru_cache(1024)
+def _shared(text: str) -> str:
+    """Return the same object for equal texts. They quote selectors of users, so those not used lately are not kept."""
+    return text
 
 
 class SelectorResults:
@@ -61,7 +67,7 @@ class SelectorResults:
     def put(self, selector: bytes, result: SelectorResult) -> SelectorResult:
         """Cache a selector's result, and return it; a long text is cut."""
         if isinstance(result, str):
-            result = sys.intern(result[:LONGEST_ERROR])
+            result = _shared(result[:LONGEST_ERROR])
         if len(self._known) >= MOST_PER_DEVICE:
             self._known.clear()
         with self._lock:

@@ -6,8 +6,8 @@ where a strategy names them and the pod requests them.
 
 from __future__ import annotations
 
+import functools
 import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,12 @@ _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 MOST_REASONS = 32
 """Resources of one node that are named as short: a pod may request tens of thousands, and there is a reason for each node."""
+
+
+@functools.lru_cache(1024)
+def _insufficient(resource: str) -> str:
+    """Return a reason: one text for all nodes, each of which has it cached."""
+    return f"Insufficient {resource}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ class NodeResourcesFit:
             if not capacity and self._backed(resource):
                 continue  # devices stand for it on this node
             if wanted > capacity - node.used(resource):
-                reasons.append(sys.intern(f"Insufficient {resource}"))  # cached for each node
+                reasons.append(_insufficient(resource))
                 hopeless |= wanted > capacity
                 if len(reasons) >= MOST_REASONS:
                     break

@@ -9,8 +9,9 @@ from tests.support.authorised.calls import Call
 from tests.support.authorised.corpus import corpus
 from tests.support.authorised.differences import known
 from tests.support.authorised.judging import violations
+from tests.support.authorised.running import world
 from tests.support.authorised.sockets import Refused, over_sockets
-from tests.support.authorised.world import World, world
+from tests.support.authorised.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FORMS = ("get", "watch", "patch", "delete", "act", "connect", "extend")

@@ -6,6 +6,7 @@ WHERRY_FUZZ_EXAMPLES=20000 draws as many others of each form, by the seed that `
 """
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from random import Random
@@ -15,11 +16,13 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.authorised import canaries
 from tests.support.authorised.calls import Call
-from tests.support.authorised.corpus import FORMS, corpus
+from tests.support.authorised.corpus import EACH, FORMS, corpus
 from tests.support.authorised.differences import OPEN, Difference, known
 from tests.support.authorised.judging import violations
-from tests.support.authorised.world import World, world
+from tests.support.authorised.running import world
+from tests.support.authorised.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 EXAMPLES = int(os.environ.get("WHERRY_FUZZ_EXAMPLES", "0"))
@@ -37,15 +40,39 @@ async def wrong_of(served: World, call: Call) -> list[str]:
     return [text for text in await violations(served, call) if not known(call, text)]
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("form", FORMS)
-async def test_what_was_authorised_is_what_was_done(served: World, form: str) -> None:
+async def check(served: World, calls: list[Call]) -> None:
+    """Send requests; fails with the shortest one that is served wrongly."""
     wrong = []
-    for call in corpus(served, form, AT_THE_GATE):
+    for call in calls:
         found = await wrong_of(served, call)
         if found:
             wrong.append("\n  ".join([str(call), *found]))
     assert not wrong, f"{len(wrong)} requests, the shortest of them:\n{min(wrong, key=len)}"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("form", FORMS)
+async def test_what_was_authorised_is_what_was_done(served: World, form: str) -> None:
+    await check(served, corpus(served, form, AT_THE_GATE))
+
+
+@pytest.mark.timeout(120)
+async def test_it_is_so_for_some_verbs_of_every_resource(served: World) -> None:
+    await check(served, corpus(served, EACH, 0)[::4])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_it_is_so_for_every_verb_of_every_resource_and_part(served: World) -> None:
+    await check(served, corpus(served, EACH, 0))
+
+
+async def test_every_object_has_a_text_of_its_own_in_what_it_contains(served: World) -> None:
+    for (target, namespace, name), own in served.seeds.items():
+        obj = served.object(target, namespace, name) or {}
+        contents = json.dumps({key: value for key, value in obj.items() if key not in ("metadata", "status")})
+        if own and target.plural not in canaries.WITHOUT:
+            assert own in canaries.texts(contents.encode()), f"{target.plural} {namespace}/{name}"
 
 
 @pytest.mark.parametrize("difference", OPEN, ids=lambda difference: difference.name)

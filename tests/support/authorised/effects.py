@@ -7,19 +7,20 @@ identity.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from urllib.parse import parse_qs
 
+from kube.journal import PATH as JOURNAL
 from kube.json_object import Object
+from tests.support.authorised import read_rules, shown
+from tests.support.authorised.concerning import concerns
 from tests.support.authorised.expected_questions import AGENT_PORT
 from tests.support.authorised.objects import NODES, POD_ADDRESSES
 from tests.support.authorised.recording import Dial, Question, Record, Write
-from tests.support.authorised.targets import Target, same_storage, target_of
+from tests.support.authorised.targets import Target, target_of
 from tests.support.authorised.world import EXTENSION, Sent, World
 
-_READS = frozenset({"get", "list", "watch"})
 _CHANGES = frozenset({"update", "patch"})
-_SHOWN_BY = _READS | _CHANGES | {"create", "delete", "deletecollection"}
 _WHOLE = frozenset({"", "status", "ephemeralcontainers", "resize", "approval", "finalize"})
 """Subresources that show the whole object."""
 _PARTS: dict[str, frozenset[str]] = {
@@ -34,8 +35,6 @@ _PARTS: dict[str, frozenset[str]] = {
 }
 """Fields that may be changed through a subresource."""
 _GRANTS = (("escalate", "roles"), ("escalate", "clusterroles"), ("bind", ""))
-SCRAPED = ("GET", "/metrics/resource")
-"""The server's own request to agents for metrics.k8s.io; upstream's metrics server does so under its own identity."""
 _METHODS = {"GET": "get", "HEAD": "get", "OPTIONS": "", "POST": "create", "PUT": "update", "PATCH": "patch"} | {
     "DELETE": "delete"
 }
@@ -45,7 +44,8 @@ def unauthorised(
     world: World, record: Record, sent: Sent, request: bytes, yes: list[Question], master: bool = False
 ) -> Iterator[str]:
     """Yield what was done that no answer of yes allows; a `master` is in the group that may grant everything."""
-    yield from _shown(world, sent, request, yes)
+    yield from shown.unauthorised(world, sent, request, yes)
+    yield from read_rules.unauthorised(record, yes)
     if master:
         yes = [*yes, *(Question(verb, resource=plural) for verb, plural in _GRANTS)]
     for write in record.writes:
@@ -53,42 +53,6 @@ def unauthorised(
             yield from _written(write, yes)
     for dial in record.dials:
         yield from _dialled(dial, yes)
-
-
-def _concerns(q: Question, target: Target, namespace: str, name: str) -> bool:
-    """Return whether a question is about an object, by itself or as one of those that it names by leaving their names out."""
-    if not same_storage(q.group, q.resource, target):
-        return False
-    if target.plural == "namespaces":
-        return q.name in ("", name)
-    many = q.verb in ("list", "watch", "deletecollection", "create")
-    if target.namespaced and q.namespace != namespace and not (many and not q.namespace):
-        return False
-    return q.name == name or (many and not q.name)
-
-
-# -- bytes ------------------------------------------------------------------------------------------------------------
-def _shown(world: World, sent: Sent, request: bytes, yes: list[Question]) -> Iterator[str]:
-    text = sent.everything
-    if b"zq" not in text:
-        return
-    for (target, namespace, name), token in world.seeds.items():
-        by_name = name.startswith("zq") and name.encode() not in request and name.encode() in text
-        by_text = token.encode() in text and token.encode() not in request  # not what the client itself has sent
-        if not by_name and not by_text:
-            continue
-        if not any(
-            q.verb in _SHOWN_BY and q.subresource in _WHOLE and _concerns(q, target, namespace, name) for q in yes
-        ):
-            parts = [q for q in yes if q.subresource and _concerns(q, target, namespace, name)]
-            if not by_text and parts:
-                continue  # a Scale or a token names the object that it is of
-            yield f"bytes of {target.plural}.{target.group} {namespace}/{name} were shown"
-    for host in re.findall(rb"zqbackend-([0-9a-f.:]+)-", text):
-        if not any(q.subresource in ("proxy", "log", "exec", "attach", "portforward") for q in yes) and not any(
-            q.group == EXTENSION or q.path.startswith(f"/apis/{EXTENSION}") for q in yes
-        ):
-            yield f"what {host.decode()} answered was shown"
 
 
 # -- writes -----------------------------------------------------------------------------------------------------------
@@ -99,7 +63,7 @@ def _written(write: Write, yes: list[Question]) -> Iterator[str]:
         return
     target, namespace, name = found
     what = f"{target.plural}.{target.group} {namespace}/{name}"
-    about = [q for q in yes if _concerns(q, target, namespace, name)]
+    about = [q for q in yes if concerns(q, target, namespace, name)]
     if write.old is None:
         if not any(q.verb == "create" and not q.subresource for q in about):
             yield f"{what} came to be without create"
@@ -187,8 +151,6 @@ def _dialled(dial: Dial, yes: list[Question]) -> Iterator[str]:
     for node, address in NODES.items():
         if dial.host != address:
             continue
-        if (method, path) == SCRAPED:
-            return
         if dial.port == AGENT_PORT:
             yield from _agent(node, verb, path, upgrades, yes)
         elif not any((q.verb, q.resource, q.subresource) == (verb, "nodes", "proxy") and _named(q, node) for q in yes):
@@ -218,9 +180,18 @@ def _agent(node: str, verb: str, path: str, upgrades: bool, yes: list[Question])
     connects = upgrades or root.lower() in ("exec", "attach", "run", "portforward", "cri")
     if verb in proxied and (not connects or "create" in proxied):
         return
+    if (verb, path.partition("?")[0]) == ("get", JOURNAL) and _journal_question(path, node) in yes:
+        return
     namespace, _, name = "/".join(rest.split("/")[:2]).partition("/")
     part = {"exec": "exec", "attach": "attach", "portForward": "portforward", "containerLogs": "log"}.get(root, "")
     needed = Question("get" if part == "log" else "create", "", "pods", part, namespace, name)
     if not part or needed not in yes:
         wanted = f"{verb} and create" if connects and verb != "create" else verb
         yield f"/{root}/{rest} of node {node}'s agent was reached without {wanted} of nodes/proxy"
+
+
+def _journal_question(path: str, node: str) -> Question:
+    """Return the question about the pod whose entries are read of an agent's journal, or about the node itself."""
+    query = parse_qs(path.partition("?")[2])
+    namespace, name = (query.get(key, [""])[0] for key in ("namespace", "name"))
+    return Question("get", "", "pods" if namespace else "nodes", "", namespace, name if namespace else node)

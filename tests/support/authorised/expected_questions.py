@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
+from kube.journal import PATH as JOURNAL
 from kube.json_object import Object
 from tests.support.authorised.calls import Call
 from tests.support.authorised.objects import PARAMETERS
@@ -37,6 +38,8 @@ def further(call: Call, first: Question, sent: Sent, record: Record, groups: tup
             yield first._replace(verb="create")
     if not 200 <= sent.status < 300:
         return
+    if first.path == JOURNAL:
+        yield about_journal(call)
     shown = next((s for s in record.shown if s.phase == "validate" and s.resource == first.resource), None)
     if shown is None or shown.obj is None:
         return
@@ -48,6 +51,14 @@ def further(call: Call, first: Question, sent: Sent, record: Record, groups: tup
     yield from _signers(first, shown)
     yield from _claims(first, shown)
     yield from _owners(first, shown)
+
+
+def about_journal(call: Call) -> Question:
+    """Return what Wherry asks of a request for the journal besides its path: get of the object that the query names."""
+    query = parse_qs(call.query, keep_blank_values=True)
+    group, plural, namespace, name = (query.get(key, [""])[0] for key in ("group", "resource", "namespace", "name"))
+    namespaced = any(t.namespaced for t in TARGETS.values() if (t.group, t.plural) == (group, plural))
+    return Question("get", group, plural, "", namespace if namespaced else "", name)
 
 
 def _rbac(first: Question, shown: Shown) -> Iterator[Question]:

@@ -31,6 +31,13 @@ FAULTS = (
         ("patch",),
     ),
     Mutant(
+        "a role that aggregates others needs permission for its own rules only",
+        "control.admission.rbac_escalation:RBACEscalation._role",
+        "if aggregates and await self._missing(",
+        "if False and await self._missing(",
+        ("patch", "replace"),
+    ),
+    Mutant(
         "an upgrade behind nodes/proxy is a get",
         "control.server.subresources.backends:node",
         'await server.require(request, "create")',

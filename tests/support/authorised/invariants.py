@@ -7,6 +7,7 @@ from typing import Any
 
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from kube.json_object import Object
+from tests.support.authorised import canaries
 from tests.support.authorised.calls import HIDDEN, Call
 from tests.support.authorised.objects import NAMESPACES
 from tests.support.authorised.recording import Record
@@ -73,8 +74,9 @@ def _secrets(value: Any) -> set[str]:
 
 def beyond_its_pods(world: World, sent: Sent) -> Iterator[str]:
     """Yield Secrets and ConfigMaps that node n1 was shown and that none of its pods names."""
-    for (target, namespace, name), token in world.seeds.items():
-        if target.plural not in ("secrets", "configmaps") or token.encode() not in sent.everything:
+    shown = (world.owners[own] for own in canaries.texts(sent.everything) if own in world.owners)
+    for target, namespace, name in shown:
+        if target.plural not in ("secrets", "configmaps"):
             continue
         pods = (world.object(TARGETS["pods"], namespace, pod) or {} for pod in world.seeded(TARGETS["pods"], namespace))
         specs = [pod["spec"] for pod in pods if pod.get("spec", {}).get("nodeName") == "n1"]

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from kube.journal import PATH as JOURNAL
 from tests.support.authorised import effects, expected_questions, invariants
 from tests.support.authorised.admitted import unadmitted
 from tests.support.authorised.calls import Call
@@ -35,6 +36,9 @@ async def violations(world: World, call: Call) -> list[str]:
         ("nothing allowed", lambda attributes: False),
         (f"only {neighbour} allowed", _only(call, neighbour)),
     ]
+    if first.path == JOURNAL:
+        other = expected_questions.about_journal(call)._replace(namespace="right", name="b.c")
+        cases.append((f"only the first and {other} allowed", lambda a: question(a) in (first, other)))
     for what, rule in cases:
         found += [f"{what}: {text}" for text in await _limited(world, call, rule)]
     return found

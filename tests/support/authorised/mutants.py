@@ -19,13 +19,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mutant:
-    """`place` is "module:function" or "module:Class.method"; `forms` are the requests that it is looked for with."""
+    """`place` is "module:function" or "module:Class.method"; `forms` are the requests that it is looked for with.
+
+    Of these, only those are sent whose path contains `path`.
+    """
 
     name: str
     place: str
     old: str
     new: str
     forms: tuple[str, ...]
+    path: str = ""
 
 
 class Outdated(Exception):

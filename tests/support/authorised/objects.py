@@ -19,6 +19,11 @@ NODES = {"n1": "10.8.0.1", "n2": "10.8.0.2"}
 POD_ADDRESSES = {("left", "a"): "10.9.0.1", ("right", "a"): "10.9.0.2"}
 PARAMETERS = {"b.c": ("", "configmaps")}
 """Group and resource of the parameters of policies, by the policies' names."""
+STARTED = {"name": "c", "image": "busybox", "imageID": "", "ready": True, "restartCount": 0} | {
+    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+}
+"""State of a container that runs."""
+COMPONENTS = ("zqcomponenta", "zqcomponentb")
 OUTSIDE = "203.0.113.9"
 """External name of a Service of type ExternalName."""
 
@@ -34,6 +39,10 @@ def objects_of(target: Target, namespace: str, request: str) -> list[Object]:
         "poddisruptionbudgets": ("a",),
         "clusterroles": ("a", "b.c", "all", own),
         "pods": ("a", "b.c", "mirror", own),
+        "statefulsets": ("a", "b", own),
+        "ipaddresses": ("192.0.2.7", "192.0.2.8", "192.0.2.9"),
+        "customresourcedefinitions": ("as.zq.example", "bcs.zq.example", "owns.zq.example"),
+        "apiservices": ("v1.a.zq.example", "v1.b.zq.example", "v1.own.zq.example"),
     }.get(plural, ("a", "b.c", own))
     return [whole(target, namespace, name, request) for name in names]
 
@@ -63,6 +72,7 @@ def whole(target: Target, namespace: str, name: str, request: str) -> Object:
                     "podIP": address,
                     "podIPs": [{"ip": address}],
                     "conditions": ready,
+                    "containerStatuses": [STARTED],
                 }
         case "serviceaccounts" if name == "a":
             obj["metadata"]["annotations"] = {"kubernetes.io/enforce-mountable-secrets": "true"}
@@ -79,8 +89,9 @@ def whole(target: Target, namespace: str, name: str, request: str) -> Object:
             pod = {"kind": "Pod", "namespace": elsewhere, "name": "a"}
             obj["endpoints"] = [{"addresses": [POD_ADDRESSES[elsewhere, "a"]], "targetRef": pod}]
         case "nodes":
-            obj["status"] = {"addresses": [{"type": "InternalIP", "address": NODES[name]}]}
+            obj["status"] = {"addresses": [{"type": "InternalIP", "address": NODES.get(name, "10.8.0.3")}]}
         case "clusterroles" if name == "all":
+            obj["rules"] = []
             obj["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {"part-of": "all"}}]}
         case "clusterroles" if name == "a":
             obj["rules"] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
@@ -90,6 +101,13 @@ def whole(target: Target, namespace: str, name: str, request: str) -> Object:
             obj["roleRef"]["name"] = "a"
         case "clusterrolebindings":
             obj["roleRef"]["name"] = "a"
+        case "limitranges":
+            obj["spec"]["limits"] = [{"type": "PersistentVolumeClaim", "max": {"storage": "1Ti"}}]
+        case "customresourcedefinitions" if "." in name:
+            plural, _, obj["spec"]["group"] = name.partition(".")
+            obj["spec"]["names"] = {"plural": plural, "kind": plural.capitalize()}
+        case "apiservices" if "." in name:
+            obj["spec"]["version"], _, obj["spec"]["group"] = name.partition(".")
     return obj
 
 

@@ -23,13 +23,13 @@ from tests.support.authorised.calls import (
 )
 from tests.support.authorised.objects import NAMESPACES, NODES, resources
 from tests.support.authorised.reading_forms import getting, listing, watching
-from tests.support.authorised.targets import BOATS, TARGETS
+from tests.support.authorised.targets import TARGETS
 from tests.support.authorised.world import EXTENSION, World
 from tests.support.authorised.writing_forms import options
 
 PODS = TARGETS["pods"]
 NODE_USER = "system:node:n1"
-_SCALED = ("deployments.apps", f"boats.{BOATS}")
+_SCALED = tuple(name for name, target in TARGETS.items() if "scale" in target.subresources)
 
 
 def acting(rng: Random, world: World) -> Call:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from kube.journal import DENIED
+from kube.journal import PATH as JOURNAL
 from tests.support.authorised.calls import (
     Call,
     headers_of,
@@ -15,7 +17,8 @@ from tests.support.authorised.calls import (
     some,
     spelled,
 )
-from tests.support.authorised.targets import TARGETS, Target
+from tests.support.authorised.objects import NAMESPACES
+from tests.support.authorised.targets import COMPONENTS, METRICS, TARGETS, Target
 from tests.support.authorised.world import World
 
 READABLE = [name for name in TARGETS]
@@ -121,3 +124,43 @@ def odd(rng: Random, world: World) -> Call:
     """A path that is for no resource, for one that nobody serves, or for another kind of server."""
     method = one(rng, ("GET", "GET", "GET", "POST", "OPTIONS", "PUT", "TRACE", "get"))
     return Call(method, spelled(rng, one(rng, _ODD)), "", headers_of(rng), form="odd")
+
+
+def measuring(rng: Random, world: World) -> Call:
+    """A request for the use of nodes and pods, which shows their names and labels."""
+    plural = one(rng, ("pods", "nodes"))
+    namespace = one(rng, (*NAMESPACES, *NAMESPACES, "")) if plural == "pods" else ""
+    path = f"/apis/{METRICS}/v1beta1" + (f"/namespaces/{namespace}" if namespace else "") + f"/{plural}"
+    if some(rng, 2):
+        path += "/" + name_of(rng, world, TARGETS[plural], namespace)
+    found = [_named(rng, world, TARGETS[plural], namespace)] if some(rng, 3) else []
+    method = one(rng, ("GET", "GET", "GET", "HEAD", "DELETE"))
+    return Call(method, spelled(rng, path), _options(rng, world, found), headers_of(rng), form="measure")
+
+
+def recounting(rng: Random, world: World) -> Call:
+    """A request for the journal's entries about an object, which only the query names."""
+    target = readable(rng)
+    namespace = namespace_of(rng, target)
+    name = name_of(rng, world, target, namespace)
+    if some(rng, 5):
+        namespace, name = DENIED, f"{namespace}/{name}" if namespace else name
+    found = [f"group={target.group}", f"version={target.version}", f"resource={target.plural}", f"name={name}"]
+    found += [f"namespace={namespace}"] if namespace or some(rng, 2) else []
+    if some(rng, 4):
+        found.append(
+            one(rng, ("name=b.c", "namespace=right", "namespace=", "resource=secrets", "group=", "version=v9"))
+        )
+    path = JOURNAL + one(rng, ("",) * 7 + ("/",))
+    return Call(
+        one(rng, ("GET",) * 9 + ("HEAD",)), path, joined(rng.sample(found, len(found))), headers_of(rng), form="journal"
+    )
+
+
+def components(rng: Random, world: World) -> Call:
+    """A request for the states of components, which are not stored."""
+    path = COMPONENTS.path("", *one(rng, ((), (), (name_of(rng, world, COMPONENTS, ""),))))
+    found = [_named(rng, world, COMPONENTS, "")] if some(rng, 2) else []
+    return Call(
+        one(rng, ("GET", "GET", "HEAD")), spelled(rng, path), _options(rng, world, found), headers_of(rng), form="list"
+    )

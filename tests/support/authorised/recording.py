@@ -22,6 +22,7 @@ from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage.store import Item, Store
 from kube.json_object import Object
+from tests.support.authorised.reads import Read, reader
 
 
 class Question(NamedTuple):
@@ -105,6 +106,7 @@ class Record:
     shown: list[Shown] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     dials: list[Dial] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
 
     def yes(self, user: str) -> list[Question]:
         return [request.question for request in self.received if request.allowed and request.user == user]
@@ -131,6 +133,13 @@ class RecordingAuthorizer:
         return (Decision.ALLOW if allowed else Decision.NO_OPINION), ""
 
 
+def note_read(key: str) -> None:
+    """Record that the request that is under way reads a key."""
+    record = CURRENT.get()
+    if record is not None:
+        record.reads.append(Read(key, reader()))
+
+
 class RecordingStore:
     """A store whose changes are recorded, with what each of them replaced."""
 
@@ -139,6 +148,10 @@ class RecordingStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    async def get(self, key: str) -> Item | None:
+        note_read(key)
+        return await self._store.get(key)
 
     async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:
         item = await self._store.create(key, value, ttl)

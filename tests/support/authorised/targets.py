@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kube.json_object import Object
-from kube.resources import RESOURCES, Resource, by_path
+from kube.resources import RESOURCES, Resource
 
 BOATS, CREW = "boats.example", "crew.example"
+RBAC, METRICS = "rbac.authorization.k8s.io", "metrics.k8s.io"
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,6 @@ class Target:
         return "/".join((f"{self.root}{place}/{self.plural}", *more))
 
 
-_NAMES = """
-configmaps secrets pods serviceaccounts services events endpoints namespaces nodes persistentvolumeclaims deployments.apps
-leases.coordination.k8s.io endpointslices.discovery.k8s.io roles.rbac.authorization.k8s.io
-rolebindings.rbac.authorization.k8s.io clusterroles.rbac.authorization.k8s.io
-clusterrolebindings.rbac.authorization.k8s.io certificatesigningrequests.certificates.k8s.io
-resourceclaims.resource.k8s.io validatingadmissionpolicies.admissionregistration.k8s.io
-validatingadmissionpolicybindings.admissionregistration.k8s.io poddisruptionbudgets.policy
-mutatingadmissionpolicies.admissionregistration.k8s.io mutatingadmissionpolicybindings.admissionregistration.k8s.io
-""".split()
-
-
 def _built_in(r: Resource) -> Target:
     return Target(r.group, r.version, r.plural, r.kind, r.namespaced, r.subresources, r.storage_prefix, r)
 
@@ -58,24 +48,39 @@ def _custom(plural: str, kind: str, group: str, subresources: tuple[str, ...] = 
     return Target(group, "v1", plural, kind, True, subresources, f"/registry/{group}/{plural}/")
 
 
-_EVENTS = by_path("events.k8s.io", "v1", "events")
-assert _EVENTS is not None
-TARGETS: dict[str, Target] = {r.target: _built_in(r) for r in RESOURCES if r.target in _NAMES}
+def _name(r: Resource) -> str:
+    """Return the name of a row of the table; a second version of a resource has it in its name."""
+    first = next(other for other in RESOURCES if other.target == r.target)
+    return r.target if r is first else f"{r.target}/{r.version}"
+
+
+TARGETS: dict[str, Target] = {_name(r): _built_in(r) for r in RESOURCES if "get" in r.verbs}
+"""All resources with objects, the served versions of a resource one by one."""
 TARGETS |= {
-    "events.events.k8s.io": _built_in(_EVENTS),
     f"boats.{BOATS}": _custom("boats", "Boat", BOATS, ("status", "scale")),
     f"events.{CREW}": _custom("events", "Event", CREW),
 }
-BY_NAME = {(t.group, t.plural): t for t in TARGETS.values()}
+BY_NAME = {(t.group, t.plural): t for t in reversed(TARGETS.values())}
+_BY_PREFIX = {t.prefix: t for t in reversed(TARGETS.values())}
+COMPONENTS = TARGETS["componentstatuses"]
+"""The one resource whose objects are not stored."""
+STORED = tuple(t for t in TARGETS.values() if _BY_PREFIX[t.prefix] is t and t is not COMPONENTS)
+"""One target for each place in the store: events and horizontalpodautoscalers are shown by two."""
 
 
 def target_of(key: str) -> tuple[Target, str, str] | None:
-    """Return the target, namespace and name of a key in the store; None if no request is made for its resource."""
-    for target in TARGETS.values():
-        if key.startswith(target.prefix):
-            namespace, slash, name = key.removeprefix(target.prefix).partition("/")
-            if bool(slash) == target.namespaced:
-                return (target, namespace, name) if slash else (target, "", namespace)
+    """Return the target, namespace and name of a key in the store; None if no request is made for its resource.
+
+    The key may be a folder, which ends in "/": the name is empty then, and the namespace if it is that of all objects.
+    """
+    parts = key.split("/")
+    for length in (3, 4):
+        target = _BY_PREFIX.get("/".join(parts[:length]) + "/")
+        if target is not None:
+            namespace, slash, name = "/".join(parts[length:]).partition("/")
+            if not target.namespaced:
+                return None if slash else (target, "", namespace)
+            return (target, namespace, name) if slash or not namespace else None
     return None
 
 

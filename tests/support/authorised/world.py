@@ -11,32 +11,24 @@ import contextlib
 import contextvars
 import functools
 import json
-from collections.abc import AsyncIterator
+import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from control.aggregation import availability
 from control.assembly.api_server import ApiServer
-from control.auth.authorizers import Link
 from control.auth.user import Credentials, UserInfo
 from control.http.exchange import Request, Response, Stream, Upgrade
 from control.http.pieces import whole
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict
 from kube.json_object import Object
-from tests.support.authorised.backends import dialled
-from tests.support.authorised.objects import NAMESPACES, certificate_request, objects_of
 from tests.support.authorised.recording import (
     Record,
-    RecordingAdmission,
     RecordingAuthorizer,
-    RecordingStore,
-    writers_identified,
 )
-from tests.support.authorised.targets import BOATS, BY_NAME, CREW, TARGETS, Target, definition
-from tests.support.control import ApiUnderTest, api_server
+from tests.support.authorised.targets import BY_NAME, Target
+from tests.support.control import ApiUnderTest
 
 ADMIN = UserInfo("admin", groups=("system:masters", "system:authenticated"))
 EXTENSION = "elsewhere.example"
@@ -73,18 +65,36 @@ class World:
     authorizer: RecordingAuthorizer
     seeds: dict[tuple[Target, str, str], str] = field(default_factory=dict)
     """The text of each object's own, by target, namespace and name."""
+    owners: dict[str, tuple[Target, str, str]] = field(default_factory=dict)
+    """Target, namespace and name of the object that a text is of."""
+    _seeded: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
     """Continue tokens of lists that somebody else began."""
     csr: str = ""
     users: dict[str, UserInfo] = field(default_factory=dict)
     """Users that send requests, by their tokens."""
 
+    @functools.cached_property
+    def named(self) -> dict[bytes, list[tuple[Target, str, str]]]:
+        """The objects whose names are nowhere else, by name."""
+        found: dict[bytes, list[tuple[Target, str, str]]] = {}
+        for seed in self.seeds:
+            if seed[2].startswith("zq"):
+                found.setdefault(seed[2].encode(), []).append(seed)
+        return found
+
+    @functools.cached_property
+    def names(self) -> re.Pattern[bytes]:
+        """Pattern of the names that are nowhere else."""
+        tails = sorted((re.escape(name[2:]) for name in self.named), key=len, reverse=True)
+        return re.compile(b"zq(?:" + b"|".join(tails) + b")")
+
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
         """Return the user of a request: an authenticator."""
         return self.users.get(credentials.token or "")
 
     def seeded(self, target: Target, namespace: str = "") -> list[str]:
-        return [name for t, ns, name in self.seeds if t is target and ns == namespace]
+        return self._seeded.get((target.prefix, namespace), [])
 
     def object(self, target: Target, namespace: str, name: str) -> Object | None:
         """Return an object as it is stored now."""
@@ -117,8 +127,9 @@ class World:
     async def _touch(self, request: Request) -> None:
         """Write all objects of the kind that a request watches once more, as they are, for the watch to show or not."""
         target = BY_NAME.get((request.info.group, request.info.resource))
-        for _, namespace, name in [seed for seed in self.seeds if seed[0] is target and request.info.verb == "watch"]:
-            assert target is not None
+        if target is None or request.info.verb != "watch":
+            return
+        for namespace, name in [seed[1:] for seed in self.seeds if seed[0].prefix == target.prefix]:
             now = await self.api.store.get(target.key(namespace, name))
             if now is not None:
                 with contextlib.suppress(RevisionConflict, KeyNotFound):
@@ -152,91 +163,7 @@ class World:
             return (await store.create(key, codec.encode(before))).revision
         return (await store.delete(key, now.revision)).revision if now is not None else 0
 
-    # -- what there is --------------------------------------------------------------------------------------------
-    async def seed(self) -> None:
-        for namespace in NAMESPACES:
-            await self.admin("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, **self._canary(namespace)}})
-            self.seeds[TARGETS["namespaces"], "", namespace] = f"zq-namespaces--{namespace}-"
-        for made in (
-            definition(
-                "boats",
-                "Boat",
-                BOATS,
-                {"status": {}, "scale": {"specReplicasPath": ".spec.crew", "statusReplicasPath": ".status.crew"}},
-            ),
-            definition("events", "Event", CREW, {}),
-        ):
-            await self.admin("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
-        await self._served(f"boats.{BOATS}")
-        await self._served(f"events.{CREW}")
-        self.csr = certificate_request()
-        for name, target in sorted(TARGETS.items(), key=lambda item: item[0] != "serviceaccounts"):
-            if name in ("namespaces", "events.events.k8s.io"):
-                continue
-            for namespace in NAMESPACES if target.namespaced else ("",):
-                for obj in objects_of(target, namespace, self.csr):
-                    await self._put(target, namespace, obj)
-        await self._finish()
-        for path in ("/api/v1/namespaces/right/secrets", "/api/v1/secrets", "/api/v1/namespaces/right/configmaps"):
-            self.tokens.append((await self.admin("GET", path, query="limit=1"))["metadata"]["continue"])
-
-    def _canary(self, name: str) -> Object:
-        return {"annotations": {"text": f"zq-namespaces--{name}-"}}
-
-    async def _served(self, name: str) -> None:
-        async with asyncio.timeout(20):
-            while (await self.send("GET", TARGETS[name].path("left"), "", [], b"", ADMIN)).status != 200:
-                await asyncio.sleep(0.02)
-
-    async def _put(self, target: Target, namespace: str, obj: Object) -> None:
-        name = obj["metadata"]["name"]
-        status = obj.pop("status", None)
-        token = f"zq-{target.plural}.{target.group}-{namespace}-{name}-"
-        obj["metadata"].setdefault("annotations", {})["text"] = token
-        made = await self.admin("POST", target.path(namespace), obj)
-        self.seeds[target, namespace, name] = token
-        if status is not None:
-            await self.admin("PUT", target.path(namespace, name, "status"), made | {"status": status})
-
-    async def _finish(self) -> None:
-        for namespace in NAMESPACES:
-            path = TARGETS["poddisruptionbudgets.policy"].path(namespace, "a")
-            budget = await self.admin("GET", path)
-            allowed = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
-            budget["status"] = {"observedGeneration": budget["metadata"]["generation"], **allowed}
-            await self.admin("PUT", path + "/status", budget)
-        service = {"namespace": "right", "name": "a", "port": 80}
-        spec = {"group": EXTENSION, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
-        name = {"name": f"v1.{EXTENSION}"}
-        body = {"metadata": name, "spec": {**spec, "service": service, "insecureSkipTLSVerify": True}}
-        await self.admin("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body)
-        async with asyncio.timeout(20):
-            while not any(r.available for r in self.api.aggregator.extensions.remotes.values()):
-                await asyncio.sleep(0.02)
-
-
-@contextlib.asynccontextmanager
-async def world(directory: Path) -> AsyncIterator[World]:
-    """Start a server, put its objects into it and record from then on."""
-    check = availability.check
-
-    async def available(*_: Any) -> Any:
-        return True, "Passed", "all checks passed"
-
-    availability.check = available
-    try:
-        with dialled(), writers_identified():
-            plugins = ("OwnerReferencesPermissionEnforcement",)
-            async with api_server(directory, enabled_admission=plugins, **HEADERS) as under_test:
-                api, authorizer = under_test.api, RecordingAuthorizer()
-                made = World(api, under_test, authorizer)
-                api.auth.authenticator.replace([made])
-                api.auth.authorizer.replace([Link("", "", authorizer)])
-                api.watches.min_timeout = WATCH_SECONDS
-                api.cache.wait_fresh = functools.partial(api.cache.wait_fresh, timeout=FRESH_SECONDS)  # type: ignore[method-assign]
-                api.registry.store = RecordingStore(api.store)  # type: ignore[assignment]
-                api.registry.admission = RecordingAdmission(api.registry.admission)
-                await made.seed()
-                yield made
-    finally:
-        availability.check = check
+    def add_seed(self, target: Target, namespace: str, name: str, own: str) -> None:
+        """Add an object to those that there are, with the text of its own."""
+        self.seeds[target, namespace, name] = own
+        self._seeded.setdefault((target.prefix, namespace), []).append(name)

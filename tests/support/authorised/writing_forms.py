@@ -26,8 +26,10 @@ from tests.support.authorised.calls import (
 from tests.support.authorised.targets import TARGETS, Target
 from tests.support.authorised.world import World
 
-_NOT_WRITTEN = {"nodes", "endpoints", "namespaces"}
+_NOT_WRITTEN = {"nodes", "endpoints", "namespaces", "componentstatuses"}
 WRITABLE = [name for name in TARGETS if name not in _NOT_WRITTEN]
+TAKING_ALONG = ("namespaces", "customresourcedefinitions")
+"""Resources whose deletion by collection takes the objects of others along."""
 _POPULAR = [
     "secrets",
     "configmaps",
@@ -147,6 +149,8 @@ def deleting(rng: Random, world: World) -> Call:
 def clearing(rng: Random, world: World) -> Call:
     """A DELETE of a collection, with and without selectors."""
     target = writable(rng)
+    if target.plural in TAKING_ALONG:
+        target = TARGETS["secrets"]
     namespace = namespace_of(rng, target) if rng.randrange(6) else ""
     found = []
     if some(rng, 2):

@@ -22,14 +22,26 @@ from kube.journal import (
     PAGE_BYTES,
     Entry,
     Journal,
+    kind_key,
     of_present,
+    resource_key,
 )
+from kube.uid import new_uid
 from tests.support.clock import FakeClock
 
 
 def texts(journal: Journal, namespace: str, name: str, key: str = "Pod") -> list[str]:
     """Return the texts of an object's entries, the oldest first."""
     return [entry.text for _, entry in journal.about(key, namespace, name)][::-1]
+
+
+def test_equal_keys_of_kinds_are_one_text() -> None:
+    """Each object with entries has one; clients write the names of unknown resources, so those not used lately are not kept."""
+    for made in (kind_key, resource_key):
+        first = made("example.com", "things")
+        assert made("example.com", "things") is first
+        assert made("x" * 100_000, "things") == made("x" * 100_000, "things")
+    assert resource_key("x" * 100_000, "a") is not resource_key("x" * 100_000, "a")
 
 
 def test_the_entries_of_an_object_come_in_order_and_without_those_of_others() -> None:
@@ -155,6 +167,17 @@ def test_an_agents_entries_about_a_static_pod_are_those_of_its_object() -> None:
     }
     found = of_present([Entry(99.0, "kubelet", "x", "own"), Entry(99.5, "kubelet", "x", "former")], metadata)
     assert [each.uid for each in found] == ["own"]
+
+
+def test_the_annotation_of_static_pods_does_not_make_a_former_pods_entries_those_of_the_present_one() -> None:
+    former, present = new_uid(), new_uid()
+    metadata = {
+        "uid": present,
+        "name": "web",
+        "creationTimestamp": "1970-01-01T00:01:40Z",
+        "annotations": {MIRROR_OF: former},
+    }
+    assert of_present([Entry(99.0, "jane", "x", former)], metadata) == []
 
 
 def many_names(journal: Journal, number: int) -> None:

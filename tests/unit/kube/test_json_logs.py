@@ -68,7 +68,7 @@ def test_what_is_no_unicode_is_written_as_in_lines_for_people() -> None:
 
 
 def test_a_cause_without_text_is_named() -> None:
-    assert line(logging.ERROR, "it failed", error=TimeoutError())["err"] == "TimeoutError"
+    assert line(logging.ERROR, "it failed", error=TimeoutError())["err"] == "timed out"
 
 
 def test_another_format_is_refused() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kube.nesting import DEEPEST, FRAMES, cut, is_deep, too_deep
 from tests.support import nesting
+from tests.support.cost import Lines
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text('[]{}\\",:a', max_size=6),
@@ -52,10 +53,41 @@ def test_a_text_of_any_depth_can_be_cut(levels: int) -> None:
     assert nesting.levels_of(json.loads(cut(text))) == DEEPEST
 
 
+@pytest.mark.parametrize("rest", [rb'"' + rb"\"" * 500_000, rb'"' + rb"\\" * 500_000, b'"a' * 500_001])
+def test_a_text_whose_last_string_does_not_end_is_cut_in_linear_time(rest: bytes) -> None:
+    """In quadratic time this would take an hour. A decoder that stops at the depth has not seen the end of the text."""
+    text = b"[" * (DEEPEST + 1) + rest
+    assert cut(text).startswith(b"[" * DEEPEST) and len(cut(text)) <= len(text)
+
+
 def test_many_levels_of_many_texts_are_found() -> None:
     beside = [nesting.nested_lists(30)] * 40
     assert not is_deep(nesting.json_text([beside, nesting.nested_lists(DEEPEST - 1)]))
     assert is_deep(nesting.json_text([beside, nesting.nested_lists(DEEPEST)]))
+
+
+@given(
+    runs=st.lists(st.tuples(st.integers(0, 24), st.integers(0, 24), st.sampled_from(["[]", "{}"])), max_size=60),
+    levels=st.integers(DEEPEST - 40, DEEPEST),
+)
+def test_the_level_is_found_wherever_text_comes_near_the_limit(runs: list[tuple[int, int, str]], levels: int) -> None:
+    text, depth, most = "[" * levels, levels, levels
+    for down, up, (opening, closing) in runs:
+        depth += up - down
+        most = max(most, depth)
+        text += closing * down + opening * up
+    assert is_deep(text.encode() + b"[]" * DEEPEST) == (max(most, depth + 1) > DEEPEST)
+
+
+@pytest.mark.parametrize(("around", "brackets_a_line"), [(0, 30), (DEEPEST - 19, 1.2)])
+def test_the_depth_of_large_texts_is_not_found_bracket_by_bracket(around: int, brackets_a_line: float) -> None:
+    """Objects are checked on the event loop whenever they are read, as many as a list has."""
+    text = nesting.json_text([nesting.nested_lists(18)] * 3000)
+    text = b"[" * around + text + b"]" * around
+    with Lines() as lines:
+        assert not is_deep(text)
+    brackets = len(text.translate(None, b","))
+    assert lines.count < brackets / brackets_a_line
 
 
 def test_nested_calls_through_c_code_end_with_an_error_in_a_small_stack() -> None:

@@ -199,6 +199,24 @@ def test_a_wrong_value_on_the_command_line_is_an_error_of_the_command_line(
     assert isinstance(found.exception, WherryError) and not isinstance(found.exception, UsageError)
 
 
+@pytest.mark.parametrize("command", ["up", "join", "config"])
+def test_an_address_that_no_interface_has_is_refused_before_anything_is_saved(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("wherry.addresses.absent", lambda wanted: [each for each in wanted if each == "192.0.2.8"])
+    text = "192.0.2.8: no interface of this machine has this address; `ip address` shows those that it has"
+    if command == "config":
+        assert validate_of(tmp_path, "node-ip: '192.0.2.8, 2001:db8::1'") == [f"3: node-ip {text}"]
+        assert validate_of(tmp_path, "node-ip: 192.0.2.9") == [f"{tmp_path / 'etc/wherry/config.yaml'} is valid"]
+        return
+    server = ["https://192.0.2.9:6443", "--token", "abcdef.0123456789abcdef"] if command == "join" else []
+    server += ["--discovery-token-ca-cert-hash", f"sha256:{'0' * 64}"] if command == "join" else []
+    found = CliRunner().invoke(app, [command, *server, "--prefix", str(tmp_path), "--node-ip", "192.0.2.8"])
+    assert str(found.exception) == f"--node-ip {text}"
+    assert saved.load(str(tmp_path)) is None
+
+
 def test_ranges_are_saved_without_blanks() -> None:
     full = complete(Settings(pod_cidr="10.1.0.0/16, FD00::0/56", service_cidr="10.2.0.0/16 ,fd01::/112"), "192.0.2.1")
     assert (full.pod_cidr, full.service_cidr) == ("10.1.0.0/16,fd00::/56", "10.2.0.0/16,fd01::/112")
@@ -226,9 +244,9 @@ def test_a_disabled_addon_that_does_not_exist_is_reported(tmp_path: Path, monkey
     (tmp_path / "var/lib/wherry/addons/board.yaml").touch()
     valid = f"{tmp_path / 'etc/wherry/config.yaml'} is valid"
     assert shown == [
-        "--disable metrcs: there is no such addon; did you mean metrics?",
-        "--disable board: there is no such addon",
-        "--disable later: there is no such addon",
+        "3: disable metrcs: there is no such addon; did you mean metrics?",
+        "3: disable board: there is no such addon",
+        "3: disable later: there is no such addon",
         valid,
     ]
     assert validate(tmp_path) == [shown[0], shown[2], valid]
@@ -239,6 +257,11 @@ def test_a_disabled_addon_that_does_not_exist_is_reported(tmp_path: Path, monkey
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(up_module, "up", nothing)
     assert shown[0] in CliRunner().invoke(app, ["up", "--prefix", str(tmp_path)]).output
+    saved_options = Settings(prefix=str(tmp_path), node_name="n1", disable=["metrcs"], configured=["disable"])
+    saved_options.save()
+    (tmp_path / "etc/wherry/config.yaml").unlink()
+    found = CliRunner().invoke(app, ["up", "--prefix", str(tmp_path)])
+    assert "did you mean metrics?; `wherry up --unset disable` takes the option back" in found.output
 
 
 def test_print_shows_values_that_are_refused_and_names_them(tmp_path: Path) -> None:

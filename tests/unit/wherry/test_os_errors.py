@@ -57,7 +57,7 @@ def test_a_file_in_place_of_the_folder_is_named(
         (FileNotFoundError(errno.ENOENT, "x", "/a"), "/a: no such file or directory: check the path"),
         (OSError(errno.ENOSPC, "x"), "no space left on device: the disk is full, free space on it"),
         (OSError(errno.EXDEV, "x", b"/a", None, Path("/b")), "/a and /b: invalid cross-device link"),
-        (TimeoutError(), "timeouterror"),
+        (TimeoutError(), "timed out"),
         (OSError("it went wrong"), "it went wrong"),
     ],
 )

@@ -208,7 +208,7 @@ async def test_any_error_of_an_item_is_in_its_place(
 ) -> None:
     class Deep(Lists):
         async def call(self, method: str, path: str, *, query: Mapping[str, str]) -> bytes:
-            return b"[" * 2000 + b"]" * 2000
+            return b"[" * 100_000 + b"]" * 100_000
 
     monkeypatch.setattr(cluster, "connect", Deep(0).connect)
 

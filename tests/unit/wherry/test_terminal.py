@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wherry import check, daemons, main, progress, reset, terminal
+from wherry import check, daemons, disk_space, main, progress, reset, terminal
 from wherry.check import Finding
 from wherry.errors import WherryError
 from wherry.progress import step
@@ -129,3 +129,16 @@ def test_no_other_console_and_no_markup_is_used() -> None:
             assert name not in ("Console", "from_markup") or file.name in ("progress.py", "terminal.py"), file
             assert not (isinstance(each, ast.keyword) and each.arg == "markup") or file.name == "terminal.py", file
             assert not (isinstance(each, ast.Constant) and isinstance(each.value, str) and "[/]" in each.value), file
+
+
+def test_a_question_that_nobody_answers_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(WherryError, match=r"nobody answered the question: --yes \(-y\) answers it"):
+        terminal.confirmed("Remove 1 image?")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert terminal.confirmed("Remove 1 image?")
+
+
+def test_a_file_system_without_room_for_files_is_named_as_such() -> None:
+    with pytest.raises(WherryError, match=r"^/proc is a file system without room for files: choose another folder$"):
+        disk_space.require_room(Path("/proc"), 1)

@@ -54,9 +54,10 @@ class SimulatedContainer(msgspec.Struct):
         run, container = self.outcome, self.spec
         if not isinstance(run, Run):
             return ProbeOutcome(ready=container.readiness_probe is None)
-        age = now - self.record.started_at
-        failed = run.unhealthy_after is not None and container.liveness_probe is not None and age >= run.unhealthy_after
-        return ProbeOutcome(ready=run.ready and age >= run.ready_after, failed="Liveness" if failed else "")
+        started = self.record.started_at  # sums, as in changes_at: a difference may be rounded to the other side
+        unhealthy_at = None if run.unhealthy_after is None else started + run.unhealthy_after
+        failed = unhealthy_at is not None and container.liveness_probe is not None and now >= unhealthy_at
+        return ProbeOutcome(ready=run.ready and now >= started + run.ready_after, failed="Liveness" if failed else "")
 
     def changes_at(self, now: float) -> float | None:
         """Return the time of its next change by itself."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.server.refusal_text import CAUSES, REASONS, known_path, text_of
+from control.server.refusal_text import CAUSES, LONGEST_PATH, REASONS, known_path, text_of
 from kube.errors import StatusError, invalid, invalid_value, not_supported
 from kube.resources import by_path
 
@@ -38,6 +38,14 @@ VALUES = st.text("ЖЩЮЯ[].0/*", min_size=1, max_size=12)
 )
 def test_a_path_has_the_fields_of_its_kind_and_no_keys_of_maps(path: str, shown: str) -> None:
     assert known_path(path, PODS) == shown
+
+
+def test_of_a_long_path_the_beginning_is_shown() -> None:
+    definitions = by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    begin = "spec.versions[0].schema.openAPIV3Schema"
+    assert known_path(f"{begin}{'.not' * 9}", definitions) == f"{begin}{'.not' * 9}"
+    shown = known_path(f"{begin}{'.not' * 50_000}", definitions)
+    assert shown.startswith(f"{begin}.not.not") and shown.endswith(".not.*") and len(shown) < LONGEST_PATH + 10
 
 
 def test_of_custom_resources_only_the_first_field_is_shown() -> None:

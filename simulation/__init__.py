@@ -1,0 +1,1 @@
+"""Deterministic simulation: production code in virtual time, with faults, from one seed."""

@@ -1,0 +1,7 @@
+"""`python -m simulation`."""
+
+import sys
+
+from simulation.command import main
+
+sys.exit(main())

@@ -1,0 +1,48 @@
+"""The users' view of a run: acknowledged writes with their revisions, and refused ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kube.errors import StatusError
+from simulation.trace import Trace
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """A write that a user knows of."""
+
+    method: str
+    path: str
+    uid: str
+    revision: int
+    """That of the object after the write, 0 where the answer has none."""
+
+
+class History:
+    """Writes of all users, in the order of their answers."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.writes: list[Acknowledged] = []
+        self.outcomes: Counter[str] = Counter()
+        self.listeners: list[Callable[[Acknowledged], None]] = []
+
+    def acknowledged(self, method: str, path: str, answer: Any) -> None:
+        """Record a write that succeeded."""
+        meta = answer.get("metadata") or {}
+        revision = int(meta.get("resourceVersion") or 0) if answer.get("kind") != "Status" else 0
+        written = Acknowledged(method, path, meta.get("uid") or "", revision)
+        self.writes.append(written)
+        self.outcomes["acknowledged"] += 1
+        self._trace.add("user", f"{method} {path}: acknowledged {revision or ''}")
+        for listener in self.listeners:
+            listener(written)
+
+    def refused(self, method: str, path: str, error: StatusError) -> None:
+        """Record a write that failed, or whose outcome nobody knows."""
+        self.outcomes[str(error.code)] += 1
+        self._trace.add("user", f"{method} {path}: {error.code} {error.message}")

@@ -1,0 +1,137 @@
+"""Rules that hold at each write of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+
+from kube import quantity
+from simulation.history import Acknowledged, History
+from simulation.oracles.objects import Object, Objects, is_over, name, owner
+from simulation.oracles.violations import Violation
+from simulation.world import World
+
+
+class Safety:
+    """Checks each write, and each answer that a user gets."""
+
+    def __init__(self, world: World, objects: Objects, history: History, report: Callable[[Violation], None]) -> None:
+        self._world, self._objects, self._report = world, objects, report
+        objects.listeners.append(self._written)
+        history.listeners.append(self._acknowledged)
+
+    def _written(self, resource: str, before: Object | None, after: Object | None, revision: int) -> None:
+        for rule, text in self._broken(resource, before, after):
+            self._report(Violation(rule, f"revision {revision}: {text}", self._world.clock.monotonic()))
+
+    def _broken(self, resource: str, before: Object | None, after: Object | None) -> Iterator[tuple[str, str]]:
+        if after is None:
+            return
+        if before is not None:
+            yield from _identity(before, after)
+        if resource == "pods":
+            yield from self._pod(before, after)
+        elif resource == "services":
+            yield from self._service(after)
+        elif resource == "jobs" and before is not None:
+            yield from _job(before, after)
+
+    # -- pods -----------------------------------------------------------------------------------------------------------
+    def _pod(self, before: Object | None, pod: Object) -> Iterator[tuple[str, str]]:
+        node, former = _node(pod), _node(before) if before is not None else ""
+        if former and node != former:
+            yield "binding", f"{name(pod)} moves from {former} to {node}"
+        if node and not former:
+            yield from self._fit(pod, node)
+        if before is None:
+            yield from self._quota(pod)
+        if before is not None and is_over(before) and not is_over(pod):
+            yield "phase", f"{name(pod)} has ended and runs again"
+        controller = owner(pod)
+        if controller is not None and controller["kind"] == "StatefulSet":
+            yield from self._one_at_a_time(pod)
+
+    def _fit(self, pod: Object, node: str) -> Iterator[tuple[str, str]]:
+        target = next((each for each in self._objects.all("nodes") if each["metadata"]["name"] == node), None)
+        if target is None:
+            yield "binding", f"{name(pod)} is bound to {node}, which does not exist"
+            return
+        here = [each for each in self._objects.all("pods") if _node(each) == node and not is_over(each)]
+        allocatable = (target.get("status") or {}).get("allocatable") or {}
+        cpu, limit = sum(map(_cpu, here), Decimal()), quantity.parse(allocatable.get("cpu", "0"))
+        if cpu > limit:
+            yield "fit", f"{name(pod)} is bound to {node}, whose pods request {cpu} of {limit} processors"
+        if len(here) > int(allocatable.get("pods", "0")):
+            yield "fit", f"{name(pod)} is bound to {node}, which has {len(here)} pods"
+
+    def _quota(self, pod: Object) -> Iterator[tuple[str, str]]:
+        namespace = pod["metadata"]["namespace"]
+        for quota in self._objects.all("resourcequotas", namespace):
+            hard = ((quota.get("status") or {}).get("hard") or {}).get("pods")
+            if hard is None:
+                continue
+            number = sum(not is_over(each) for each in self._objects.all("pods", namespace))
+            if number > int(hard):
+                yield "quota", f"{name(pod)} is pod {number} of {hard} in {namespace}"
+
+    def _one_at_a_time(self, pod: Object) -> Iterator[tuple[str, str]]:
+        meta = pod["metadata"]
+        places = []
+        for node in self._world.nodes:
+            simulated = node.nodes.pods.find(meta["namespace"], meta["name"])
+            if simulated is not None and any(simulated.instances.running()):
+                places.append(f"{node.name} ({simulated.uid})")
+        if len(places) > 1:
+            yield "one pod an ordinal", f"{name(pod)} runs on {' and '.join(places)}"
+
+    # -- Services -------------------------------------------------------------------------------------------------------
+    def _service(self, service: Object) -> Iterator[tuple[str, str]]:
+        spec, uid = service["spec"], service["metadata"]["uid"]
+        others = [each for each in self._objects.all("services") if each["metadata"]["uid"] != uid]
+        for address in spec.get("clusterIPs") or ():
+            for other in others:
+                if address != "None" and address in (other["spec"].get("clusterIPs") or ()):
+                    yield "address", f"{name(service)} and {name(other)} have the address {address}"
+        ports = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
+        for other in others:
+            taken = ports & {port.get("nodePort") for port in other["spec"].get("ports") or ()}
+            if taken:
+                yield "node port", f"{name(service)} and {name(other)} have the node port {min(taken)}"
+
+    # -- answers --------------------------------------------------------------------------------------------------------
+    def _acknowledged(self, write: Acknowledged) -> None:
+        if not write.revision:
+            return
+        key = self._objects.keys.get(write.revision)
+        if key is None:
+            text = f"{write.method} {write.path} was acknowledged at revision {write.revision}, which does not exist"
+            self._report(Violation("acknowledged", text, self._world.clock.monotonic()))
+
+
+def _identity(before: Object, after: Object) -> Iterator[tuple[str, str]]:
+    old, new = before["metadata"], after["metadata"]
+    for field in ("uid", "creationTimestamp", "name", "namespace"):
+        if old.get(field) != new.get(field):
+            yield "identity", f"{name(after)}: {field} changes from {old.get(field)} to {new.get(field)}"
+    if new.get("generation", 0) < old.get("generation", 0):
+        yield "identity", f"{name(after)}: generation falls from {old['generation']} to {new.get('generation')}"
+    if old.get("deletionTimestamp") and not new.get("deletionTimestamp"):
+        yield "deletion", f"{name(after)}: is no longer being deleted"
+
+
+def _job(before: Object, after: Object) -> Iterator[tuple[str, str]]:
+    old, new = ((each.get("status") or {}).get("succeeded") or 0 for each in (before, after))
+    if new < old:
+        yield "completions", f"{name(after)}: succeeded falls from {old} to {new}"
+    if new > (after["spec"].get("completions") or new):
+        yield "completions", f"{name(after)}: {new} pods succeeded of {after['spec']['completions']}"
+
+
+def _node(pod: Object) -> str:
+    found: str = pod["spec"].get("nodeName") or ""
+    return found
+
+
+def _cpu(pod: Object) -> Decimal:
+    requests = [(each.get("resources") or {}).get("requests") or {} for each in pod["spec"]["containers"]]
+    return sum((quantity.parse(each.get("cpu", "0")) for each in requests), Decimal())

@@ -1,0 +1,192 @@
+"""One run: a cluster, users and faults for some time, then peace until everything is settled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from kube.errors import StatusError
+from simulation import processes
+from simulation.event_loop import Deadlock, Scheduler
+from simulation.faults import KINDS, Faults
+from simulation.history import History
+from simulation.oracles.convergence import unsettled
+from simulation.oracles.objects import Objects
+from simulation.oracles.safety import Safety
+from simulation.oracles.violations import Violation
+from simulation.sources import replaced
+from simulation.trace import Trace
+from simulation.workload import User
+from simulation.world import World, prepare
+from wherry.testing.nodes.scripts import Exit, Outcome, Run, Start
+
+SETTLE_SECONDS = 2400.0
+"""Virtual seconds after the last fault in which everything must be settled: the longest back-off is 1 000 s."""
+QUIET_SECONDS = 300.0
+"""Virtual seconds without a write, except heartbeats, that a settled cluster must have."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Size, length and faults of a run."""
+
+    hours: float = 1.0
+    """Virtual time with users and faults."""
+    members: int = 3
+    nodes: int = 5
+    users: int = 2
+    user_pause: float = 20.0
+    """Mean seconds between two actions of a user."""
+    fault_pause: float = 90.0
+    """Mean seconds between two faults."""
+    faults: tuple[str, ...] = KINDS
+
+
+class Result(msgspec.Struct):
+    """Result of a run."""
+
+    seed: int
+    digest: str = ""
+    seconds: float = 0.0
+    """Virtual time."""
+    iterations: int = 0
+    writes: int = 0
+    settled_after: float | None = None
+    faults: dict[str, int] = {}
+    requests: dict[str, int] = {}
+    violations: list[Violation] = []
+    lines: list[str] = []
+    """The end of the trace."""
+
+
+def simulate(seed: int, settings: Settings) -> Result:
+    """Run one seed. Its trace depends on nothing else, if this Python process has done the same before."""
+    prepare()
+    logging.disable(logging.CRITICAL)
+    rng = random.Random(seed)
+    scheduler = Scheduler(random.Random(rng.random()))
+    result = Result(seed)
+    gc.disable()  # it would end coroutines of killed processes, which are garbage, and the run takes seconds
+    try:
+        with replaced(random.Random(rng.random()), lambda: scheduler.seconds):
+            scheduler.run(_run(scheduler, rng, settings, result))
+    except Deadlock:
+        result.violations.append(Violation("deadlock", "nothing will ever run again", scheduler.seconds))
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
+    result.seconds, result.iterations = scheduler.seconds, scheduler.iterations
+    processes.forget_killed()
+    return result
+
+
+async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, result: Result) -> None:
+    world = World(scheduler, rng, members=settings.members, nodes=settings.nodes)
+    trace, objects = Trace(world.store, lambda: scheduler.seconds), Objects(world.store)
+    history = History(trace)
+
+    def report(violation: Violation) -> None:
+        trace.add("violation", f"{violation.rule}: {violation.text}")
+        result.violations.append(violation)
+
+    Safety(world, objects, history, report)
+    end = settings.hours * 3600
+    world.scripts.add("*", _containers(random.Random(rng.random()), world, end), optional=True)
+    faults = Faults(world, random.Random(rng.random()), trace, settings.fault_pause, settings.faults)
+    users = [User(world, random.Random(rng.random()), history, settings.user_pause) for _ in range(settings.users)]
+    faults.until, clients = end, processes.Process("users", scheduler)
+    world.start()
+    await asyncio.sleep(5)
+    for user in users:
+        user.until = end
+    working = [clients.start(user.run()) for user in users]
+    if settings.faults:
+        await faults.run()
+    await _until(lambda: all(task.done() for task in working), end + 600)
+    await _heal(world)
+    since = scheduler.seconds
+    await _settle(scheduler, objects, settings, result, report)
+    result.settled_after = None if any(v.rule == "settled" for v in result.violations) else scheduler.seconds - since
+    result.digest, result.writes, result.lines = trace.digest(), trace.writes, trace.lines
+    result.faults, result.requests = dict(faults.injected), dict(history.outcomes)
+    for task in working:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+def _containers(rng: random.Random, world: World, end: float) -> Callable[[Start], Outcome]:
+    """Return what containers do: those of Jobs end, some fail or take their time until users and faults end."""
+
+    def outcome(start: Start) -> Outcome:
+        calm = world.clock.monotonic() >= end
+        if start.labels.get("app", "").startswith("job-"):
+            return Exit(code=0 if calm or rng.random() < 0.9 else 1, after=rng.uniform(1, 60))
+        if not calm and rng.random() < 0.05:
+            return Exit(code=1, after=rng.uniform(1, 30))
+        return Run(ready_after=rng.uniform(0, 10), stop_seconds=rng.choice((0.0, 1.0, 40.0)))
+
+    return outcome
+
+
+async def _heal(world: World) -> None:
+    """Undo what users and faults have left: nodes without power or room, cordons and quotas."""
+    network = world.network
+    network.lost = network.cut = network.slow = 0.0
+    network.partitioned.clear()
+    for node in world.nodes:
+        node.power_on()
+    client = world.client()
+    for node in world.nodes:
+        await _persist(client.call, "PATCH", f"/api/v1/nodes/{node.name}", b'{"spec":{"unschedulable":null}}')
+    for namespace in ("default", "shop", "batch"):
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+        await _persist(client.call, "DELETE", path, b"")
+
+
+async def _persist(call: Callable[..., Awaitable[bytes]], method: str, path: str, body: bytes) -> None:
+    while True:
+        try:
+            await call(method, path, body=body, content_type="application/merge-patch+json")
+            return
+        except StatusError as error:
+            if error.code == 404:
+                return
+            await asyncio.sleep(5)
+
+
+async def _until(condition: Callable[[], bool], most: float) -> bool:
+    for _ in range(int(most)):
+        if condition():
+            return True
+        await asyncio.sleep(1)
+    return False
+
+
+async def _settle(
+    scheduler: Scheduler, objects: Objects, settings: Settings, result: Result, report: Callable[[Violation], None]
+) -> None:
+    """Wait until everything is settled and nothing is written any more."""
+    end = scheduler.seconds + SETTLE_SECONDS
+    while True:
+        left = sorted(unsettled(objects, settings.nodes))
+        if not left:
+            break
+        if scheduler.seconds >= end:
+            for text in left[:10]:
+                report(Violation("settled", text, scheduler.seconds))
+            return
+        await asyncio.sleep(10)
+    before = scheduler.seconds
+    newest = objects.changes[-1][0] if objects.changes else 0
+    await asyncio.sleep(QUIET_SECONDS)
+    changed = Counter(key for revision, key in objects.changes if revision > newest)
+    if changed:
+        text = ", ".join(f"{key} ({number})" for key, number in changed.most_common(5))
+        report(
+            Violation("quiet", f"a cluster that was settled at {before:.0f} s is written to: {text}", scheduler.seconds)
+        )
