@@ -30,7 +30,7 @@ class ListableKinds:
         self._by_key: dict[str, bool] = {}
         self._decided: dict[tuple[str, str], bool] = {}
         self.left_out = False
-        """Whether there were more kinds than are authorized."""
+        """True if there were more kinds than are authorized."""
 
     async def allowed(self, key: str) -> bool:
         """Return whether the user may list the objects of a kind; `key` is that of the journal (kube/journal.py)."""

@@ -57,9 +57,9 @@ async def listed(journal: Journal, custom: Definitions, authorizer: Authorizer, 
     since, until = _number(request, "since", 0.0), _number(request, "until", math.inf)
     limit = int(min(max(_number(request, "limit", USUAL_ENTRIES), 1), MOST_ENTRIES))
     kinds = ListableKinds(custom, authorizer, request, namespace)
-    newest, pace = _Newest(limit), TimeSlice()
+    newest, time_slice = _Newest(limit), TimeSlice()
     for place in [namespace] if namespace else journal.namespaces():
-        await _add(newest, journal, place, kinds, pace, (max(since, math.nextafter(begin, -math.inf)), until))
+        await _add(newest, journal, place, kinds, time_slice, (max(since, math.nextafter(begin, -math.inf)), until))
     if not await kinds.any():
         return List([], journal.began, more=False)
     complete = journal.complete_since(namespace) if namespace else journal.complete_since_all()
@@ -68,13 +68,18 @@ async def listed(journal: Journal, custom: Definitions, authorizer: Authorizer, 
 
 
 async def _add(
-    newest: _Newest, journal: Journal, place: str, kinds: ListableKinds, pace: TimeSlice, times: tuple[float, float]
+    newest: _Newest,
+    journal: Journal,
+    place: str,
+    kinds: ListableKinds,
+    time_slice: TimeSlice,
+    times: tuple[float, float],
 ) -> None:
     """Add the entries of a namespace that the user may list, of times after the first one until the second one."""
     since, until = times
     for block in journal.newest(place):
         for key, name, data in block:
-            await pace.step()
+            await time_slice.step()
             if not await kinds.allowed(key):
                 continue
             entry = decoded(data)

@@ -1,4 +1,4 @@
-"""Origins for the page, a new one for each run: what a browser has stored for an address is also used by who has it later.
+"""Origins for the page, a new one for each run, as browsers use what they have stored for an address whoever serves it later.
 
 A cached script or a service worker of the server that had the same address and port before would run as the page and have its
 session. On Linux all of 127.0.0.0/8 is loopback, so that a run takes a random address of it. Elsewhere, and for browsers of

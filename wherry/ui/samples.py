@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from wherry.why.pacing import Pace
+from wherry.why.pacing import TimeSlice
 
 MOST_KEYS = 200
 """Values of a family; more are left out."""
@@ -27,13 +27,13 @@ async def totals(page: bytes, wanted: Mapping[str, Sequence[str]]) -> Values:
     found: Values = {}
     names = "|".join(map(re.escape, wanted))
     lines = re.compile(rf"^(?:{names})[ {{][^\n]{{0,{LONGEST_LINE}}}+$".encode(), re.MULTILINE)
-    pace, begin = Pace(), 0
+    time_slice, begin = TimeSlice(), 0
     while begin < len(page):
-        await pace.step()
+        await time_slice.step()
         end = page.find(b"\n", min(begin + PART_BYTES, len(page)))
         end = len(page) if end < 0 else end
         for match in lines.finditer(page, begin, end):
-            await pace.step()
+            await time_slice.step()
             _add(found, match[0].decode(errors="replace"), wanted)
         begin = end + 1
     return found

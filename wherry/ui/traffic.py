@@ -70,7 +70,7 @@ async def stopped(client: Client, namespace: str) -> dict[str, Any]:
         causes = closed or await policies.limited(diagnosis, some, spec.ports)
         if causes:
             found[name_of(service)] = [_cause(each) for each in causes]
-        await diagnosis.pace.step()
+        await diagnosis.time_slice.step()
     hidden = max(0, len(listed) - MOST_SERVICES)
     return {"services": found, "hidden": hidden, "unknown": diagnosis.reader.unknown}
 

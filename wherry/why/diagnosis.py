@@ -9,7 +9,7 @@ from kube.errors import StatusError
 from kube.object_names import key_of
 from wherry.errors import WherryError
 from wherry.why.model import Cause, reference
-from wherry.why.pacing import Pace
+from wherry.why.pacing import TimeSlice
 from wherry.why.reading import Reader
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Diagnosis:
         self.reader = reader
         self._finders, self._other = finders, other
         self._asked: list[tuple[type[Any], str]] = []
-        self.pace = Pace()
+        self.time_slice = TimeSlice()
         self._prepared: dict[tuple[int, Any], tuple[object, Any]] = {}
 
     async def once(self, prepare: Callable[[Diagnosis, T], Awaitable[R]], obj: T) -> R:

@@ -8,7 +8,7 @@ import time
 SLICE_SECONDS = 0.005
 
 
-class Pace:
+class TimeSlice:
     """The time slices of one computation."""
 
     __slots__ = ("_began",)

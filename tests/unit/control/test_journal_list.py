@@ -1,4 +1,4 @@
-"""The list of the journal: how much of it one request goes through at once, and what it says to those without rights."""
+"""The list of the journal: its slices, its end, its authorizations, and the answer to those without rights."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ async def declared(diagnosis: Diagnosis, pods: Sequence[core_v1.Pod], protocol: 
     found: set[Declared] = set()
     for pod in pods:
         found |= (await of_pod(diagnosis, pod)).declared(protocol)
-        await diagnosis.pace.step()
+        await diagnosis.time_slice.step()
     return found
 
 
@@ -113,11 +113,11 @@ async def _prepare_pod(diagnosis: Diagnosis, pod: core_v1.Pod) -> PodPorts:
     found = PodPorts()
     for container in pod.spec.containers:
         for port in container.ports:
-            await diagnosis.pace.step()
+            await diagnosis.time_slice.step()
             found.add(port, serves=True)
     for container in pod.spec.init_containers:
         for port in container.ports:
-            await diagnosis.pace.step()
+            await diagnosis.time_slice.step()
             found.add(port, serves=container.restart_policy == "Always")
     return found
 
@@ -125,7 +125,7 @@ async def _prepare_pod(diagnosis: Diagnosis, pod: core_v1.Pod) -> PodPorts:
 async def _prepare_rule(diagnosis: Diagnosis, rule: Rule) -> RulePorts:
     found = RulePorts()
     for port in rule.ports:
-        await diagnosis.pace.step()
+        await diagnosis.time_slice.step()
         found.add(port)
     found.merge()
     return found

@@ -29,7 +29,7 @@ async def blocked(
 ) -> Sequence[Cause]:
     """Return a cause for a port of a Service that no policy opens on a pod which policies isolate."""
     for pod in pods:
-        await diagnosis.pace.step()
+        await diagnosis.time_slice.step()
         policies = await isolating(diagnosis, pod, INGRESS)
         for number, protocol in await _numbers(diagnosis, pod, ports) if policies else ():
             if await anext(_opening(diagnosis, policies, number, protocol, pod), None) is None:
@@ -42,7 +42,7 @@ async def limited(
 ) -> Sequence[Cause]:
     """Return a cause for a port of a Service that policies open for some peers only."""
     for pod in pods:
-        await diagnosis.pace.step()
+        await diagnosis.time_slice.step()
         policies = await isolating(diagnosis, pod, INGRESS)
         for number, protocol in await _numbers(diagnosis, pod, ports) if policies else ():
             peers: list[networking_v1.NetworkPolicyPeer] = []
@@ -84,7 +84,7 @@ async def _selecting(diagnosis: Diagnosis, pod: core_v1.Pod) -> list[Policy]:
     """Return the policies that select a pod."""
     found: list[Policy] = []
     for each in await diagnosis.reader.all(networking_v1.NetworkPolicy, namespace_of(pod)):
-        await diagnosis.pace.step()
+        await diagnosis.time_slice.step()
         if (await diagnosis.once(_selector, each)).matches(pod.metadata.labels):
             found.append(each)
     return found
@@ -109,7 +109,7 @@ async def _opening(
     """Yield the rules that open a port of a pod."""
     own = await of_pod(diagnosis, pod)
     for rule in (rule for each in policies for rule in each.spec.ingress):
-        await diagnosis.pace.step()
+        await diagnosis.time_slice.step()
         if (await of_rule(diagnosis, rule)).opens(number, protocol, own):
             yield rule
 

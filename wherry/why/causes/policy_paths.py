@@ -98,7 +98,7 @@ async def _allows(
         rules: Sequence[Rule] = policy.spec.egress if direction == EGRESS else policy.spec.ingress
         for rule in rules:
             peers = rule.to if isinstance(rule, networking_v1.NetworkPolicyEgressRule) else rule.from_
-            await diagnosis.pace.step()
+            await diagnosis.time_slice.step()
             if not (await of_rule(diagnosis, rule)).opens(number, protocol, ports):
                 continue
             if not peers:

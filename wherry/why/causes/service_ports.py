@@ -20,7 +20,7 @@ async def missing(diagnosis: Diagnosis, service: core_v1.Service, pods: Sequence
     for port in service.spec.ports if service.spec is not None else ():
         without = []
         for pod in pods:
-            await diagnosis.pace.step()
+            await diagnosis.time_slice.step()
             if (await of_pod(diagnosis, pod)).number_at(port) is None:
                 without.append(pod)
         if without:
