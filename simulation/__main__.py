@@ -1,7 +1,16 @@
 """`python -m simulation`."""
 
+import argparse
 import sys
 
-from simulation.command import main
+from simulation import mutants
+
+# A fault is put into the code before anything else is imported; command.py refuses wrong names.
+early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+early.add_argument("--mutant", choices=[each.name for each in mutants.MUTANTS])
+if name := early.parse_known_args()[0].mutant:
+    mutants.install(name)
+
+from simulation.command import main  # noqa: E402
 
 sys.exit(main())

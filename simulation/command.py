@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from simulation.faults import KINDS
+from simulation.mutants import MUTANTS
 from simulation.run import Result, Settings, simulate
 from simulation.world import prepare
 
@@ -74,6 +75,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--repeat", type=int, default=1, help="runs of each seed, whose traces must not differ (default: 1)"
     )
+    names = [each.name for each in MUTANTS]
+    parser.add_argument("--mutant", choices=names, help="a fault to put into the code, which the rules have to find")
     parser.add_argument("--replay", action="store_true", help="print the end of the trace")
     return parser.parse_args(arguments)
 
