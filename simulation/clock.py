@@ -11,15 +11,15 @@ from simulation.sources import START
 
 
 class SimulatedClock:
-    """A `kube.clock.Clock` in the event loop's virtual time. `offset`: seconds by which the wall clock is wrong."""
+    """A `kube.clock.Clock` in the event loop's virtual time."""
 
     steady = True
 
-    def __init__(self, scheduler: Scheduler, offset: float = 0.0) -> None:
-        self._scheduler, self.offset = scheduler, offset
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
 
     def now(self) -> datetime:
-        return START + timedelta(microseconds=math.ceil((self._scheduler.seconds + self.offset) * 1e6))
+        return START + timedelta(microseconds=math.ceil(self._scheduler.seconds * 1e6))
 
     def monotonic(self) -> float:
         return self._scheduler.seconds

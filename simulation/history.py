@@ -17,7 +17,8 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
     method: str
     path: str
-    uid: str
+    name: str
+    """That of the object in the answer, "" where it has none."""
     revision: int
     """That of the object after the write, 0 where the answer has none."""
 
@@ -27,7 +28,6 @@ class History:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self.writes: list[Acknowledged] = []
         self.outcomes: Counter[str] = Counter()
         self.listeners: list[Callable[[Acknowledged], None]] = []
 
@@ -35,8 +35,7 @@ class History:
         """Record a write that succeeded."""
         meta = answer.get("metadata") or {}
         revision = int(meta.get("resourceVersion") or 0) if answer.get("kind") != "Status" else 0
-        written = Acknowledged(method, path, meta.get("uid") or "", revision)
-        self.writes.append(written)
+        written = Acknowledged(method, path, meta.get("name") or "", revision)
         self.outcomes["acknowledged"] += 1
         self._trace.add("user", f"{method} {path}: acknowledged {revision or ''}")
         for listener in self.listeners:

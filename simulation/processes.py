@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from simulation.event_loop import ProcessLoop, Scheduler
@@ -34,12 +35,12 @@ class Process:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def on_end(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def on_end(self, callback: Callable[[], None]) -> Callable[[], object]:
         """Call a function when the process is killed, outside of it. Return what revokes that."""
         self._callbacks += 1
         number = self._callbacks
         self._on_end[number] = callback
-        return lambda: self._on_end.pop(number, None) and None
+        return partial(self._on_end.pop, number, None)
 
     def pause(self, seconds: float) -> None:
         """Run nothing of the process for a while."""

@@ -15,6 +15,7 @@ import msgspec
 
 from control.assembly.api_server import ApiServer
 from control.auth.user import UserInfo
+from control.components.embedded import embedded_components
 from control.config import ControlConfig
 from control.interfaces.local_nodes import LocalNodes
 from control.server.inprocess import InProcessTransport
@@ -101,8 +102,6 @@ class ControlPlane:
 
 
 def _embedded(api: ApiServer, member: ControlPlane, world: World) -> list[tuple[str, Any]]:
-    from control.components.embedded import embedded_components
-
     def make_client(user: UserInfo, agent: str) -> Client:
         return Client(Link(world.network, lambda: member, user, agent))
 
@@ -113,12 +112,13 @@ class Node:
     """A machine with a kubelet, whose containers are scripts."""
 
     def __init__(self, name: str, number: int, world: World) -> None:
-        self.name, self._number, self._world = name, number, world
+        self.name, self._world = name, world
         self.process = Process(name, world.scheduler)
         self.client = world.client(UserInfo(NODE_PREFIX + name, groups=(NODES_GROUP,)), f"kubelet/{name}")
         informers = world.client(agent=f"kubelet/{name}")  # of all pods and nodes, which a kubelet may not list
-        self.nodes = SimulatedNodes(informers, lambda _: self.client, world.clock, world.scripts, world, LocalNodes())
-        self.nodes._number = number - 1
+        self.nodes = SimulatedNodes(
+            informers, lambda _: self.client, world.clock, world.scripts, world, LocalNodes(), number
+        )
 
     def start(self) -> None:
         """Start the kubelet."""

@@ -22,7 +22,7 @@ ROOTS_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
-    """Look at everything. With `running`, the cluster is up here, and its own ports are meant to be taken."""
+    """Yield what was found, good and bad. Ports are not checked if Wherry's daemons run here (`running`): they hold them."""
     yield _ok("runs as root") if os.geteuid() == 0 else _error("not root", "run it with sudo")
     yield from _packages(settings)
     yield from _programs(settings)
@@ -39,7 +39,7 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
 
 
 def require(settings: Settings, *, running: bool) -> None:
-    """Print what is amiss; WherryError where it keeps a node from working."""
+    """Print problems; raise WherryError if one keeps a node from working, such as a port that another program has."""
     _require(findings(settings, running=running))
 
 
@@ -52,7 +52,7 @@ async def prepare(settings: Settings) -> None:
 
 
 def require_shared(settings: Settings) -> None:
-    """Do so for what a machine that joins learns from the cluster: the mode of the proxy, and whose the pod network is."""
+    """Raise WherryError if this machine cannot run the proxy mode or the pod network of the cluster that it joins."""
     _require(_proxy_mode(settings))
     if not settings.own_pod_network:
         _require(other_network.findings(settings))

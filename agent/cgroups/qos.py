@@ -1,7 +1,8 @@
 """Quality of service: a pod's class, and its CPU shares and OOM score adjustments.
 
 The numbers are upstream's (pkg/kubelet/qos/policy.go, pkg/kubelet/cm/helpers_linux.go): they decide which process is killed
-first when memory runs out, so a node that mixes agents must rank pods alike.
+first when memory runs out, so a node that mixes agents must rank pods alike. The agent's own evictions come before that
+(`agent/eviction/ranking.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Ranks pods for eviction, and forms the message of the eviction (kubelet/eviction/helpers.go). Pure.
 
 First come pods that use more of the resource than they requested, then by priority, then by how much more. Inodes and process
-IDs cannot be requested, so every user of them counts as using more. Critical pods are never in the list.
+IDs cannot be requested, so every user of them counts as using more. Critical pods are never in the list. When the
+memory runs out before that, the kernel chooses a container (`agent/cgroups/qos.py: oom_score_adj`).
 """
 
 from __future__ import annotations

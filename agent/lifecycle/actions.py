@@ -29,10 +29,10 @@ class Situation(msgspec.Struct, frozen=True):
     now: float
     outcomes: Mapping[str, ProbeOutcome] = msgspec.field(default_factory=dict)
     """By container ID."""
-    ready_at: Callable[[str, ContainerRecord], float] = lambda name, record: record.finished_at
-    """Time from which a container that exited may be restarted: its CrashLoopBackOff."""
+    restart_at: Callable[[str, ContainerRecord], float] = lambda name, record: record.finished_at
+    """End of the crash back-off of a container that exited."""
     retry_at: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """By container name: earliest moment after a failure to start; "" is the sandbox."""
+    """By container name: end of the back-off after a failed attempt to start (image, configuration); "" is the sandbox."""
     actuated: Mapping[str, core_v1.ResourceRequirements] = msgspec.field(default_factory=dict)
     """By container ID: the actuated resources, where they are known."""
 

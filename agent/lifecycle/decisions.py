@@ -137,7 +137,7 @@ class _Decisions:
 
     def restart_containers(self, trigger: ContainerRecord) -> None:
         """Restart every container for the end of one, when that one may start again."""
-        ready = self.s.ready_at(trigger.name, trigger)
+        ready = self.s.restart_at(trigger.name, trigger)
         if ready > self.s.now:
             self.backing_off[trigger.name] = ready
             self.wake(ready)
@@ -244,7 +244,7 @@ class _Decisions:
         return True
 
     def _restart(self, container: core_v1.Container, record: ContainerRecord, kind: Kind) -> None:
-        ready = self.s.ready_at(container.name, record)
+        ready = self.s.restart_at(container.name, record)
         if ready > self.s.now:
             self.backing_off[container.name] = ready
             self.wake(ready)

@@ -33,7 +33,7 @@ class CrashLoopBackOff:
         self._ended: dict[str, tuple[str, float]] = {}
         """By container name: the ID of the last instance, and when it ended by the monotonic clock."""
 
-    def ready_at(self, pod: core_v1.Pod, name: str, record: ContainerRecord) -> float:
+    def restart_at(self, pod: core_v1.Pod, name: str, record: ContainerRecord) -> float:
         """Return the time (epoch seconds; 0: now) from which a container that exited may be restarted.
 
         The time since the exit is computed once: later steps of the wall clock do not change the delay.

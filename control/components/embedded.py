@@ -101,7 +101,10 @@ def _elected(
     user: UserInfo,
     work: Callable[[MakeClient], Awaitable[None]],
 ) -> Callable[[], Awaitable[None]]:
-    """Return work that is done only while this server holds the lease; all of it where the store is its own."""
+    """Return a function that runs `work`, with a shared etcd only while this server is the elected leader.
+
+    A server with a store of its own has no other candidate: its work always runs.
+    """
     candidate = make_client(user, user_agent(lease, "leader-election"))
     if config.store != "etcd":
         return lambda: hold(candidate, lease, identity, lambda: work(make_client), clock)

@@ -169,6 +169,6 @@ def read_options(body: Object, query: dict[str, list[str]]) -> DeleteOptions:
     if problems:
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", problems)
     grace = found.get("gracePeriodSeconds")
-    if grace is not None and grace < 0:
+    if grace is not None and grace < 0:  # as upstream; the agent uses at least 1 s for all others
         grace = 1
     return DeleteOptions(grace, propagation, orphan, found.get("preconditions"), bool(dry_run))

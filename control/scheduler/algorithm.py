@@ -233,7 +233,8 @@ class Algorithm:
     def choose(self, candidates: Candidates, more: Mapping[str, int] | None = None) -> str:
         """Return the name of the node with the highest score; `more` are scores of extenders.
 
-        Of several, the first of the candidates, which begin after the last node that was examined for the previous pod.
+        Ties: of nodes with the same score the first candidate wins. Candidates begin after the last node that was examined for
+        the previous pod, which spreads pods (upstream chooses at random).
         """
         feasible, results = candidates.nodes, candidates.results
         if len(feasible) == 1:

@@ -152,19 +152,11 @@ class Pipeline:
     async def _answer(
         self, request: Request, credentials: Credentials, user: UserInfo | None, limit: Limit, start: float
     ) -> Answer:
-        headers, in_process = request.headers, user is not None
-        given = headers.get(b"audit-id")
+        in_process = user is not None
+        given = request.headers.get(b"audit-id")
         request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
         if user is None:
-            try:
-                user = await self._authenticate(request, credentials)
-            except StatusError:
-                # Selectors are not parsed for nobody: this event has no name from one.
-                with contextlib.suppress(StatusError):
-                    request.info = _queried(request, FieldSelector())
-                auditing.begin(self.auditor, request, authorizing.without_selectors(request.info, UserInfo("")))
-                await auditing.settled(request)
-                raise
+            user = await self._authenticated(request, credentials)
             limit.owner = owner_of(user.name)
             if self._clearing.wanted:
                 _clear(request, self._clearing)
@@ -179,16 +171,8 @@ class Pipeline:
             await auditing.settled(request)
         if (delay := self._shares.delay(limit.owner)) and not _is_exempt(request, user):
             raise errors.too_many_requests("too many requests, please try again later", math.ceil(delay))
-        if b"impersonate-" in b" ".join(headers):  # as a part of some name, which `wanted` looks at
-            pairs = request.extensions.get("headers") or headers.items()
-            whom = impersonation.wanted(pairs)
-            if whom is not None:
-                asked = authorizing.attributes(request, info, user)
-                acting = await impersonation.impersonate(asked, whom, self.auth.authorizer)
-                user = acting.user
-                note = request.note
-                if note is not None:
-                    note.impersonates(user, acting.constraint)
+        if b"impersonate-" in b" ".join(request.headers):  # as a part of some name, which `wanted` looks at
+            user = await self._impersonated(request, user)
         request.user = user
         ACTING.set(owner_of(user.name))
         flow = request.flow = self.fairness.flow(user, info)
@@ -220,13 +204,33 @@ class Pipeline:
         finally:
             level.leave(width)
 
-    async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:
-        user = await self.auth.authenticator.authenticate(credentials)
-        if user is None:
-            user = self.auth.anonymous.user(_health_root(request.path), request.method)
+    async def _authenticated(self, request: Request, credentials: Credentials) -> UserInfo:
+        """Return the user of the request's credentials; a refusal is audited before it is raised."""
+        try:
+            user = await self.auth.authenticator.authenticate(credentials)
             if user is None:
-                raise errors.unauthorized()
+                user = self.auth.anonymous.user(_health_root(request.path), request.method)
+                if user is None:
+                    raise errors.unauthorized()
+        except StatusError:
+            # Selectors are not parsed for nobody: this event has no name from one.
+            with contextlib.suppress(StatusError):
+                request.info = _queried(request, FieldSelector())
+            auditing.begin(self.auditor, request, authorizing.without_selectors(request.info, UserInfo("")))
+            await auditing.settled(request)
+            raise
         return user
+
+    async def _impersonated(self, request: Request, user: UserInfo) -> UserInfo:
+        """Return the user that the request's headers name, if its user may impersonate that one; else the user itself."""
+        whom = impersonation.wanted(request.extensions.get("headers") or request.headers.items())
+        if whom is None:
+            return user
+        asked = authorizing.attributes(request, request.info, user)
+        acting = await impersonation.impersonate(asked, whom, self.auth.authorizer)
+        if request.note is not None:
+            request.note.impersonates(acting.user, acting.constraint)
+        return acting.user
 
     async def _authorize(self, request: Request, attributes: AuthzAttributes, asker: str) -> None:
         decision, reason = await decide(self.auth.authorizer, attributes, asker, request.until_left)

@@ -58,7 +58,7 @@ class WatchStreams:
     async def open(
         self, resource: Resource, namespace: str, options: ListOptions, form: Form, user: str, size: int
     ) -> Response | Stream:
-        """Return a stream of events; a revision that is no longer kept gives an ERROR event, as upstream does.
+        """Return a stream of events; a revision older than the history gives an ERROR event with 410 Expired, as upstream.
 
         `size` is the weight of the query (query_selectors.release). Raises 429 if the user's watches have large ones already.
         """

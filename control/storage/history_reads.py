@@ -3,8 +3,8 @@
 A read scans the changes of all resources since the watch's revision, also for a user who may watch one namespace, and takes up
 to 0.1 s of CPU time for a request of 150 bytes. So only `places` reads run at once: SQLite has two reading threads, one of
 which remains for other reads. A user's reads wait for each other, and may take SHARE of all time after BURST_SECONDS. What
-exceeds that, or the limits of waiting reads, raises Compacted: the client lists again, as upstream's do from each revision that
-its watch cache no longer has.
+exceeds that, or the limits of waiting reads, raises Compacted (410 for the client): the client lists again, as upstream's do
+from each revision that its watch cache no longer has.
 
 A watch reads again when its client has received what was read before; in between it has neither a place nor a stream of
 etcd. A read that has begun keeps its place until it ends, also if its client leaves: a thread cannot be interrupted.

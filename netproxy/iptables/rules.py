@@ -153,7 +153,8 @@ class _PortRules:
                     f"{self._note(f'route LOCAL traffic for {self.label} external destinations')}"
                     f"-m addrtype --src-type LOCAL -j {self.svc}"
                 )
-            # Refused further on; no later rule translates it, as those of host ports would.
+            # ACCEPT ends the nat table, so that no rule of a host port translates the packet; KUBE-EXTERNAL-SERVICES in the
+            # filter table drops it (`_without_endpoints`).
             rules.append(f"-j {self.svl}" if port.local_endpoints else "-j ACCEPT")
         self.out.chains["nat", self.ext] = tuple(rules)
 

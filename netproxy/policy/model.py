@@ -39,6 +39,7 @@ class Policy:
     key: str
     subject: Selector
     rules: Mapping[str, tuple[Rule, ...]]
+    """By direction. An empty tuple isolates the pods and allows nothing; a direction without a key is not isolated."""
     peers: frozenset[Selector] = field(init=False, repr=False, compare=False, default=frozenset())
     """Every selection whose members' addresses or ports are written."""
     cost: int = field(init=False, repr=False, compare=False, default=0)

@@ -13,7 +13,7 @@ from netproxy.policy.selector import Selector
 
 
 class Subjects:
-    """The policies of a table."""
+    """Policies of a table by the selector of their pods."""
 
     def __init__(self) -> None:
         self._isolating: dict[Selector, Counter[str]] = {}
@@ -40,6 +40,7 @@ class Subjects:
         return selector in self._isolating
 
     def isolates(self, selector: Selector, direction: str) -> bool:
+        """Return whether a policy restricts a direction of the pods of a selector."""
         return direction in self._isolating.get(selector, ())
 
     def allowing(self, selector: Selector) -> Mapping[str, Policy]:

@@ -103,8 +103,8 @@ class Safety:
         if not write.revision:
             return
         key = self._objects.keys.get(write.revision)
-        if key is None:
-            text = f"{write.method} {write.path} was acknowledged at revision {write.revision}, which does not exist"
+        if key is None or not key.endswith(f"/{write.name}"):
+            text = f"{write.method} {write.path} of {write.name} was acknowledged at revision {write.revision}: it is of {key}"
             self._report(Violation("acknowledged", text, self._world.clock.monotonic()))
 
 

@@ -7,8 +7,9 @@ what was authorised are in tests/support/authorised.
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
+
+from simulation.changed_imports import Mutant
 
 _UNIT, _CONTRACT, _HOST = "tests/unit/", "tests/contract/", "tests/host/"
 _LINKS = _UNIT + "control/http/test_rewrite_links.py"
@@ -16,26 +17,15 @@ _HEADS = _CONTRACT + "serving/test_head_limits.py"
 _YAML = _UNIT + "control/decoding/test_yaml_body.py"
 
 
-@dataclass(frozen=True)
-class Standing:
-    """One change of a module's text, and the tests that fail with it: a module of tests, of it those that match `only`.
+class Standing(Mutant, frozen=True):
+    """A fault, and the tests that fail with it: a module of tests, of it those that match `only`.
 
     `long` if these take more than a few seconds, or need root: they run with the tests marked so.
     """
 
-    name: str
-    module: str
-    old: str
-    new: str
     tests: str
     only: str = ""
     long: bool = False
-
-    def changed(self, source: str) -> str:
-        """Return the changed text; raises ValueError if what it changes is not there exactly once."""
-        if source.count(self.old) != 1:
-            raise ValueError(f"{self.name}: {self.module} has {source.count(self.old)} times {self.old!r}")
-        return source.replace(self.old, self.new)
 
     def source(self) -> str:
         """Return the text of the module as it is."""

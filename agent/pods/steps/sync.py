@@ -105,7 +105,7 @@ def _situation(ctx: PodContext, now: float, monotonic: float) -> Situation:
         runtime=state.runtime,
         now=now,
         outcomes=ctx.reporter.outcomes(),
-        ready_at=partial(state.crash_loop.ready_at, state.pod),
+        restart_at=partial(state.crash_loop.restart_at, state.pod),
         retry_at={name: now + at - monotonic for name, at in state.step_back_off.retry_at.items()},
         actuated=state.resize.actuated.containers if state.resize.actuated is not None else {},
     )
@@ -137,8 +137,8 @@ def _report_back_off(ctx: PodContext, backing_off: Collection[str]) -> None:
 def _restart_at(ctx: PodContext, name: str) -> str:
     """Return in which time a container in back-off is restarted."""
     record = ctx.state.runtime.latest(name)
-    ready_at = ctx.state.crash_loop.ready_at(ctx.state.pod, name, record) if record is not None else 0.0
-    left = ready_at - ctx.deps.now()
+    restart_at = ctx.state.crash_loop.restart_at(ctx.state.pod, name, record) if record is not None else 0.0
+    left = restart_at - ctx.deps.now()
     return f"it is restarted in {duration.render(left)}" if left > 0.0 else ""
 
 

@@ -20,7 +20,7 @@ from kube.object_names import name_of, namespace_of
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100
-"""Missed runs above which they are not counted further and an event warns; only the latest one is ever started."""
+"""Missed runs are counted up to here; more give a warning. However many there are, only the latest one is started."""
 
 Event = tuple[str, str, str]
 """(type, reason, message)."""

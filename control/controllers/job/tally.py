@@ -89,65 +89,86 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
     all are released, those that still run as failed ones where the Job has failed.
     Upstream: trackJobStatusAndRemoveFinalizers.
     """
-    status, completions = job.status, job.spec.completions or 0
-    indexed = is_indexed(job)
-    result = Tally(succeeded=status.succeeded or 0, failed=status.failed or 0)
-    if indexed:
-        result.completed = indexes.parse(status.completed_indexes, completions)
-        result.failed_indexes = indexes.parse(status.failed_indexes, completions)
+    result = _started(job)
     tracked = {pod.metadata.uid or "": pod for pod in pods if FINALIZER in pod.metadata.finalizers}
-    noted = status.uncounted_terminated_pods or batch_v1.UncountedTerminatedPods()
-    for uid in noted.succeeded:
-        if uid in tracked:
-            result.uncounted_succeeded.append(uid)
-            result.untrack.append(tracked.pop(uid))
-        else:
-            result.succeeded += 1
-    for uid in noted.failed:
-        if uid in tracked:
-            result.uncounted_failed.append(uid)
-            result.untrack.append(tracked.pop(uid))
-        else:
-            result.failed += 1
-    retained = set() if ending else {pod.metadata.uid for pod in latest_failures(job, pods).values()}
+    _count_noted(result, job, tracked)
+    retained = set() if ending else {pod.metadata.uid or "" for pod in latest_failures(job, pods).values()}
+    indexed, completions = is_indexed(job), job.spec.completions or 0
     done, given_up = set[int](), set[int]()
-    for uid, pod in list(tracked.items()):
+    for uid, pod in tracked.items():
+        index = index_of(pod)
+        in_range = not indexed or 0 <= index < completions
         if pod.status.phase == "Succeeded":
             result.untrack.append(pod)
-            index = index_of(pod)
             if not indexed:
                 result.uncounted_succeeded.append(uid)
-            elif 0 <= index < completions:
+            elif in_range:
                 done.add(index)
         elif is_failed(job, pod):
             action, message = policies.judge(job.spec.pod_failure_policy, pod)
-            limit = job.spec.backoff_limit_per_index
-            index = index_of(pod)
-            if limit is not None and (
-                action == policies.FAIL_INDEX or (action != policies.IGNORE and failures_before(pod) >= limit)
-            ):
+            if _gives_up(job, pod, action):
                 given_up.add(index)
-            lost = any(index in known for known in (given_up, done, result.failed_indexes, result.completed))
-            if uid in retained and not lost and action != policies.FAIL_JOB:
+            over = any(index in known for known in (given_up, done, result.failed_indexes, result.completed))
+            if uid in retained and not over and action != policies.FAIL_JOB:
                 continue
-            result.untrack.append(pod)
-            if message:
-                result.actions.append(action)
-            if action == policies.IGNORE or (indexed and not 0 <= index < completions):
-                continue
-            if action == policies.FAIL_JOB:
-                result.fail_job = result.fail_job or message
-            result.uncounted_failed.append(uid)
-            result.fresh_failures.append(pod)
+            _count_failure(result, pod, action, message, counts=in_range)
         elif ending:
             result.untrack.append(pod)
-            if ending == FAILURE and (not indexed or 0 <= index_of(pod) < completions):
+            if ending == FAILURE and in_range:
                 result.uncounted_failed.append(uid)
     result.completed |= indexes.of(done)
     result.failed_indexes = (result.failed_indexes | indexes.of(given_up - {-1})) - result.completed
     if indexed:
         result.succeeded, result.uncounted_succeeded = len(result.completed), []
     return result
+
+
+def _started(job: batch_v1.Job) -> Tally:
+    """Return what the Job's status has counted already."""
+    status, completions = job.status, job.spec.completions or 0
+    result = Tally(succeeded=status.succeeded or 0, failed=status.failed or 0)
+    if is_indexed(job):
+        result.completed = indexes.parse(status.completed_indexes, completions)
+        result.failed_indexes = indexes.parse(status.failed_indexes, completions)
+    return result
+
+
+def _count_noted(tally: Tally, job: batch_v1.Job, tracked: dict[str, core_v1.Pod]) -> None:
+    """Count pods that the status names as finished and whose finalizer is gone; take the others out of `tracked`."""
+    noted = job.status.uncounted_terminated_pods or batch_v1.UncountedTerminatedPods()
+    for uid in noted.succeeded:
+        if uid in tracked:
+            tally.uncounted_succeeded.append(uid)
+            tally.untrack.append(tracked.pop(uid))
+        else:
+            tally.succeeded += 1
+    for uid in noted.failed:
+        if uid in tracked:
+            tally.uncounted_failed.append(uid)
+            tally.untrack.append(tracked.pop(uid))
+        else:
+            tally.failed += 1
+
+
+def _gives_up(job: batch_v1.Job, pod: core_v1.Pod, action: str) -> bool:
+    """True if this failure is the last that the pod's index may have."""
+    limit = job.spec.backoff_limit_per_index
+    if limit is None or action == policies.IGNORE:
+        return False
+    return action == policies.FAIL_INDEX or failures_before(pod) >= limit
+
+
+def _count_failure(tally: Tally, pod: core_v1.Pod, action: str, message: str, *, counts: bool) -> None:
+    """Release a failed pod, and count it unless a rule ignores its failure or its index is none of the Job's."""
+    tally.untrack.append(pod)
+    if message:
+        tally.actions.append(action)
+    if action == policies.IGNORE or not counts:
+        return
+    if action == policies.FAIL_JOB:
+        tally.fail_job = tally.fail_job or message
+    tally.uncounted_failed.append(pod.metadata.uid or "")
+    tally.fresh_failures.append(pod)
 
 
 def failures_before(pod: core_v1.Pod) -> int:

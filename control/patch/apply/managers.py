@@ -17,7 +17,6 @@ MAX_MANAGERS = 1000
 """Entries of an object. Upstream limits those of updates only, but each apply costs work in proportion to all of them."""
 ANCIENT = "ancient-changes"
 Key = tuple[str, str, str, str]
-_SETS, _NULLS, _OTHER = object(), object(), object()
 
 
 class Manager(msgspec.Struct, frozen=True):
@@ -67,34 +66,35 @@ def well_formed(entries: Any) -> Any:
     """
     if not isinstance(entries, list):
         return entries
-    found = []
-    for entry in entries:
-        fields = entry.get("fieldsV1") if isinstance(entry, dict) else None
-        kind = _form(fields)
-        if kind is _NULLS:
-            entry = {**entry, "fieldsV1": _without_nulls(fields)}
-        if kind is not _OTHER:
-            found.append(entry)
+    found = [sound for entry in entries if (sound := _well_formed(entry)) is not None]
     return entries if len(found) == len(entries) and all(map(is_, found, entries)) else found
 
 
-def _form(fields: Any) -> object:
-    """Return whether all values within are objects, some are null, or some are something else."""
-    form, rest = _SETS, [fields]
+def _well_formed(entry: Any) -> Any:
+    """Return an entry, a copy of it without null, or None if it is malformed."""
+    fields = entry.get("fieldsV1") if isinstance(entry, dict) else None
+    if fields is None or _is_set(fields):
+        return entry
+    copied = _without_nulls(fields)
+    return None if copied is None else {**entry, "fieldsV1": copied}
+
+
+def _is_set(fields: Any) -> bool:
+    rest = [fields]
     for each in rest:  # it grows
-        if type(each) is dict:
-            rest.extend(each.values())
-        elif each is None:
-            form = _NULLS
-        else:
-            return _OTHER
-    return form if fields is not None else _SETS
+        if not isinstance(each, dict):
+            return False
+        rest.extend(each.values())
+    return True
 
 
-def _without_nulls(fields: Any) -> Set:
+def _without_nulls(fields: Any) -> Set | None:
+    """Return a copy with `{}` for null; None if there is something else than objects."""
     copied: Set = {}
     rest: list[tuple[Any, Set]] = [(fields, copied)]
-    for given, copy in rest:
+    for given, copy in rest:  # it grows
+        if not isinstance(given, dict | None):
+            return None
         for key, value in (given or {}).items():
             copy[key] = {}
             rest.append((value, copy[key]))

@@ -38,26 +38,6 @@ def track_update(
     `new` lists too many managers.
     """
     before = _entries(old)
-    try:
-        return _tracked(old, new, manager, subresource, schema, now, skip, before)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        # Entries were stored that are refused now. To check all of them on each write would take longer than to track it.
-        sound = well_formed(before)
-        if sound is before:
-            raise
-        return _tracked(old, new, manager, subresource, schema, now, skip, sound)
-
-
-def _tracked(
-    old: dict[str, Any] | None,
-    new: dict[str, Any],
-    manager: str,
-    subresource: str,
-    schema: Node,
-    now: datetime,
-    skip: frozenset[str],
-    before: ManagedFields,
-) -> ManagedFields:
     managers, entries = _managers(old, new, before, subresource)
     if managers is not None:
         try:
@@ -66,7 +46,12 @@ def _tracked(
             changed = removed = None
         if changed is not None or removed is not None:
             key: Key = (manager, "Update", new.get("apiVersion", ""), subresource)
-            entries = encode(_updated(managers, changed, removed, key, now))
+            try:
+                entries = encode(_updated(managers, changed, removed, key, now))
+            except (AttributeError, LookupError, TypeError, ValueError):
+                # Earlier versions stored malformed entries. Checking all entries on each write would cost more than this retry.
+                managers = decode(well_formed(entries)) or {}
+                entries = encode(_updated(managers, changed, removed, key, now))
     check_number(new, entries, before)
     return entries
 

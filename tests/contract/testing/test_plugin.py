@@ -118,7 +118,10 @@ def test_fails(kubernetes, namespace):
             "def test_it(kubernetes): pass",
             'start is of virtual time: add time="virtual"',
         ),
-        ('@pytest.mark.kubernetes(load="x.yaml")\ndef test_it(kubernetes): pass', "x.yaml: No such file or directory"),
+        (
+            '@pytest.mark.kubernetes(load="x.yaml")\ndef test_it(kubernetes): pass',
+            "x.yaml: no such file or directory: check the path",
+        ),
     ],
 )
 def test_a_wrong_marker_is_named_and_the_next_test_runs(tmp_path: Path, code: str, message: str) -> None:

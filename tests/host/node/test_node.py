@@ -180,7 +180,7 @@ class Evicted:
     def by_uid(self) -> Mapping[str, PodView]:
         return self.found
 
-    def evict(self, uid: str, end: End, grace: int) -> None:
+    def evict(self, uid: str, end: End, grace: int, *, grounds: str = "") -> None:
         self.ends[uid] = end
 
 

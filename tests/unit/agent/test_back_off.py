@@ -45,7 +45,7 @@ async def test_a_step_of_the_clock_changes_no_restarts_delay(step: float) -> Non
         return ContainerRecord(id=str(number), name="c", state=State.EXITED, finished_at=clock.now().timestamp())
 
     def left(record: ContainerRecord) -> float:
-        ready = loop.ready_at(POD, "c", record)
+        ready = loop.restart_at(POD, "c", record)
         return ready and ready - clock.now().timestamp()
 
     first = exited(1)
@@ -68,4 +68,4 @@ def test_a_container_that_ended_at_a_time_to_come_waits_no_longer_than_its_delay
     now = clock.now().timestamp()
     records = [ContainerRecord(id=str(n), name="c", state=State.EXITED, finished_at=now + 3600 * n) for n in range(2)]
     loop.count(POD, "c", records[0])
-    assert loop.ready_at(POD, "c", records[1]) == pytest.approx(now + 10)
+    assert loop.restart_at(POD, "c", records[1]) == pytest.approx(now + 10)

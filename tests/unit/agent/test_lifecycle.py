@@ -124,14 +124,14 @@ TABLE = [
         runtime(record("main", "exited", 1)),
         backing_off=["main"],
         wake=210.0,
-        more={"ready_at": lambda name, r: 210.0},
+        more={"restart_at": lambda name, r: 210.0},
     ),
     Case(
         "a back-off that is over lets it start",
         pod(),
         runtime(record("main", "exited", 1)),
         start=["main"],
-        more={"ready_at": lambda name, r: 200.0},
+        more={"restart_at": lambda name, r: 200.0},
     ),
     Case(
         "the back-off of one does not hold the other",
@@ -140,7 +140,7 @@ TABLE = [
         start=["two"],
         backing_off=["one"],
         wake=210.0,
-        more={"ready_at": lambda name, r: 210.0},
+        more={"restart_at": lambda name, r: 210.0},
     ),
     Case(
         "a start that failed is tried again later",
@@ -235,7 +235,7 @@ TABLE = [
         runtime(record("a", "exited", 1)),
         backing_off=["a"],
         wake=230.0,
-        more={"ready_at": lambda name, r: 230.0},
+        more={"restart_at": lambda name, r: 230.0},
     ),
     Case(
         "a failed init container of a pod that never restarts fails it",

@@ -96,7 +96,7 @@ class PodMachine(RuleBasedStateMachine):
                 runtime=self.runtime(),
                 now=self.now,
                 outcomes=self.outcomes,
-                ready_at=lambda name, record: self.back_off.ready_at(name, record.finished_at),
+                restart_at=lambda name, record: self.back_off.ready_at(name, record.finished_at),
             )
         )
 

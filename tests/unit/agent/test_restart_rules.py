@@ -73,7 +73,7 @@ def test_the_end_of_one_container_restarts_all_only_by_its_rule(code: int) -> No
 def test_a_restart_of_all_containers_waits_for_the_back_off_of_the_container_that_caused_it() -> None:
     given = pod(TRIGGER, "other", policy="Never")
     what = runtime(record("main", "exited", 42), record("other"))
-    decided = decide(given, what, ready_at=lambda name, ended: 230.0)
+    decided = decide(given, what, restart_at=lambda name, ended: 230.0)
     assert decided.restart_all is None and decided.wake_at == 230.0 and list(decided.backing_off) == ["main"]
 
 

@@ -50,7 +50,7 @@ def back_off(count: int) -> Callable[[], object]:
     def sync() -> None:
         for container in given.spec.containers:
             crash_loop.count(given, container.name, runtime.latest(container.name))
-        situation = Situation(given, runtime, now, ready_at=partial(crash_loop.ready_at, given))
+        situation = Situation(given, runtime, now, restart_at=partial(crash_loop.restart_at, given))
         for name in plan(situation).backing_off:
             crash_loop.waiting(given, name)
             crash_loop.event(given, name, runtime.latest(name))

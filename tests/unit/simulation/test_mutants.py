@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.mutants import MUTANTS, Mutant
+from simulation.changed_imports import Mutant
+from simulation.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[3]
 

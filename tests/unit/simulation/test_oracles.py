@@ -115,10 +115,12 @@ async def test_an_acknowledged_write_must_be_in_the_store() -> None:
     world = World()
     await world.write(pod("a"))
     (listener,) = world.listeners
-    listener(Acknowledged("POST", "/api/v1/namespaces/default/pods", "uid-a", 1))
+    folder = "/api/v1/namespaces/default/pods"
+    listener(Acknowledged("POST", folder, "a", 1))
     assert world.found == []
-    listener(Acknowledged("POST", "/api/v1/namespaces/default/pods", "uid-b", 2))
-    assert [violation.rule for violation in world.found] == ["acknowledged"]
+    listener(Acknowledged("POST", folder, "a", 2))
+    listener(Acknowledged("POST", folder, "b", 1))
+    assert [violation.rule for violation in world.found] == ["acknowledged"] * 2
 
 
 def settled() -> list[tuple[str, Object]]:

@@ -30,7 +30,7 @@ SCHEDULABLE_SECONDS = 30.0
 
 
 class SimulatedNodes:
-    """All simulated nodes. `client_of` returns a client that acts as a node."""
+    """All simulated nodes, numbered from `first` on. `client_of` returns a client that acts as a node."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class SimulatedNodes:
         scripts: Scripts,
         references: References,
         local: LocalNodes,
+        first: int = 1,
     ) -> None:
         self._local, self._client_of, self._clock = local, client_of, clock
         self._nodes: dict[str, NodeReporter] = {}
@@ -49,7 +50,7 @@ class SimulatedNodes:
         self._objects: Informer[core_v1.Node] = Informer(client, core_v1.Node, clock=clock)
         self._loops = Loops(clock)
         self._group: asyncio.TaskGroup | None = None
-        self._number = 0
+        self._number = first - 1
         self._objects.subscribe(self._node_changed)
 
     async def run(self) -> None:

@@ -20,7 +20,7 @@ def default_pod(obj: Object) -> None:
         _requests_from_limits(container)
     default_pod_resources(spec)
     default_pod_spec(spec)
-    if spec["terminationGracePeriodSeconds"] < 0:  # templates keep it (pkg/apis/core/v1/conversion.go)
+    if spec["terminationGracePeriodSeconds"] < 0:  # templates keep a negative one (pkg/apis/core/v1/conversion.go)
         spec["terminationGracePeriodSeconds"] = 1
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True

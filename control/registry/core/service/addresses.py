@@ -191,7 +191,7 @@ class Addresses:
                 elif parent != wanted["spec"]["parentRef"]:
                     log.error("the address %s of Service %s is recorded for %s", ip, service.owner, parent)
 
-    async def give_back(self, allocations: ServiceAllocations, context: ReleaseContext) -> None:
+    async def free(self, allocations: ServiceAllocations, context: ReleaseContext) -> None:
         for ip in allocations.records:
             with contextlib.suppress(StatusError):
                 if not context.dry_run:

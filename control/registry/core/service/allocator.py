@@ -56,27 +56,27 @@ class ServiceAllocator:
                 await self.ports.assign(obj, set(held_ports), allocations)
         except BaseException:
             self._pending.remove(allocations)
-            await self._give_back(allocations, context)
+            await self._free(allocations, context)
             raise
 
         async def finish(outcome: Outcome) -> None:
             self._pending.remove(allocations)
             if outcome is Outcome.NOT_STORED:
-                await self._give_back(allocations, context)
+                await self._free(allocations, context)
             elif outcome is Outcome.STORED and old is not None:
                 addresses, ports = allocation_of_spec(obj.get("spec") or {})
                 gone = list(set(held_addresses).difference(addresses))
                 given = list(set(held_ports).difference(ports))
                 left = ServiceAllocations(allocations.owner, gone, given, gone, given)
-                await self._give_back(left, context)
+                await self._free(left, context)
 
         return finish
 
     async def release(self, obj: Object, context: ReleaseContext) -> None:
-        """Take back everything that a deleted Service had."""
+        """Free the addresses and node ports of a deleted Service."""
         await self._load(context)
         addresses, ports = allocation_of_spec(obj.get("spec") or {})
-        await self._give_back(ServiceAllocations(owner_of(obj), addresses, ports, addresses, ports), context)
+        await self._free(ServiceAllocations(owner_of(obj), addresses, ports, addresses, ports), context)
 
     async def _assign_recorded_ports(
         self, obj: Object, allocated: set[int], allocations: ServiceAllocations, context: Context
@@ -96,7 +96,7 @@ class ServiceAllocator:
             ):
                 allocations.port_records += allocations.ports
                 return
-            self.ports.give_back(allocations)
+            self.ports.free(allocations)
             allocations.ports.clear()
             obj["spec"] = await offload.run(context.user.name, context.size, copy_json, asked)
             await self._load(context)
@@ -110,7 +110,7 @@ class ServiceAllocator:
         elif self._loaded:
             return  # by a write that came meanwhile
         first, self._loaded = not self._loaded, True
-        known = self._take_stock(context)
+        known = self._note_allocated(context)
         if first:
             await self.addresses.forget_orphans(known, context, ORPHAN_AFTER if self._shared else timedelta())
         self._forget_stored()
@@ -123,7 +123,7 @@ class ServiceAllocator:
         """
         await self._stored.read(context)
         await context.current()
-        known = self._take_stock(context)
+        known = self._note_allocated(context)
         await self.addresses.forget_orphans(known, context, ORPHAN_AFTER)
         await self._stored.read(context)
         await self.addresses.restore_records(self._stored.all(context), context)
@@ -134,7 +134,7 @@ class ServiceAllocator:
         if not self._shared:
             self._stored.forget()
 
-    def _take_stock(self, context: ReleaseContext) -> set[str]:
+    def _note_allocated(self, context: ReleaseContext) -> set[str]:
         """Note what stored Services and writes under way have, and nothing else; return the stored addresses."""
         known: set[str] = set()
         self.addresses.clear()
@@ -150,8 +150,9 @@ class ServiceAllocator:
                 self.ports.ports.note(port, allocation.owner)
         return known
 
-    async def _give_back(self, allocations: ServiceAllocations, context: ReleaseContext) -> None:
-        self.ports.give_back(allocations)
-        await self.addresses.give_back(allocations, context)
+    async def _free(self, allocations: ServiceAllocations, context: ReleaseContext) -> None:
+        """Make addresses and ports allocatable again, and delete their records (IPAddress objects, the ledger of ports)."""
+        self.ports.free(allocations)
+        await self.addresses.free(allocations, context)
         if self._shared and not context.dry_run:
             await self._ledger.release(context.store, allocations.port_records)

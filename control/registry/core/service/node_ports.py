@@ -90,6 +90,6 @@ class NodePorts:
         """Forget all owners."""
         self.ports.clear()
 
-    def give_back(self, allocations: ServiceAllocations) -> None:
+    def free(self, allocations: ServiceAllocations) -> None:
         for port in allocations.ports:
             self.ports.free(port, allocations.owner)
