@@ -17,11 +17,11 @@ Chunks = AbstractAsyncContextManager[AsyncIterator[bytes]]
 class Streamed:
     """An ASGI application for one request, which ends with its client or with the server, when `stop` is set.
 
-    A StatusError on entry of `chunks` is the answer.
+    A StatusError on entry of `chunks` is the answer. `last` is sent at the end of the server.
     """
 
-    def __init__(self, chunks: Chunks, media_type: str, stop: asyncio.Event) -> None:
-        self._chunks, self._media_type, self._stop = chunks, media_type, stop
+    def __init__(self, chunks: Chunks, media_type: str, stop: asyncio.Event, last: bytes = b"") -> None:
+        self._chunks, self._media_type, self._stop, self._last = chunks, media_type, stop, last
         self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,7 +39,7 @@ class Streamed:
         if not work.cancelled():
             work.result()
         elif self._begun:
-            await _end(send)
+            await _end(send, self._last if self._stop.is_set() else b"")
         elif self._stop.is_set():
             await failures.answer(StatusError(503, "ServiceUnavailable", "the page ends"))(scope, receive, send)
 
@@ -60,8 +60,8 @@ class Streamed:
         await _end(send)
 
 
-async def _end(send: Send) -> None:
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+async def _end(send: Send, last: bytes = b"") -> None:
+    await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
 async def _until_disconnected(receive: Receive) -> None:

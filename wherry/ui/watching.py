@@ -1,7 +1,7 @@
 """Several watches in one answer: a browser has six connections to a server, and the page watches more kinds.
 
 Each line of the answer is a JSON object with the number of the watch: {"w": 0, "event": ...} with an event of the API server,
-or at the end {"w": 0, "error": ...} or {"w": 0, "end": true}. The answer ends with the first watch that ends; the page then
+or at the end {"w": 0, "error": ...} or {"w": 0, "end": true}; the last line of the server is {"ended": true}. The answer ends with the first watch that ends; the page then
 requests all of them again from the resource versions that it has.
 """
 
@@ -31,6 +31,8 @@ MOST_BYTES = 8 << 20
 WAITING_BYTES = 2 << 20
 """Bytes of lines that wait for the browser to read, beyond which the watches wait for it too."""
 
+ENDED = b'{"ended":true}\n'
+"""Last line of all answers when the command ends: whoever has the address later is not this server."""
 Watch = tuple[str, dict[str, str]]
 
 
@@ -45,7 +47,7 @@ class Watching:
         wanted = [watch(text) for text in request.query_params.getlist("w")]
         if not 0 < len(wanted) <= MOST_WATCHES:
             raise StatusError(400, "BadRequest", f"watch 1 to {MOST_WATCHES} collections, not {len(wanted)}")
-        return Streamed(self._opened(wanted), "application/json-seq", self._stop)
+        return Streamed(self._opened(wanted), "application/json-seq", self._stop, ENDED)
 
     @contextlib.asynccontextmanager
     async def _opened(self, wanted: Sequence[Watch]) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -49,6 +49,7 @@ class Site:
         self.cluster, self.client, self.session, self.port = cluster, client, session, own.port
         self.own = own.url
         self.page: dict[str, str] = {}
+        self.stop = asyncio.Event()
 
     async def send(self, method: str, path: str, **options: Any) -> tuple[int, Any, dict[str, str]]:
         headers = {**self.page, **options.pop("headers", {})}
@@ -77,7 +78,9 @@ async def served(cluster: AsyncCluster, config: Path) -> AsyncIterator[Site]:
         shown = app.Cluster(client, cluster.url, namespace)
         task = asyncio.create_task(server.serve(app.build(shown, session, own, stop), own.sockets, stop))
         async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
-            yield Site(cluster, browser, session, own)
+            site = Site(cluster, browser, session, own)
+            site.stop = stop
+            yield site
         stop.set()
         await asyncio.wait_for(task, 10)
 
@@ -194,6 +197,16 @@ async def test_several_collections_are_watched_in_one_answer(site: Site) -> None
                 if found["w"] == 1:
                     break
         assert found["event"]["type"] == "ADDED" and found["event"]["object"]["metadata"]["name"] == "web"
+
+
+async def test_watches_say_at_their_end_that_the_command_has_ended(site: Site) -> None:
+    await site.begin()
+    async with site.client.get(site.own + "/watch?w=/api/v1/nodes", headers=site.page) as answer:
+        assert answer.status == 200
+        site.stop.set()
+        async with asyncio.timeout(20):
+            lines = (await answer.read()).splitlines()
+    assert json.loads(lines[-1]) == {"ended": True}
 
 
 async def test_a_watch_that_the_server_refuses_ends_the_answer_with_the_reason(site: Site) -> None:

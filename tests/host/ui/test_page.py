@@ -110,7 +110,7 @@ def test_a_pods_drawer_has_its_story_events_log_containers_and_yaml(cluster: Clu
     shown = yaml.safe_load(page.evaluate("document.querySelector('#panel pre').textContent"))
     real = cluster.get(f"pod/{name}")
     real["metadata"].pop("managedFields")
-    assert shown == yaml.safe_load(json.dumps(real, default=str)) or shown["spec"] == real["spec"]
+    assert shown == yaml.safe_load(json.dumps(real, default=str))
     page.key("Escape")
     page.wait("document.querySelector('#drawer').hidden")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith(f"default/{name}")
@@ -221,7 +221,8 @@ def test_texts_of_the_cluster_are_never_markup(cluster: Cluster, page: Tab) -> N
         if name in ("Events", "Logs", "YAML"):
             page.wait_text("onerror", "#panel")
         assert "\u202e" not in page.text() and "\x1b" not in page.text()
-    assert "\\u{202e}" in page.text()
+        assert name != "Events" or "\\u{202e}" in page.text()
+    assert "\\u202e" in page.text(), "YAML has the form that parsers read"
     hostile = json.dumps(MARKUP + REVERSED)
     node = f"{{name: {hostile}, kind: 'Node', state: {{level: 'bad', word: {hostile}}}, cpu: 1, memory: 1, pods: 1}}"
     for code in (

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.support.chromium import Chromium, Tab
 from tests.support.ui_modules import modules, run
@@ -208,3 +209,65 @@ def test_a_long_line_of_a_terminal_is_split_once_a_row(page: Tab) -> None:
     )
     assert splits < 3 * 160_000 / 80
     assert row == "ab" * 40 and last == "over" + "\U0001f600" * 16
+
+
+LOG = """
+const pre = document.body.appendChild(document.createElement('pre'));
+const lines = new logs.Lines(pre);
+const [frame, cancel] = [window.requestAnimationFrame, window.cancelAnimationFrame];
+const done = (found) => { pre.remove(); window.requestAnimationFrame = frame; window.cancelAnimationFrame = cancel; return found; };
+"""
+
+
+def test_a_log_without_line_ends_has_a_limited_size_and_is_laid_out_in_parts(page: Tab) -> None:
+    whole, longest, parts, last = run(
+        page,
+        "logs",
+        body=LOG
+        + """for (let n = 0; n < 100; n++) { lines.add('x'.repeat(65536)); lines.show(); }
+        lines.add('the end'); lines.show();
+        const found = pre.textContent;
+        return done([found.length, Math.max(...found.split('\\n').map((each) => each.length)), pre.children.length, found.slice(-7)]);""",
+    )
+    assert 1_000_000 < whole < 2_200_000 and longest <= (16 << 10) + 1 and 10 < parts < 60 and last == "the end"
+
+
+def test_a_log_of_lines_of_several_pieces_is_the_same_text(page: Tab) -> None:
+    wanted = "".join(f"line {number} {'y' * (number % 50)}\n" for number in range(3000)) + "unfinished"
+    shown = run(
+        page,
+        "logs",
+        body=LOG
+        + f"""const text = {json.dumps(wanted)};
+        for (let from = 0; from < text.length; from += 997) {{ lines.add(text.slice(from, from + 997)); if (from % 3) lines.show(); }}
+        lines.show();
+        return done(pre.textContent);""",
+    )
+    assert shown == wanted
+
+
+def test_a_log_in_a_tab_without_frames_is_kept_to_its_limit_and_shown(page: Tab) -> None:
+    most, size, shown = run(
+        page,
+        "logs",
+        body=LOG
+        + """window.requestAnimationFrame = () => 0;
+        window.cancelAnimationFrame = () => {};
+        let most = 0;
+        for (let n = 0; n < 200; n++) { lines.add(`${'z'.repeat(99)}\\n`.repeat(1000)); most = Math.max(most, lines.size); }
+        lines.add('the end');
+        while (!pre.textContent) await new Promise((resolve) => setTimeout(resolve, 20));
+        return done([most, lines.waiting.length, pre.textContent]);""",
+    )
+    assert most <= 2_000_000 and size == 0 and shown.endswith("the end") and len(shown) <= 2_100_000
+
+
+YAML = "\u00a0\u200d\U0001f468\u200d\U0001f469\U000e0041\u2028\ufeff\uffff\x85\x7f\t\n\"'\\: # - yes"
+
+
+def test_yaml_that_is_copied_is_the_object(page: Tab) -> None:
+    wanted = {"kind": "Pod", "metadata": {"name": "y", "annotations": {"a" + YAML: YAML}}, "n": [1, "1", None, {}, []]}
+    shown = run(
+        page, "yaml", "dom", body=f"const found = yaml.yaml({json.dumps(wanted)}); return [found, dom.plain(found)];"
+    )
+    assert yaml.safe_load(shown[1]) == wanted and shown[0] == shown[1]

@@ -2,7 +2,7 @@
 
 // Control characters, and those that change the direction of text, are invisible, or look like a space, could make a name or a
 // command look like another: also letters without a picture (U+2800 is an empty Braille pattern, U+1D159 a note without a head).
-const HIDDEN = /(?![ \t\n])[\p{Cc}\p{Cf}\p{Cs}\p{Z}\p{Default_Ignorable_Code_Point}\u2800\u{1d159}]/gu;
+export const HIDDEN = /(?![ \t\n])[\p{Cc}\p{Cf}\p{Cs}\p{Z}\p{Default_Ignorable_Code_Point}\u2800\u{1d159}]/gu;
 
 /** Return a text with its invisible characters as \u{...}. */
 export function plain(text) {
@@ -66,6 +66,25 @@ export function keyed(parent, items, key, create, update) {
     known.get(id).remove();
     known.delete(id);
   }
+}
+
+const LATEST = 1000;
+
+/** Return a function that plans `show` for the next frame, once. A tab that is not visible has no frames: there it runs a second later. */
+export function inFrame(show) {
+  let frame = 0;
+  let timer = 0;
+  const run = () => {
+    cancelAnimationFrame(frame);
+    clearTimeout(timer);
+    timer = 0;
+    show();
+  };
+  return () => {
+    if (timer) return;
+    timer = setTimeout(run, LATEST);
+    frame = requestAnimationFrame(run);
+  };
 }
 
 /** Return a button that copies a text. */

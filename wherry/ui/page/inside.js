@@ -5,6 +5,7 @@ import { attribute, el, keyed, svg, text } from "./dom.js";
 import { BOXES, FLOWS, HEIGHT, TABLES, WIDTH } from "./inside_parts.js";
 import { box, picture, relabel } from "./diagram.js";
 import { Sample } from "./samples.js";
+import { whyOver } from "./session.js";
 
 const PERIOD = 3000;
 
@@ -59,6 +60,7 @@ export class Inside {
   async read() {
     clearTimeout(this.timer);
     if (!this.shown || this.reading) return;
+    if (whyOver()) return text(this.state, whyOver());
     this.reading = true;
     try {
       this.options();
@@ -67,7 +69,7 @@ export class Inside {
       text(this.state, error.message);
     }
     this.reading = false;
-    if (this.shown) this.timer = setTimeout(() => this.read(), PERIOD);
+    if (this.shown && !whyOver()) this.timer = setTimeout(() => this.read(), PERIOD);
   }
 
   options() {

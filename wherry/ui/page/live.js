@@ -2,12 +2,14 @@
 
 import { ApiError, get, getJson, texts } from "./api.js";
 import { same } from "./history.js";
+import { end, whyOver } from "./session.js";
 
 const PAGES = [500, 50, 5, 1]; // objects of an answer; fewer if it is too long
 const TOO_LONG = "AnswerTooLong";
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15000;
 const STEADY = 5000;
+const ENDED = "wherry ui has ended: run it again, and close this tab";
 
 /** A collection: `path` and `query` of the API, `keep` returns what is stored of an object; `history` records it, if there is one; `most` limits it. */
 export class Collection {
@@ -70,10 +72,10 @@ export class Live {
         await this.watch();
       } catch (error) {
         if (this.stopped) return;
-        if (error.status === 401) return this.state("ended", error.message);
         why = error.message;
       }
       if (this.stopped) return;
+      if (whyOver()) return this.state("ended", whyOver());
       // Watches end by themselves after some minutes: a stream that was steady is opened again at once.
       if (performance.now() - begun > STEADY) this.pause = FIRST_PAUSE;
       else this.state("lost", why);
@@ -143,7 +145,8 @@ export class Live {
       const lines = (rest + text).split("\n");
       rest = lines.pop();
       for (const line of lines) {
-        const { w, event, error } = JSON.parse(line);
+        const { w, event, error, ended } = JSON.parse(line);
+        if (ended) return end(ENDED, { forget: true });
         this.take(watched[w], event, error);
       }
     }

@@ -1,10 +1,14 @@
 // The log of a container, followed, with a limit of what is kept.
 
 import { get, texts } from "./api.js";
-import { el, plain } from "./dom.js";
+import { el, inFrame, plain } from "./dom.js";
 
 const TAIL = 500;
 const MOST_LINES = 5000;
+const MOST_SIZE = 2e6; // characters
+const LONGEST_LINE = 16 << 10;
+const PART_LINES = 500;
+const PART_SIZE = 64 << 10;
 const COLOURS = /\u001b\[[0-9;]*[A-Za-z]/g;
 
 /** Return an element with the logs of a pod, which has a method `close`. */
@@ -48,39 +52,101 @@ async function read(pod, query, output, state, signal) {
   }
 }
 
-// Text is added once in a frame, and the oldest lines are removed.
-class Lines {
+/** The end of a log: text is added once in a frame, and the oldest parts are removed, by lines and by size. */
+export class Lines {
   constructor(output) {
     this.output = output;
-    this.waiting = "";
-    this.count = 0;
-    this.planned = false;
-    output.replaceChildren();
+    this.plan = inFrame(() => this.show());
+    this.waiting = [];
+    this.size = 0;
+    this.clear();
   }
 
+  clear() {
+    this.parts = [];
+    this.column = 0;
+    this.output.replaceChildren();
+  }
+
+  /** Add text; of what waits for a frame only the end is kept. */
   add(text) {
-    this.waiting += text;
-    if (this.planned) return;
-    this.planned = true;
-    requestAnimationFrame(() => this.show());
+    this.waiting.push(text);
+    this.size += text.length;
+    while (this.size > MOST_SIZE && this.waiting.length > 1) {
+      this.size -= this.waiting.shift().length;
+      this.cut = true;
+    }
+    this.plan();
   }
 
   show() {
     const { output } = this;
-    this.planned = false;
     const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
-    const lines = this.waiting.replace(COLOURS, "").split("\n");
-    // A whole part is removed at a time, so none is larger than what is kept.
-    const text = lines.slice(-MOST_LINES).join("\n");
-    const part = el("span", {}, text);
-    part.lines = Math.min(lines.length, MOST_LINES) - 1;
-    this.count += part.lines;
-    this.waiting = "";
-    output.append(part);
-    while (this.count > MOST_LINES && output.firstChild !== part) {
-      this.count -= output.firstChild.lines;
-      output.firstChild.remove();
-    }
+    const lines = this.waiting.join("").replace(COLOURS, "").slice(-MOST_SIZE).split("\n");
+    if (this.cut || lines.length > MOST_LINES) this.clear();
+    this.waiting = [];
+    this.size = 0;
+    this.cut = false;
+    const last = lines.slice(-MOST_LINES);
+    last.forEach((line, index) => this.put(line, index < last.length - 1));
+    for (const each of this.parts) each.flush();
+    this.trim();
     if (atEnd) output.scrollTop = output.scrollHeight;
+  }
+
+  // Put what has come of a line; a long one is broken, so that parts can end.
+  put(line, ended) {
+    let left = line;
+    while (this.column + left.length > LONGEST_LINE) {
+      const here = LONGEST_LINE - this.column;
+      this.write(`${left.slice(0, here)}…\n`);
+      left = left.slice(here);
+    }
+    this.write(ended ? `${left}\n` : left);
+  }
+
+  write(text) {
+    if (!text) return;
+    if (this.column === 0 && !this.parts.at(-1)?.open) this.parts.push(new Part(this.output));
+    const ended = text.endsWith("\n");
+    this.parts.at(-1).add(text, ended);
+    this.column = ended ? 0 : this.column + text.length;
+  }
+
+  trim() {
+    const sum = (name) => this.parts.reduce((total, each) => total + each[name], 0);
+    for (let lines = sum("lines"), size = sum("size"); (lines > MOST_LINES || size > MOST_SIZE) && this.parts.length > 1; ) {
+      const first = this.parts.shift();
+      lines -= first.lines;
+      size -= first.size;
+      first.element.remove();
+    }
+  }
+}
+
+// Some lines, which the browser lays out apart from the others.
+class Part {
+  constructor(output) {
+    this.element = el("div");
+    this.content = this.element.appendChild(document.createTextNode(""));
+    this.added = "";
+    this.lines = 0;
+    this.size = 0;
+    output.append(this.element);
+  }
+
+  get open() {
+    return this.size < PART_SIZE && this.lines < PART_LINES;
+  }
+
+  add(text, ended) {
+    this.added += text;
+    this.size += text.length;
+    if (ended) this.lines += 1;
+  }
+
+  flush() {
+    if (this.added) this.content.appendData(plain(this.added));
+    this.added = "";
   }
 }

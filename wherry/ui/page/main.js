@@ -1,7 +1,7 @@
 // The page: filters, live collections, and one rendering for each frame in which something changed.
 
 import { exchange, getJson } from "./api.js";
-import { attribute, el, keyed, plain, text } from "./dom.js";
+import { attribute, el, inFrame, keyed, plain, text } from "./dom.js";
 import { Drawer, shows } from "./drawer.js";
 import { collections } from "./collections.js";
 import * as filters from "./filters.js";
@@ -12,6 +12,7 @@ import { showProblems, showServices, showWorkloads } from "./lists_view.js";
 import { Live } from "./live.js";
 import { legend, showNodes } from "./nodes_view.js";
 import { problems } from "./problems.js";
+import { onOver, resume } from "./session.js";
 import { withEndpoints } from "./services.js";
 import { Stopped } from "./stopped.js";
 import { TimeView } from "./time_view.js";
@@ -34,16 +35,8 @@ const time = new TimeView(byId("time").querySelector("div"), {
   moved: (at) => setFilters({ at: at ? String(at) : "" }),
   context: () => ({ namespace: state.filters.namespace, history: state.history }),
 });
-let planned = false;
-
-function invalidate() {
-  if (planned) return;
-  planned = true;
-  requestAnimationFrame(() => {
-    planned = false;
-    render();
-  });
-}
+const invalidate = inFrame(() => render());
+let begun = false;
 
 // -- data -----------------------------------------------------------------------------------------------------------------
 function connect() {
@@ -81,6 +74,22 @@ function connection(name, why) {
   text(place, words);
   place.className = name;
 }
+
+// What is shown stays; nothing is read, started or copied until a person resumes, and nothing at all when the session has ended.
+onOver((why, canResume) => {
+  state.live?.stop();
+  connection("ended", why);
+  byId("again").hidden = !canResume;
+  for (const each of document.querySelectorAll("button.copy")) each.disabled = true;
+});
+
+byId("again").addEventListener("click", () => {
+  resume();
+  byId("again").hidden = true;
+  for (const each of document.querySelectorAll("button.copy")) each.disabled = false;
+  connection("connecting", "");
+  start();
+});
 
 // -- filters --------------------------------------------------------------------------------------------------------------
 function setFilters(change, push = false) {
@@ -229,11 +238,17 @@ async function start() {
     return;
   }
   document.querySelector("h1").title = plain(state.about.server);
+  if (!begun) begin();
+  begun = true;
+  inside.read();
+  connect();
+}
+
+function begin() {
   legend(byId("legend"));
   listen({ shown: () => state.filters.show, open, change: setFilters, typed });
   setInterval(invalidate, TICK);
   showFilters();
-  connect();
 }
 
 start();

@@ -1,7 +1,7 @@
 // A terminal in a container (exec), with the rights of the visitor. It is the only part of the page that changes something.
 
 import { socket } from "./api.js";
-import { el, text } from "./dom.js";
+import { el, inFrame, text } from "./dom.js";
 import { Screen } from "./screen.js";
 
 const [INPUT, OUTPUT, ERRORS, STATUS, RESIZE, SEEN] = [0, 1, 2, 3, 4, 254];
@@ -35,10 +35,14 @@ export function terminal(pod) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     session?.close();
-    session = new Session(pod, select.value, command.value.split(/\s+/).filter(Boolean), output, (said, alive) => {
-      text(state, said);
-      lineForm.hidden = !alive;
-    });
+    try {
+      session = new Session(pod, select.value, command.value.split(/\s+/).filter(Boolean), output, (said, alive) => {
+        text(state, said);
+        lineForm.hidden = !alive;
+      });
+    } catch (error) {
+      return text(state, error.message);
+    }
     output.focus();
   });
   lineForm.addEventListener("submit", (event) => {
@@ -57,7 +61,14 @@ export function terminal(pod) {
 
 class Session {
   constructor({ namespace, name }, container, command, output, said) {
-    Object.assign(this, { output, said, screen: new Screen(COLUMNS, ROWS), decoder: new TextDecoder(), encoder: new TextEncoder(), planned: false, ended: "", seen: 0 });
+    this.output = output;
+    this.said = said;
+    this.screen = new Screen(COLUMNS, ROWS);
+    this.decoder = new TextDecoder();
+    this.encoder = new TextEncoder();
+    this.ended = "";
+    this.seen = 0;
+    this.plan = inFrame(() => this.show());
     const query = new URLSearchParams({ namespace, name, container });
     for (const word of command) query.append("command", word);
     this.socket = socket("/exec", query);
@@ -84,13 +95,10 @@ class Session {
       this.message(SEEN, String(this.seen));
       this.seen = 0;
     }
-    if (this.planned) return;
-    this.planned = true;
-    requestAnimationFrame(() => this.show());
+    this.plan();
   }
 
   show() {
-    this.planned = false;
     const [before, under, after] = this.screen.parts();
     this.output.replaceChildren(el("span", {}, before), el("span", { class: "cursor" }, under), el("span", {}, after));
     this.output.scrollTop = this.output.scrollHeight;

@@ -1,13 +1,22 @@
 // Objects as YAML, without the fields that only servers read (managedFields), as kubectl shows them.
 
+import { HIDDEN } from "./dom.js";
+
+// JSON's texts are YAML's, but for characters that YAML counts as the end of a line or does not allow; those that are invisible
+// are shown by their number, as everywhere, in a form that parsers read.
+const ESCAPED = new RegExp(`${HIDDEN.source}|[\\ufffe\\uffff]`, "gu");
 const PLAIN = /^[A-Za-z_/][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*$/;
 const WORDS = /^(?:y|n|yes|no|on|off|true|false|null|nan|inf)$/i;
 
 function scalar(value) {
   if (typeof value !== "string") return JSON.stringify(value ?? null);
   if (PLAIN.test(value) && !WORDS.test(value)) return value;
-  // JSON's texts are YAML's, but for characters that YAML counts as the end of a line or does not allow.
-  return JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return JSON.stringify(value).replace(ESCAPED, escape);
+}
+
+function escape(character) {
+  const number = character.codePointAt(0).toString(16);
+  return number.length > 4 ? `\\U${number.padStart(8, "0")}` : `\\u${number.padStart(4, "0")}`;
 }
 
 function lines(value, indent) {
