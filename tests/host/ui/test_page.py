@@ -266,6 +266,19 @@ def test_everything_has_a_name_and_contrast(page: Tab, scheme: str) -> None:
     assert without == []
 
 
+def test_cells_and_bars_are_visible_with_forced_colours(page: Tab) -> None:
+    page.send("Emulation.setEmulatedMedia", features=[{"name": "forced-colors", "value": "active"}])
+    try:
+        style = "getComputedStyle(document.querySelector('{}'))"
+        for each in (".tile .cell.ok", ".tile .cell.bad", ".tile .meter", ".legend .cell.ok"):
+            assert page.evaluate(f"{style.format(each)}.borderTopStyle") == "solid", each
+        assert page.evaluate("getComputedStyle(document.querySelector('.cell.ok'), '::after').content") == '"·"'
+        filled = page.evaluate(f"{style.format('.tile .fill')}.backgroundColor")
+        assert filled != page.evaluate(f"{style.format('.tile .meter')}.backgroundColor")
+    finally:
+        page.send("Emulation.setEmulatedMedia", features=[])
+
+
 def test_the_page_fits_a_phone(page: Tab) -> None:
     page.size(360, 740)
     try:

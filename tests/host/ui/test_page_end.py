@@ -77,7 +77,7 @@ def test_a_page_sends_nothing_to_whoever_has_the_address_after_the_command(brows
             shown.click(".close")
             shown.click("nav a", "Inside")
             shown.wait_text("wherry ui has ended", "#inside")
-            assert set(paths) <= {"/static/icon.svg"} and count(shown, ".problems li") == 1
+            assert set(paths) <= {"/static/icon.svg"} and count(shown, ".problems > li") == 1
 
 
 def test_a_page_that_reaches_no_server_waits_for_a_person(browser: Chromium, config: Path) -> None:

@@ -47,6 +47,7 @@ def test_numbers_flow_and_a_click_shows_the_file(browser: Chromium, tmp_path: Pa
         page.scheme("light")
         folder = Path(os.environ.get("WHERRY_SCREENSHOTS") or tmp_path)
         page.click("#source button", "Close the file")
+        assert page.evaluate("document.activeElement.dataset.part") == "fairness"
         page.evaluate("document.querySelector('#inside').scrollIntoView()")
         page.screenshot(folder / "ui-inside.png")
         page.click("nav a", "Cluster")

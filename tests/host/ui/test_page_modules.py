@@ -15,7 +15,10 @@ POD = """
 const pod = (containers, labels = {}) => ({
   metadata: {name: 'web', namespace: 'shop', uid: 'u', creationTimestamp: '2026-01-01T00:00:00Z', resourceVersion: '2', labels},
   spec: {containers: Array.from({length: containers}, (_, n) => ({name: `c${n}`, image: 'x'.repeat(2000)}))},
-  status: {message: 'm'.repeat(100000)},
+  status: {
+    message: 'm'.repeat(100000),
+    containerStatuses: Array.from({length: containers}, (_, n) => ({name: `c${n}`, state: {waiting: {reason: 'r'.repeat(9999), message: 'm'.repeat(9999)}}})),
+  },
 });
 """
 
@@ -33,7 +36,44 @@ def test_the_summary_of_a_pod_has_a_limited_size(page: Tab) -> None:
         body=f"""{POD} const found = pods.summary(pod(10000));
         return [JSON.stringify(found).length, found.containers.length, found.more];""",
     )
-    assert size < 100_000 and (containers, more) == (50, 9950)
+    assert size < 120_000 and (containers, more) == (50, 9950)
+
+
+CELLS = """
+const place = document.body.appendChild(document.createElement('div'));
+const pods = Array.from({length: 5000}, (_, n) => ({uid: `u${n}`, name: `p${n}`, namespace: 'shop', kind: 'Pod', node: 'n1', cpu: 0, memory: 0,
+  state: {level: 'ok', word: 'Running'}}));
+const node = {name: 'n1', kind: 'Node', state: {level: 'ok', word: 'Ready'}, cpu: 1, memory: 1, pods: 5000};
+nodes_view.showNodes(place, [node], pods, 0);
+"""
+
+
+def test_a_tile_has_a_limited_number_of_cells_and_counts_all_pods(page: Tab) -> None:
+    cells, more, said = run(
+        page,
+        "nodes_view",
+        body=CELLS
+        + """const meters = place.querySelectorAll('[role=meter]');
+        const found = [place.querySelectorAll('.cell').length, place.querySelector('.tile > .hint').textContent, meters[2].getAttribute('aria-valuetext')];
+        place.remove(); return found;""",
+    )
+    assert (cells, more, said) == (300, "4700 more pods", "5000 of 5000")
+
+
+def test_the_tab_key_comes_back_to_the_cell_that_arrows_have_reached(page: Tab) -> None:
+    found = run(
+        page,
+        "nodes_view",
+        body=CELLS
+        + """const [first, second] = place.querySelectorAll('.cell');
+        place.addEventListener('keydown', (event) => nodes_view.moveFocus(place, event));
+        first.focus();
+        first.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
+        nodes_view.showNodes(place, [node], pods, 1);
+        const reached = [document.activeElement === second, place.querySelectorAll('.cell[tabindex="0"]').length, second.tabIndex];
+        place.remove(); return reached;""",
+    )
+    assert found == [True, 1, 0]
 
 
 def test_changes_that_the_page_does_not_show_are_not_recorded(page: Tab) -> None:
@@ -185,9 +225,11 @@ def test_a_collection_with_a_limit_lists_and_keeps_no_more(page: Tab) -> None:
         window.fetch = real;
         const listed = events.items.size;
         for (let n = 0; n < 100; n++) events.apply({type: 'ADDED', object: {metadata: {name: `new${n}`}}});
-        return [asked, listed, events.more, events.items.size, events.items.has('/new99')];""",
+        const few = new live.Collection('events', '/api/v1/events', (each) => each, {}, 1);
+        for (let n = 0; n < 2; n++) few.apply({type: 'ADDED', object: {metadata: {name: `new${n}`}}});
+        return [asked, listed, events.more, events.items.size, events.items.has('/new99'), few.more];""",
     )
-    assert found == [2, 1000, True, 1000, True]
+    assert found == [2, 1000, True, 1000, True, True]
 
 
 def test_a_long_line_of_a_terminal_is_split_once_a_row(page: Tab) -> None:

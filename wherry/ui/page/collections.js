@@ -5,6 +5,8 @@ import * as objects from "./objects.js";
 import { summary } from "./pods.js";
 import { policy, service, slice } from "./services.js";
 
+const MOST_PODS = 20000;
+
 /** Return the collections of a namespace, or of all (""), with the objects that a label selector selects. */
 export function collections({ namespace, labels }) {
   const inside = namespace ? `/namespaces/${namespace}` : "";
@@ -12,7 +14,7 @@ export function collections({ namespace, labels }) {
   return [
     new Collection("nodes", "/api/v1/nodes", objects.node),
     new Collection("namespaces", "/api/v1/namespaces", objects.namespace),
-    new Collection("pods", `/api/v1${inside}/pods`, summary, query),
+    new Collection("pods", `/api/v1${inside}/pods`, summary, query, MOST_PODS),
     new Collection("deployments", `/apis/apps/v1${inside}/deployments`, objects.deployment, query),
     new Collection("statefulsets", `/apis/apps/v1${inside}/statefulsets`, objects.statefulSet, query),
     new Collection("daemonsets", `/apis/apps/v1${inside}/daemonsets`, objects.daemonSet, query),

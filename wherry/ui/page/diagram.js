@@ -1,6 +1,6 @@
 // Pictures of boxes and the lines between them (SVG).
 
-import { attribute, svg } from "./dom.js";
+import { svg } from "./dom.js";
 
 const PADDING = 8;
 
@@ -45,5 +45,4 @@ export function relabel(made, lines, most) {
     const shown = short(lines[index] ?? "", most);
     if (each.textContent !== shown) each.textContent = shown;
   });
-  attribute(made.querySelector("rect"), "data-lines", lines.length);
 }

@@ -16,6 +16,11 @@ export function write(filters, push) {
   history[push ? "pushState" : "replaceState"](null, "", url);
 }
 
+/** Return the former moment that is shown, in milliseconds; 0 for now. */
+export function momentOf({ at }) {
+  return /^\d{1,15}$/.test(at) ? Number(at) : 0;
+}
+
 /** Return whether an object contains all words of a text. */
 export function matches(object, words) {
   return words.every((word) => object.text.includes(word));

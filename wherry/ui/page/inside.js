@@ -46,12 +46,12 @@ export class Inside {
     this.tables = el("div", { class: "tables" });
     this.source = el("section", { id: "source", "aria-labelledby": "source-title", hidden: true });
     const scroll = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Picture of Wherry's inside" }, picture("Wherry's parts and what flows between them", WIDTH, HEIGHT, made));
-    scroll.addEventListener("click", (event) => this.open(event.target.closest("[data-part]")?.dataset.part, parts));
+    const chosen = (event) => this.open(event.target.closest("[data-part]"), parts);
+    scroll.addEventListener("click", chosen);
     scroll.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" || event.key === " ") {
-        event.preventDefault();
-        this.open(event.target.closest("[data-part]")?.dataset.part, parts);
-      }
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      chosen(event);
     });
     const tools = el("p", { class: "tools" }, el("label", {}, "Agent and proxy of node ", this.select), el("span", { class: "hint" }, "a click on a part shows its file"));
     this.place.append(tools, this.state, scroll, this.notes, this.source, this.tables);
@@ -91,10 +91,8 @@ export class Inside {
     if (found.server && !found.server.why && !found.server.own) notes.push("This control plane is not Wherry's: numbers are those that upstream's API server has, files are Wherry's.");
     if (samples.server.there && !samples.server.has("workqueue_depth")) notes.push("Queues and scheduler: the API server does not have their metrics; upstream's controllers and scheduler serve them on ports of their own.");
     if (samples.server.own && !samples.server.has("wherry_store_commit_duration_seconds_count")) notes.push("Commits and fsync: this store is etcd or memory, and does not report them here.");
-    for (const { name, lines } of BOXES) {
-      const drawn = this.boxes.get(name);
-      const { title, width } = BOXES.find((each) => each.name === name);
-      relabel(drawn, [title, ...(lines ? lines(samples) : [])], Math.floor((width - 16) / 6.3));
+    for (const { name, title, width, lines } of BOXES) {
+      relabel(this.boxes.get(name), [title, ...(lines ? lines(samples) : [])], Math.floor((width - 16) / 6.3));
     }
     for (const { name, words } of FLOWS) text(this.labels.get(name), words(samples));
     keyed(this.notes, notes, (each) => each, () => el("li"), text);
@@ -102,8 +100,9 @@ export class Inside {
     text(this.state, samples.server.seconds ? `rates of the last ${samples.server.seconds.toFixed(0)} s` : "rates follow with the next reading");
   }
 
-  async open(part, parts) {
-    if (!part) return;
+  async open(drawn, parts) {
+    if (!drawn) return;
+    const { part } = drawn.dataset;
     let shown;
     try {
       shown = await (await get("/source", { part })).text();
@@ -111,7 +110,11 @@ export class Inside {
       shown = error.message;
     }
     const title = el("h3", { id: "source-title", tabindex: "-1" }, parts[part]);
-    const close = el("button", { type: "button", click: () => (this.source.hidden = true) }, "Close the file");
+    const close = el("button", { type: "button" }, "Close the file");
+    close.addEventListener("click", () => {
+      this.source.hidden = true;
+      drawn.focus();
+    });
     this.source.replaceChildren(title, close, el("pre", { tabindex: "0", "aria-label": `Text of ${parts[part]}` }, shown));
     this.source.hidden = false;
     title.focus();

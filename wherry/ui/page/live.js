@@ -32,7 +32,10 @@ export class Collection {
       if (!same(this.items.get(key), item)) {
         if (item === null) this.items.delete(key);
         else this.items.set(key, item);
-        if (this.items.size > this.most) this.items.delete(this.items.keys().next().value);
+        if (this.items.size > this.most) {
+          this.items.delete(this.items.keys().next().value);
+          this.more = true;
+        }
         this.history?.change(this.name, key, item, Date.now());
       }
     }

@@ -1,17 +1,17 @@
 // The page: filters, live collections, and one rendering for each frame in which something changed.
 
 import { exchange, getJson } from "./api.js";
-import { attribute, el, inFrame, keyed, plain, text } from "./dom.js";
+import { inFrame, plain, text } from "./dom.js";
 import { Drawer, shows } from "./drawer.js";
 import { collections } from "./collections.js";
 import * as filters from "./filters.js";
 import { History } from "./history.js";
 import { listen } from "./input.js";
 import { Inside } from "./inside.js";
-import { showProblems, showServices, showWorkloads } from "./lists_view.js";
 import { Live } from "./live.js";
-import { legend, showNodes } from "./nodes_view.js";
+import { legend } from "./nodes_view.js";
 import { problems } from "./problems.js";
+import { showCount, showNamespaces, showNotes, showSections, showView } from "./sections.js";
 import { onOver, resume } from "./session.js";
 import { withEndpoints } from "./services.js";
 import { Stopped } from "./stopped.js";
@@ -23,8 +23,11 @@ const OF_SERVICES = ["services", "endpointslices", "networkpolicies"];
 const NAMESPACE = /^[a-z0-9-]{0,63}$/;
 const TICK = 5000;
 const MOST_NODES = 500;
-const SECTIONS = ["problems", "nodes", "workloads", "services"];
-const state = { filters: filters.read(), collections: {}, live: null, about: { namespace: "default" }, history: new History(), former: null, services: null, note: "", failure: "" };
+const state = {
+  filters: filters.read(), at: 0, collections: {}, live: null, about: { namespace: "default" }, history: new History(), former: null,
+  services: null, note: "", failure: "",
+};
+state.at = filters.momentOf(state.filters);
 const drawer = new Drawer(byId("drawer"), { closed: () => open("") });
 const stopped = new Stopped(() => {
   state.services = null;
@@ -95,6 +98,7 @@ byId("again").addEventListener("click", () => {
 function setFilters(change, push = false) {
   const former = state.filters;
   state.filters = { ...former, ...change };
+  state.at = filters.momentOf(state.filters);
   filters.write(state.filters, push);
   showFilters();
   if (former.namespace !== state.filters.namespace || former.labels !== state.filters.labels) connect();
@@ -124,50 +128,33 @@ function current(name) {
 
 // The collections of the moment that is shown; null if it is a former one that the page has not recorded.
 function shownItems() {
-  const at = moment();
+  const { at } = state;
   if (!at) return (state.former = null);
   if (state.former?.at !== at || state.former.history !== state.history) state.former = { at, history: state.history, items: state.history.at(at) };
   return state.former.items;
 }
 
-function moment() {
-  return /^\d{1,15}$/.test(state.filters.at) ? Number(state.filters.at) : 0;
-}
-
 function itemsOf(name) {
-  const items = moment() ? shownItems()?.get(name) : state.collections[name]?.items;
+  const items = state.at ? shownItems()?.get(name) : state.collections[name]?.items;
   return [...(items?.values() || [])];
 }
 
 function services(now) {
   const slices = state.collections.endpointslices;
-  if (moment()) return withEndpoints(itemsOf("services"), itemsOf("endpointslices"), new Map(), true, now, new Map());
+  if (state.at) return withEndpoints(itemsOf("services"), itemsOf("endpointslices"), new Map(), true, now, new Map());
   state.services ??= withEndpoints(itemsOf("services"), itemsOf("endpointslices"), stopped.found, Boolean(slices?.listed), now);
   return state.services;
 }
 
-function more(section, number, what) {
-  const place = section.querySelector(".more");
-  place.hidden = !number;
-  text(place, number ? `${number} more ${what} are not shown: use the filters.` : "");
-}
-
-function showView() {
+function render() {
+  const now = state.at || Date.now();
+  time.show(state.at);
+  document.body.classList.toggle("past", Boolean(state.at));
   const isInside = state.filters.view === "inside";
   inside.show(isInside, state.about.parts);
-  for (const each of SECTIONS) byId(each).hidden = isInside;
-  for (const each of document.querySelectorAll("[data-view]")) attribute(each, "aria-current", each.dataset.view === (isInside ? "inside" : "") ? "page" : null);
-  return isInside;
-}
-
-function render() {
-  const now = moment() || Date.now();
-  time.show(moment());
-  document.body.classList.toggle("past", Boolean(moment()));
-  if (showView()) {
-    showNotes();
-    return showDrawer(now);
-  }
+  showView(isInside);
+  showNotes(notes());
+  if (isInside) return showDrawer(now);
   const words = filters.wordsOf(state.filters.text);
   const selected = (list) => list.filter((each) => filters.matches(each, words));
   const pods = selected(itemsOf("pods"));
@@ -177,44 +164,32 @@ function render() {
   const nodes = allNodes.filter((each) => filters.matches(each, words) || withPods.has(each.name));
   const shownServices = selected(services(now));
   const found = problems(selected(allNodes), [...workloads, ...shownServices], pods, now);
-  const section = { problems: byId("problems"), nodes: byId("nodes"), workloads: byId("workloads"), services: byId("services") };
-  more(section.problems, showProblems(section.problems.querySelector("ul"), found), "problems");
-  more(section.nodes, showNodes(section.nodes.querySelector(".tiles"), nodes, pods, now), "nodes");
-  more(section.workloads, showWorkloads(section.workloads.querySelector("tbody"), workloads, now), "workloads");
-  more(section.services, showServices(section.services.querySelector("tbody"), shownServices, now), "Services");
-  const listed = Object.values(state.collections).every((each) => each.listed || each.refused);
-  const unknown = moment() && !shownItems();
-  text(byId("problems-count"), unknown ? "What was wrong is not known" : found.length ? `What is wrong (${found.length})` : listed ? "Nothing is wrong" : "What is wrong");
-  document.title = found.length ? `(${found.length}) Wherry` : "Wherry";
-  showNotes();
-  showNamespaces();
+  showSections({ problems: found, nodes, pods, workloads, services: shownServices }, now);
+  const complete = Object.values(state.collections).every((each) => each.listed || each.refused);
+  showCount(found.length, { unknown: state.at && !shownItems(), complete });
+  showNamespaces(current("namespaces").map((each) => each.name));
   showDrawer(now);
 }
 
-function showNotes() {
+function notes() {
   const partly = state.filters.text || state.filters.labels || state.filters.namespace;
-  const notes = [
+  return [
     state.failure,
     state.note,
-    moment() && !shownItems() ? "States of objects at this moment are not recorded: the page was not open. The decisions before it are above." : "",
-    moment() && shownItems() ? "A former moment: details that are opened are those of now." : "",
+    state.at && !shownItems() ? "States of objects at this moment are not recorded: the page was not open. The decisions before it are above." : "",
+    state.at && shownItems() ? "A former moment: details that are opened are those of now." : "",
     ...Object.values(state.collections).filter((each) => each.refused).map((each) => `${each.name}: ${each.refused}`),
+    ...Object.values(state.collections).filter((each) => each.more).map((each) => `The cluster has more than ${each.most} ${each.name}: choose a namespace or labels.`),
     stopped.hidden ? `Policies of ${stopped.hidden} more namespaces are not evaluated: choose a namespace.` : "",
     partly ? "Bars count the pods that the filters select." : "",
-  ].filter(Boolean);
-  keyed(byId("notes"), notes, (each) => each, () => el("p", { class: "note" }), text);
-}
-
-function showNamespaces() {
-  const names = current("namespaces").map((each) => each.name);
-  keyed(byId("namespaces"), names, (each) => each, (name) => el("option", { value: name }), () => {});
+  ];
 }
 
 function showDrawer(now) {
   const [kind, namespace, name] = state.filters.show.split("/");
   if (!name || !shows(kind)) return drawer.close();
   const plural = kind === "Pod" ? "pods" : kind === "Node" ? "nodes" : `${kind.toLowerCase()}s`;
-  const known = (moment() ? shownItems()?.get(plural) : state.collections[plural]?.items)?.get(`${namespace}/${name}`);
+  const known = (state.at ? shownItems()?.get(plural) : state.collections[plural]?.items)?.get(`${namespace}/${name}`);
   const object = kind === "Service" ? services(now).find((each) => each.namespace === namespace && each.name === name) : known;
   drawer.open(state.filters.show, object || { kind, namespace, name });
   drawer.update(object, now);

@@ -6,6 +6,7 @@ import { key } from "./problems.js";
 import { bytes, cpus } from "./quantity.js";
 
 const MOST_TILES = 300;
+const MOST_CELLS = 300;
 const MARKS = { ok: "", wait: "…", bad: "!", done: "✓", end: "–" };
 const LEVELS = { ok: "running", wait: "starting or not ready", bad: "wrong", done: "finished", end: "ending" };
 const BARS = [
@@ -37,10 +38,15 @@ export function showNodes(place, nodes, pods, now) {
 function tile({ name }) {
   const title = name ? el("button", { type: "button", class: "link", "data-open": `Node//${name}` }, name) : "not on a node";
   const element = el("section", { class: "tile", "aria-label": name ? `node ${name}` : "pods that are not on a node" });
-  element.parts = { state: el("span", { class: "badge" }), bars: new Map(), cells: el("div", { class: "cells", role: "group", "aria-label": "Pods" }) };
+  element.parts = {
+    state: el("span", { class: "badge" }),
+    bars: new Map(),
+    cells: el("div", { class: "cells", role: "group", "aria-label": "Pods" }),
+    more: el("p", { class: "hint" }),
+  };
   const bars = el("div", { class: "bars" });
   if (name) for (const each of BARS) bars.append(bar(element.parts.bars, each));
-  element.append(el("h3", {}, title, " ", element.parts.state), bars, element.parts.cells);
+  element.append(el("h3", {}, title, " ", element.parts.state), bars, element.parts.cells, element.parts.more);
   return element;
 }
 
@@ -53,7 +59,7 @@ function bar(bars, { name, field }) {
 }
 
 function showTile(element, { node, pods }, now) {
-  const { state, bars, cells } = element.parts;
+  const { state, bars, cells, more } = element.parts;
   text(state, node ? node.state.word : "");
   state.className = `badge ${node ? node.state.level : ""}`;
   const used = { cpu: 0, memory: 0, pods: 0 };
@@ -64,13 +70,14 @@ function showTile(element, { node, pods }, now) {
     used.pods += 1;
   }
   for (const { field, words } of BARS) if (bars.has(field)) showBar(bars.get(field), used[field], node ? node[field] : 0, words);
-  showCells(cells, pods, now);
+  showCells(cells, more, pods, now);
 }
 
-/** Show pods as cells. One of them is reached with the tab key, the others with arrows. */
-export function showCells(cells, pods, now) {
-  keyed(cells, pods, (pod) => pod.uid, cell, (each, pod) => showCell(each, pod, level(pod.state, now)));
-  if (cells.firstChild && cells.firstChild.tabIndex !== 0) cells.firstChild.tabIndex = 0;
+/** Show pods as cells, and in `more` how many are not shown. One is reached with the tab key, the others with arrows. */
+export function showCells(cells, more, pods, now) {
+  keyed(cells, pods.slice(0, MOST_CELLS), (pod) => pod.uid, cell, (each, pod) => showCell(each, pod, level(pod.state, now)));
+  if (cells.firstChild && !cells.querySelector(':scope > [tabindex="0"]')) cells.firstChild.tabIndex = 0;
+  text(more, pods.length > MOST_CELLS ? `${pods.length - MOST_CELLS} more pods` : "");
 }
 
 function showBar({ fill, meter, words }, used, size, inWords) {
@@ -105,7 +112,10 @@ export function moveFocus(place, event) {
   const cells = [...place.querySelectorAll("button.cell")];
   const index = cells.indexOf(current);
   const next = { ArrowRight: cells[index + 1], ArrowLeft: cells[index - 1] }[event.key] ?? vertical(cells, current, event.key);
-  next?.focus();
+  if (!next) return;
+  for (const each of next.parentElement.querySelectorAll('[tabindex="0"]')) each.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
 }
 
 function vertical(cells, current, direction) {

@@ -56,7 +56,7 @@ function container(spec, statuses, init) {
     restarts: status.restartCount || 0,
     state,
     reason: cut(detail?.reason, LONGEST_WORD),
-    message: cut(detail?.message),
+    message: cut(detail?.message, LONGEST_WORD),
     exit: detail?.exitCode,
     failed: status.lastState?.terminated?.exitCode ? Date.parse(status.lastState.terminated.finishedAt) || 0 : 0,
   };

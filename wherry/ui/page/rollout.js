@@ -8,7 +8,6 @@ import { summary } from "./pods.js";
 
 const REVISION = "deployment.kubernetes.io/revision";
 const MOST_SETS = 20;
-const MOST_CELLS = 300;
 
 /** Return an element that follows the rollout of a Deployment. */
 export function rollout({ namespace, name, selector }) {
@@ -88,6 +87,5 @@ function showSet(item, object, isNew, pods, now) {
   attribute(meter, "aria-valuetext", `${ready} of ${there}`);
   if (fill.share !== share) fill.style.width = `${(fill.share = share)}%`;
   pods.sort((a, b) => a.created - b.created || (a.name < b.name ? -1 : 1));
-  showCells(cells, pods.slice(0, MOST_CELLS), now);
-  text(more, pods.length > MOST_CELLS ? `${pods.length - MOST_CELLS} more pods` : "");
+  showCells(cells, more, pods, now);
 }
