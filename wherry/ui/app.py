@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.applications import Starlette
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kube.client import Client
@@ -46,73 +46,98 @@ class Cluster:
 
 def build(cluster: Cluster, session: Session, origin: Origin, stop: asyncio.Event) -> ASGIApp:
     """Return the application that serves the page at an origin; its watches and logs end when `stop` is set."""
-    cookie, loaded = COOKIE.format(origin.port), files.load()
-    reading, watching = Reading(cluster.client, stop), Watching(cluster.client, stop)
-    stories, pictures = Stories(cluster.client, cluster.namespace), Computing("pictures of Services")
-    inner = Computing("metrics and decisions")
+    cookie = COOKIE.format(origin.port)
+    entrance, reads = _Entrance(session, cookie), _Reads(cluster, stop)
+    terminals = Terminals(cluster.client, session, cookie, stop)
+    routes = [
+        Route("/", entrance.page),
+        Route("/static/{name}", entrance.file),
+        Route("/session", entrance.exchange, methods=["POST"]),
+        Route("/exec", terminals, methods=["GET"]),
+        *(
+            Route(path, _Authenticated(handler, session, cookie), methods=["GET"])
+            for path, handler in reads.handlers().items()
+        ),
+    ]
+    # Starlette's own application answers unforeseen errors with another text, and has the server print their tracebacks.
+    answered = ExceptionMiddleware(Router(routes), handlers={StatusError: failures.handle})
+    return Guard(failures.Contained(answered), origin)
 
-    async def page(request: Request) -> Response:
-        content, media_type = loaded[files.INDEX]
+
+class _Entrance:
+    """What needs no session: the page's files, and the exchange of the link."""
+
+    def __init__(self, session: Session, cookie: str) -> None:
+        self._session, self._cookie, self._files = session, cookie, files.load()
+
+    async def page(self, request: Request) -> Response:
+        content, media_type = self._files[files.INDEX]
         return Response(content, media_type=media_type)
 
-    async def file(request: Request) -> Response:
+    async def file(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in loaded:
+        if name not in self._files:
             raise StatusError(404, "NotFound", "there is no such file")
-        content, media_type = loaded[name]
+        content, media_type = self._files[name]
         return Response(content, media_type=media_type)
 
-    async def exchange(request: Request) -> Response:
+    async def exchange(self, request: Request) -> Response:
+        session = self._session
         if not session.exchange(await _link(request)):
             why = "this link was used already" if session.used else "this is not the link that was printed"
             raise StatusError(403, "Forbidden", f"{why}: {AGAIN}")
         answer = JSONResponse({"token": session.token})
-        answer.set_cookie(cookie, session.cookie, httponly=True, samesite="strict", path="/")
+        answer.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path="/")
         answer.headers["clear-site-data"] = CLEARED
         return answer
 
-    async def about(request: Request) -> ASGIApp:
-        return JSONResponse({"server": cluster.server, "namespace": cluster.namespace, "parts": sources.PARTS})
 
-    async def watch(request: Request) -> ASGIApp:
-        return watching.answer(request)
+class _Reads:
+    """What the session reads, a method or an object a path."""
 
-    async def picture(request: Request) -> ASGIApp:
-        return await pictures.answer(partial(traffic.picture, cluster.client, *names(request, "namespace", "name")))
+    def __init__(self, cluster: Cluster, stop: asyncio.Event) -> None:
+        self._cluster, self._client = cluster, cluster.client
+        self._reading, self._watching = Reading(cluster.client, stop), Watching(cluster.client, stop)
+        self._stories = Stories(cluster.client, cluster.namespace)
+        self._pictures, self._metrics = Computing("pictures of Services"), Computing("metrics and decisions")
 
-    async def stopped(request: Request) -> ASGIApp:
-        return await pictures.answer(partial(traffic.stopped, cluster.client, *names(request, "namespace")))
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "/about": self._about,
+            "/watch": self._watch,
+            "/why": self._stories.answer,
+            "/traffic": self._traffic,
+            "/stopped": self._stopped,
+            "/inside": self._inside,
+            "/decisions": self._decisions,
+            "/source": self._source,
+            "/api/{path:path}": self._reading.answer,
+            "/apis/{path:path}": self._reading.answer,
+        }
 
-    async def numbers(request: Request) -> ASGIApp:
-        return await inner.answer(partial(inside.numbers, cluster.client, *names(request, "node", optional="node")))
+    async def _about(self, request: Request) -> ASGIApp:
+        server, namespace = self._cluster.server, self._cluster.namespace
+        return JSONResponse({"server": server, "namespace": namespace, "parts": sources.PARTS})
 
-    async def decided(request: Request) -> ASGIApp:
-        namespace = names(request, "namespace", optional="namespace")[0]
-        return await inner.answer(partial(decisions.decided, cluster.client, namespace, decisions.query(request)))
+    async def _watch(self, request: Request) -> ASGIApp:
+        return self._watching.answer(request)
 
-    async def source(request: Request) -> ASGIApp:
+    async def _traffic(self, request: Request) -> ASGIApp:
+        return await self._pictures.answer(partial(traffic.picture, self._client, *names(request, "namespace", "name")))
+
+    async def _stopped(self, request: Request) -> ASGIApp:
+        return await self._pictures.answer(partial(traffic.stopped, self._client, *names(request, "namespace")))
+
+    async def _inside(self, request: Request) -> ASGIApp:
+        node = names(request, "node", optional="node")
+        return await self._metrics.answer(partial(inside.numbers, self._client, *node))
+
+    async def _decisions(self, request: Request) -> ASGIApp:
+        namespace, query = names(request, "namespace", optional="namespace")[0], decisions.query(request)
+        return await self._metrics.answer(partial(decisions.entries, self._client, namespace, query))
+
+    async def _source(self, request: Request) -> ASGIApp:
         return PlainTextResponse(sources.text(request.query_params.get("part", "")))
-
-    def route(path: str, handler: Handler) -> Route:
-        return Route(path, _Authenticated(handler, session, cookie), methods=["GET"])
-
-    routes = [
-        Route("/", page),
-        Route("/static/{name}", file),
-        Route("/session", exchange, methods=["POST"]),
-        route("/about", about),
-        route("/watch", watch),
-        Route("/exec", Terminals(cluster.client, session, cookie, stop)),
-        route("/why", stories.answer),
-        route("/traffic", picture),
-        route("/stopped", stopped),
-        route("/inside", numbers),
-        route("/decisions", decided),
-        route("/source", source),
-        route("/api/{path:path}", reading.answer),
-        route("/apis/{path:path}", reading.answer),
-    ]
-    return Guard(Starlette(routes=routes, exception_handlers={StatusError: failures.handle}), origin)
 
 
 class _Authenticated:

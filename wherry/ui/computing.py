@@ -7,16 +7,18 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from kube.errors import StatusError
 from wherry.errors import WherryError
+from wherry.ui.paths import NAME
 from wherry.ui.places import Places
 
 AT_A_TIME = 4
 SECONDS = 30.0
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_NAME = re.compile(NAME)
 _WITH_COLONS = re.compile(r"[a-z0-9](?:[a-z0-9.:-]{0,251}[a-z0-9])?")
 """Names of roles too; a node's name may have none, since a port would follow it."""
 
@@ -35,6 +37,8 @@ class Computing:
                     return JSONResponse(await work())
         except WherryError as error:
             raise StatusError(404, "NotFound", str(error)) from error
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise StatusError(502, "BadGateway", "an answer of the API server cannot be read") from error
         except TimeoutError as error:
             raise StatusError(504, "Timeout", f"the {self._name} are not complete after {SECONDS:g} s") from error
 

@@ -25,7 +25,7 @@ def query(request: Request) -> dict[str, str]:
     return found
 
 
-async def decided(client: Client, namespace: str, wanted: dict[str, str]) -> dict[str, Any]:
+async def entries(client: Client, namespace: str, wanted: dict[str, str]) -> dict[str, Any]:
     """Return the entries as JSON data, or {"why": ...} if they cannot be read."""
     try:
         data = await client.call("GET", PATH, query=wanted | ({"namespace": namespace} if namespace else {}))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
 
 
 class NoSession(StatusError):
@@ -28,6 +33,31 @@ def answer(error: StatusError) -> JSONResponse:
     """Return the answer for an error."""
     shown = of_server(error)
     return JSONResponse({"message": shown.message, "reason": shown.reason}, shown.code)
+
+
+class Contained:
+    """An ASGI application around another one, whose unforeseen errors are answered, and printed as one line.
+
+    The command's terminal is the user's: a traceback for each request that a server of others can make fail would fill it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        except Exception as error:
+            log.error("a request of the page failed: %s", type(error).__name__)
+            if not begun:
+                await answer(StatusError(500, "InternalError", "the request failed in wherry ui"))(scope, receive, send)
 
 
 async def handle(request: Request, error: Exception) -> JSONResponse:

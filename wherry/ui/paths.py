@@ -11,19 +11,20 @@ from kube.errors import StatusError
 RESOURCES = {
     "/api/v1": ("events", "namespaces", "nodes", "pods", "services"),
     "/apis/apps/v1": ("daemonsets", "deployments", "replicasets", "statefulsets"),
-    "/apis/batch/v1": ("cronjobs", "jobs"),
+    "/apis/batch/v1": ("jobs",),
     "/apis/discovery.k8s.io/v1": ("endpointslices",),
     "/apis/networking.k8s.io/v1": ("networkpolicies",),
 }
 CLUSTER_SCOPED = ("namespaces", "nodes")
-READ = ("continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch")
-LOG = ("container", "follow", "limitBytes", "previous", "sinceSeconds", "tailLines", "timestamps")
+READ = ("continue", "fieldSelector", "labelSelector", "limit", "resourceVersion")
+LOG = ("container", "follow", "previous", "tailLines")
 LONGEST_VALUE = 4096
-_NAME = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
+NAME = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
+"""Pattern of an object's name or a namespace."""
 _PATHS = [
     re.compile(
-        rf"{re.escape(root)}(?:/namespaces/(?P<namespace>{_NAME}))?/(?P<plural>{'|'.join(plurals)})"
-        rf"(?:/(?P<name>{_NAME})(?P<log>/log)?)?"
+        rf"{re.escape(root)}(?:/namespaces/(?P<namespace>{NAME}))?/(?P<plural>{'|'.join(plurals)})"
+        rf"(?:/(?P<name>{NAME})(?P<log>/log)?)?"
     )
     for root, plurals in RESOURCES.items()
 ]

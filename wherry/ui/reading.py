@@ -41,7 +41,7 @@ class Reading:
 
     async def answer(self, request: Request) -> ASGIApp:
         """Return the server's own answer. Raise StatusError."""
-        target = paths.parse(request.url.path)
+        target = paths.parse(request.scope["path"])
         query = paths.query(target, request.query_params.multi_items())
         if target.log:
             return Streamed(self._log(target.path, query), "text/plain; charset=utf-8", self._stop)
@@ -51,6 +51,8 @@ class Reading:
             )
         if answer.status == 401:
             raise error_of(answer.status, answer.body)
+        if answer.status != 200 and not 400 <= answer.status < 600:
+            raise StatusError(502, "BadGateway", f"the API server's answer has the status {answer.status}")
         return Response(answer.body, answer.status, media_type=JSON)
 
     @contextlib.asynccontextmanager

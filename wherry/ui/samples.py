@@ -52,10 +52,13 @@ def _add(found: Values, line: str, wanted: Mapping[str, Sequence[str]]) -> None:
         value = float(rest.split(" ", 1)[0])
     except ValueError:
         return
-    if by is None or not math.isfinite(value):
+    if by is None:
         return
     given = dict(_LABEL.findall(labels)) if by else {}
     key = " · ".join(given.get(each, "")[:LONGEST_VALUE] for each in by)
+    total = found.get(name, {}).get(key, 0.0) + value
+    if not math.isfinite(total):
+        return
     sums = found.setdefault(name, {})
     if key in sums or len(sums) < MOST_KEYS:
-        sums[key] = sums.get(key, 0.0) + value
+        sums[key] = total
