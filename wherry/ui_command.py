@@ -52,7 +52,7 @@ def ui(
 
 async def _run(paths: list[Path], context: str, port: int, *, localhost: bool, browser: bool) -> None:
     from wherry import cluster
-    from wherry.ui import app, origin, server
+    from wherry.ui import app, origin, peers, server
     from wherry.ui.browser import link_file, show
     from wherry.ui.session import Session
 
@@ -74,4 +74,5 @@ async def _run(paths: list[Path], context: str, port: int, *, localhost: bool, b
             console.print("Ctrl-C ends it")
             if file is not None:
                 show(file)
-            await server.serve(app.build(shown, session, place, stop), place.sockets, stop)
+            with peers.connections_of(peers.own_users()) as admits:
+                await server.serve(app.build(shown, session, place, stop), place.sockets, stop, admits)

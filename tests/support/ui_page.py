@@ -15,7 +15,7 @@ from kube import kubeconfig, pki
 from tests.support.chromium import Chromium, Tab
 from wherry import cluster as clusters
 from wherry.testing import Cluster
-from wherry.ui import app, origin, server
+from wherry.ui import app, origin, peers, server
 from wherry.ui.session import Session
 
 UNNAMED = """
@@ -50,7 +50,9 @@ PALE = """
 
 
 @contextlib.contextmanager
-def page_server(config: Path, *, port: int = 0, localhost: bool = False) -> Iterator[str]:
+def page_server(
+    config: Path, *, port: int = 0, localhost: bool = False, users: frozenset[int] | None = None
+) -> Iterator[str]:
     """Serve the page as `wherry ui` does, in a thread, while the block runs; lend the link."""
     link: queue.SimpleQueue[tuple[str, Callable[[], None]]] = queue.SimpleQueue()
 
@@ -60,7 +62,8 @@ def page_server(config: Path, *, port: int = 0, localhost: bool = False) -> Iter
             own, session = origin.own(port, localhost=localhost), Session()
             shown = app.Cluster(client, getattr(client.transport, "server", ""), namespace)
             link.put((f"{own.url}/#{session.link}", lambda: loop.call_soon_threadsafe(stop.set) and None))
-            await server.serve(app.build(shown, session, own, stop), own.sockets, stop)
+            with peers.connections_of(users) as admits:
+                await server.serve(app.build(shown, session, own, stop), own.sockets, stop, admits)
 
     with ThreadPoolExecutor(1, "page") as threads:
         task = threads.submit(asyncio.run, serve())

@@ -1,10 +1,10 @@
-"""Serves the page on loopback addresses, with limits for other users of the machine, who can connect too."""
+"""Serves the page on loopback addresses, with limits for other users of the machine, where these can connect (peers.py)."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
@@ -44,8 +44,13 @@ class _Server(BoundedServer):
         await self.stop.wait()
 
 
-async def serve(app: ASGIApp, listening: Sequence[socket.socket], stop: asyncio.Event) -> None:
-    """Serve on sockets that listen until `stop` is set, and close them."""
+async def serve(
+    app: ASGIApp,
+    listening: Sequence[socket.socket],
+    stop: asyncio.Event,
+    admits: Callable[[socket.socket], bool] | None = None,
+) -> None:
+    """Serve connections that `admits` accepts, on sockets that listen, until `stop` is set, and close them."""
     config = uvicorn.Config(
         app,
         http=PageProtocol,
@@ -59,6 +64,7 @@ async def serve(app: ASGIApp, listening: Sequence[socket.socket], stop: asyncio.
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
+    server.admits = admits
     task = asyncio.create_task(server.serve(list(listening)), name="page")
     stopped = asyncio.create_task(stop.wait(), name="signal")
     try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -100,3 +103,53 @@ def test_no_two_runs_have_the_same_host(browser: Chromium, config: Path, localho
             shown.wait_text("live", "#connection")
             shown.evaluate("location.reload()")
             shown.wait_text("live", "#connection")
+
+
+OTHER = """
+import asyncio, sys
+host, port, count = sys.argv[1], int(sys.argv[2]), 0
+async def occupy():
+    global count
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(host, port)
+            count += 1
+            writer.write(b"GET /x HTTP/1.1\\r\\n")
+            await reader.read()
+            writer.close()
+        except OSError:
+            await asyncio.sleep(0.01)
+async def main():
+    try:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(f"GET /static/main.js HTTP/1.1\\r\\nHost: {host}:{port}\\r\\n\\r\\n".encode())
+        print(len(await reader.read()), flush=True)
+    except ConnectionError:
+        print(0, flush=True)
+    tasks = [asyncio.create_task(occupy()) for _ in range(100)]
+    while count < 200:
+        await asyncio.sleep(0.01)
+    print("occupied", flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+NOBODY = 65534
+
+
+@pytest.mark.parametrize("localhost", [False, True])
+def test_connections_of_other_users_are_refused_and_keep_no_page_from_opening(
+    browser: Chromium, config: Path, localhost: bool
+) -> None:
+    with page_server(config, localhost=localhost, users=frozenset({os.geteuid()})) as link:
+        place = urlsplit(link)
+        address = "127.0.0.1" if localhost else place.hostname
+        command = [sys.executable, "-c", OTHER, str(address), str(place.port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, user=NOBODY, group=NOBODY, cwd="/") as other:
+            try:
+                assert other.stdout is not None
+                assert other.stdout.readline() == "0\n", "another user got an answer"
+                assert other.stdout.readline() == "occupied\n"
+                with tab(browser, link) as shown:
+                    shown.wait_text("live", "#connection")
+            finally:
+                other.kill()
