@@ -77,15 +77,23 @@ async def _add(
 ) -> None:
     """Add the entries of a namespace that the user may list, of times after the first one until the second one."""
     since, until = times
+    allowed: dict[str, bool] = {}
     for block in journal.newest(place):
+        await time_slice.step()
+        oldest = time_of(block[-1][2])
+        if oldest > until:
+            continue
+        # Of a list without permissions, and of entries that are too new, nothing is decoded but times: they cost the most.
         for key, name, data in block:
-            await time_slice.step()
-            if not await kinds.allowed(key):
+            if key not in allowed:
+                allowed[key] = await kinds.allowed(key)
+            if not allowed[key]:
                 continue
-            entry = decoded(data)
-            if entry.time <= since or (entry.time <= until and not newest.add(place, key, name, entry)):
+            await time_slice.step()
+            time = time_of(data)
+            if time <= since or (time <= until and not newest.add(place, key, name, decoded(data))):
                 return
-        if time_of(block[-1][2]) <= since:
+        if oldest <= since:
             return
 
 
