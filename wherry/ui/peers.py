@@ -48,8 +48,8 @@ def connections_of(users: frozenset[int] | None) -> Iterator[Callable[[socket.so
 
     def admits(accepted: socket.socket) -> bool:
         try:
-            peer, own = accepted.getpeername()[:2], accepted.getsockname()[:2]
-            query = socket_lookup.Query("TCP", *peer, peer=own)
+            address, port = accepted.getpeername()[:2]
+            query = socket_lookup.Query("TCP", address, port, peer=accepted.getsockname()[:2])
             found = socket_lookup.owners(connection, [query])
         except OSError:
             return True  # the client has gone, or the kernel is short of memory: limits hold all the same

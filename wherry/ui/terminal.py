@@ -17,18 +17,20 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 import aiohttp
+from websockets.frames import Opcode
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from kube.client import Client
 from kube.errors import StatusError
 from kube.retry_after import RetryAfterTransport
-from wherry.ui import failures, sockets
+from kube.serving import websocket
+from kube.serving.websocket import ServerSocket
+from wherry.ui import failures
 from wherry.ui.computing import names
 from wherry.ui.places import Places
 from wherry.ui.protocol import connection_of, identify
 from wherry.ui.session import Session
-from wherry.ui.sockets import PageSocket
 
 SUBPROTOCOL, TOKEN = "wherry.terminal", "wherry.token."
 """Subprotocols of the page: the one that is spoken, and one that carries the session's token."""
@@ -42,6 +44,10 @@ MOST_UNSEEN = 1 << 20
 MOST_WORDS, LONGEST_WORD = 32, 1024
 MOST_BYTES = 4 << 20
 """Bytes of a message of the API server."""
+MOST_FROM_BROWSER = 64 << 10
+"""Bytes of a message of the browser."""
+GOODBYE = 10.0
+"""Seconds that a browser has to take what is on its way, and to answer the close."""
 AT_A_TIME = 4
 _CONTAINER = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -82,7 +88,8 @@ class Terminals:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         protocol = connection_of(scope)
-        offered = sockets.offered(scope["headers"])
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        offered = websocket.offered(headers)
         token = next((each[len(TOKEN) :] for each in offered if each.startswith(TOKEN)), "")
         # The guard refuses other origins than the page's own; here there has to be one.
         if protocol is None or SUBPROTOCOL not in offered or "origin" not in request.headers:
@@ -92,13 +99,16 @@ class Terminals:
         identify(scope)
         path = exec_path(request)
         with self._places.one():
-            socket = sockets.accept(protocol, scope["headers"], SUBPROTOCOL)
+            handshake = websocket.answer(headers, SUBPROTOCOL, MOST_FROM_BROWSER)
+            if handshake.failure:
+                raise StatusError(400, "BadRequest", "this is no handshake of a WebSocket")
+            socket = ServerSocket(protocol, handshake)
             try:
                 await self._run(socket, path)
             finally:
-                await socket.close()
+                await socket.close(GOODBYE)
 
-    async def _run(self, socket: PageSocket, path: str) -> None:
+    async def _run(self, socket: ServerSocket, path: str) -> None:
         transport = self._client.transport
         inner = transport.inner if isinstance(transport, RetryAfterTransport) else transport
         opener: _WithSockets = inner  # type: ignore[assignment]
@@ -110,7 +120,7 @@ class Terminals:
             with contextlib.suppress(ConnectionResetError):
                 await socket.send(bytes([ERROR]) + json.dumps({"status": "Failure", "message": shown.message}).encode())
 
-    async def _splice(self, socket: PageSocket, server: aiohttp.ClientWebSocketResponse) -> None:
+    async def _splice(self, socket: ServerSocket, server: aiohttp.ClientWebSocketResponse) -> None:
         """Pass messages on until one side, or the page's server, ends."""
         window = _Window()
         tasks = {
@@ -126,8 +136,10 @@ class Terminals:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _up(socket: PageSocket, server: aiohttp.ClientWebSocketResponse, window: _Window) -> None:
-    while (message := await socket.receive()) is not None:
+async def _up(socket: ServerSocket, server: aiohttp.ClientWebSocketResponse, window: _Window) -> None:
+    """Pass messages of the browser on; one in several frames, or a text, ends the terminal."""
+    while (frame := await socket.receive()) is not None and frame.opcode is Opcode.BINARY and frame.fin:
+        message = bytes(frame.data)
         if message[:1] == bytes([SEEN]):
             window.seen(message[1:])
             continue
@@ -136,7 +148,7 @@ async def _up(socket: PageSocket, server: aiohttp.ClientWebSocketResponse, windo
         await server.send_bytes(message)
 
 
-async def _down(socket: PageSocket, server: aiohttp.ClientWebSocketResponse, window: _Window) -> None:
+async def _down(socket: ServerSocket, server: aiohttp.ClientWebSocketResponse, window: _Window) -> None:
     async for message in server:
         if message.type is not aiohttp.WSMsgType.BINARY:
             return
