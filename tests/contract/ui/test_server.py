@@ -99,6 +99,7 @@ async def test_a_link_is_exchanged_once_and_nothing_is_read_without_its_session(
     status, body, headers = await site.exchange(site.session.link)
     assert status == 200
     cookie = headers["Set-Cookie"]
+    assert headers["Clear-Site-Data"] == '"cache", "storage"'
     assert cookie.startswith(f"wherry-ui-{site.port}=") and "HttpOnly" in cookie and "SameSite=strict" in cookie
     status, refused, _ = await site.exchange(site.session.link)
     assert status == 403 and "used already" in refused["message"]

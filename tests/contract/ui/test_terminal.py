@@ -62,6 +62,8 @@ async def test_a_command_runs_in_a_terminal(site: Site) -> None:
         assert socket.protocol == "wherry.terminal"
         await output(socket, b"tty=True")
         await socket.send_bytes(b"\x04" + json.dumps({"Width": 80, "Height": 24}).encode())
+        for number in (b"9" * 5000, b"-1", b"x", b""):
+            await socket.send_bytes(b"\xfe" + number)  # what says nothing about seen bytes is left out
         await socket.send_bytes(b"\x00hello\n")
         await output(socket, b"HELLO")
         await socket.send_bytes(b"\x00exit\n")
