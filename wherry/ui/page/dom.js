@@ -9,6 +9,10 @@ export function plain(text) {
   return String(text ?? "").replace(HIDDEN, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
 }
 
+export function byId(id) {
+  return document.getElementById(id);
+}
+
 /** Return an element with attributes (null and false are left out, functions listen) and children (elements or texts). */
 export function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -17,7 +21,12 @@ export function el(tag, attributes = {}, ...children) {
     if (typeof value === "function") made.addEventListener(name, value);
     else made.setAttribute(name, value === true ? "" : plain(value));
   }
-  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined).map(node));
+  made.append(
+    ...children
+      .flat(Infinity)
+      .filter((each) => each !== null && each !== undefined)
+      .map(node),
+  );
   return made;
 }
 
@@ -25,7 +34,12 @@ export function el(tag, attributes = {}, ...children) {
 export function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== false) attribute(made, name, value);
-  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined).map(node));
+  made.append(
+    ...children
+      .flat(Infinity)
+      .filter((each) => each !== null && each !== undefined)
+      .map(node),
+  );
   return made;
 }
 

@@ -13,8 +13,12 @@ import { traffic } from "./traffic.js";
 import { yaml } from "./yaml.js";
 
 const PLURALS = {
-  Pod: "/api/v1|pods", Node: "/api/v1|nodes", Deployment: "/apis/apps/v1|deployments", StatefulSet: "/apis/apps/v1|statefulsets",
-  DaemonSet: "/apis/apps/v1|daemonsets", Job: "/apis/batch/v1|jobs",
+  Pod: "/api/v1|pods",
+  Node: "/api/v1|nodes",
+  Deployment: "/apis/apps/v1|deployments",
+  StatefulSet: "/apis/apps/v1|statefulsets",
+  DaemonSet: "/apis/apps/v1|daemonsets",
+  Job: "/apis/batch/v1|jobs",
   Service: "/api/v1|services",
 };
 const TABS = {
@@ -92,7 +96,16 @@ export class Drawer {
       each.tabIndex = selected ? 0 : -1;
     }
     this.panel.setAttribute("aria-labelledby", `tab-${name}`);
-    const make = { Story: story, Rollout: rollout, Traffic: traffic, Events: events, Logs: logsOf, Terminal: terminal, Containers: containers, YAML: yamlOf }[name];
+    const make = {
+      Story: story,
+      Rollout: rollout,
+      Traffic: traffic,
+      Events: events,
+      Logs: logsOf,
+      Terminal: terminal,
+      Containers: containers,
+      YAML: yamlOf,
+    }[name];
     this.content = make(this.shown);
     this.panel.replaceChildren(this.content);
   }
@@ -101,7 +114,12 @@ export class Drawer {
   update(object, now) {
     if (!this.key) return;
     if (!object) return text(this.state, "it is not among the objects that the filters select, or does not exist");
-    text(this.state, [object.state.word, object.state.detail, object.created ? `created ${age(now - object.created)} ago` : ""].filter(Boolean).join(" · "));
+    text(
+      this.state,
+      [object.state.word, object.state.detail, object.created ? `created ${age(now - object.created)} ago` : ""]
+        .filter(Boolean)
+        .join(" · "),
+    );
     if (object === this.shown) return;
     const first = !this.shown.state;
     this.shown = object;
@@ -135,10 +153,16 @@ function events({ kind, namespace, name }) {
   return following([collection], list, () => {
     const found = [...collection.items.values()].sort((a, b) => a.time - b.time);
     const left = Math.max(0, found.length - MOST_SHOWN);
-    keyed(list, found.slice(left), (event) => event.uid, () => el("li"), (item, event) => {
-      text(item, event.text);
-      item.className = event.warning ? "warning" : "";
-    });
+    keyed(
+      list,
+      found.slice(left),
+      (event) => event.uid,
+      () => el("li"),
+      (item, event) => {
+        text(item, event.text);
+        item.className = event.warning ? "warning" : "";
+      },
+    );
     if (left) return `${collection.more ? "more" : left} older events are not shown`;
     return collection.listed && !found.length ? "there are no events" : "";
   });
@@ -152,8 +176,17 @@ function containers(object) {
   const items = (object.containers || []).map((each) => {
     const kind = each.sidecar ? "sidecar" : each.init ? "init container" : "container";
     const exit = each.exit === undefined ? "" : `exit code ${each.exit}`;
-    const state = [each.state, each.reason, exit, each.ready ? "ready" : "not ready", `${each.restarts} restarts`].filter(Boolean).join(" · ");
-    return el("li", {}, el("h3", {}, each.name), el("p", { class: "hint" }, `${kind}, image ${each.image}`), el("p", {}, state), each.message ? el("p", {}, each.message) : null);
+    const state = [each.state, each.reason, exit, each.ready ? "ready" : "not ready", `${each.restarts} restarts`]
+      .filter(Boolean)
+      .join(" · ");
+    return el(
+      "li",
+      {},
+      el("h3", {}, each.name),
+      el("p", { class: "hint" }, `${kind}, image ${each.image}`),
+      el("p", {}, state),
+      each.message ? el("p", {}, each.message) : null,
+    );
   });
   if (object.more) items.push(el("li", {}, `${object.more} more containers are not shown: the YAML has them`));
   return items.length ? el("ul", { class: "containers" }, items) : el("p", {}, "reading…");
@@ -161,12 +194,14 @@ function containers(object) {
 
 function yamlOf(object) {
   const place = el("div", { "aria-busy": "true" }, "reading…");
-  getJson(pathOf(object)).then(
-    (found) => {
-      const shown = yaml(found);
-      place.replaceChildren(copyButton(shown, "Copy the YAML"), el("pre", { tabindex: "0", "aria-label": "YAML" }, shown));
-    },
-    (error) => place.replaceChildren(el("p", { class: "failure" }, error.message)),
-  ).finally(() => place.removeAttribute("aria-busy"));
+  getJson(pathOf(object))
+    .then(
+      (found) => {
+        const shown = yaml(found);
+        place.replaceChildren(copyButton(shown, "Copy the YAML"), el("pre", { tabindex: "0", "aria-label": "YAML" }, shown));
+      },
+      (error) => place.replaceChildren(el("p", { class: "failure" }, error.message)),
+    )
+    .finally(() => place.removeAttribute("aria-busy"));
   return place;
 }

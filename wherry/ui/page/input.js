@@ -1,10 +1,9 @@
 // Keys, clicks and filters of a person, as changes of what the page shows.
 
+import { byId } from "./dom.js";
 import * as filters from "./filters.js";
 import { moveBetweenProblems } from "./lists_view.js";
 import { moveFocus } from "./nodes_view.js";
-
-const byId = (id) => document.getElementById(id);
 
 /** Listen to input: `shown` returns the open object, `open` opens one or none (""), `change` sets filters, `typed` one of them. */
 export function listen({ shown, open, change, typed }) {

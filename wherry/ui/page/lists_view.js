@@ -10,22 +10,41 @@ const MOST_ROWS = 300;
 
 /** Show problems; returns how many are not shown. */
 export function showProblems(place, problems) {
-  keyed(place, problems.slice(0, MOST_PROBLEMS), (each) => each.key, problem, (item, each) => {
-    const { object, others } = each;
-    item.object = object;
-    text(item.parts.name, `${object.kind} ${object.namespace ? `${object.namespace}/` : ""}${object.name}`);
-    text(item.parts.word, object.state.word);
-    text(item.parts.others, others ? `and ${others} more of ${object.owner.kind} ${object.owner.name}` : "");
-    text(item.parts.detail, object.state.detail);
-    item.parts.details.dataset.open = key(object);
-  });
+  keyed(
+    place,
+    problems.slice(0, MOST_PROBLEMS),
+    (each) => each.key,
+    problem,
+    (item, each) => {
+      const { object, others } = each;
+      item.object = object;
+      text(item.parts.name, `${object.kind} ${object.namespace ? `${object.namespace}/` : ""}${object.name}`);
+      text(item.parts.word, object.state.word);
+      text(item.parts.others, others ? `and ${others} more of ${object.owner.kind} ${object.owner.name}` : "");
+      text(item.parts.detail, object.state.detail);
+      item.parts.details.dataset.open = key(object);
+    },
+  );
   return Math.max(0, problems.length - MOST_PROBLEMS);
 }
 
 function problem({ object }) {
   const item = el("li");
-  const parts = { name: el("span", { class: "name" }), word: el("span", { class: "badge bad" }), others: el("span", { class: "hint" }), detail: el("p", { class: "detail" }) };
-  const toggle = el("button", { type: "button", class: "toggle", "aria-expanded": "false" }, parts.name, " ", parts.word, " ", parts.others);
+  const parts = {
+    name: el("span", { class: "name" }),
+    word: el("span", { class: "badge bad" }),
+    others: el("span", { class: "hint" }),
+    detail: el("p", { class: "detail" }),
+  };
+  const toggle = el(
+    "button",
+    { type: "button", class: "toggle", "aria-expanded": "false" },
+    parts.name,
+    " ",
+    parts.word,
+    " ",
+    parts.others,
+  );
   parts.details = el("button", { type: "button", class: "link" }, "Details");
   item.parts = parts;
   item.object = object;
@@ -72,7 +91,11 @@ function row(object) {
 }
 
 function heading(object) {
-  return el("th", { scope: "row" }, el("button", { type: "button", class: "link", "data-open": key(object) }, `${object.kind} ${object.name}`));
+  return el(
+    "th",
+    { scope: "row" },
+    el("button", { type: "button", class: "link", "data-open": key(object) }, `${object.kind} ${object.name}`),
+  );
 }
 
 /** Show Services; returns how many are not shown. */
@@ -94,8 +117,23 @@ export function showServices(place, services, now) {
 }
 
 function serviceRow(object) {
-  const parts = { address: el("td"), ports: el("td"), endpoints: el("td"), state: el("span", { class: "badge" }), detail: el("p", { class: "detail" }) };
-  const element = el("tr", {}, heading(object), el("td", {}, object.namespace), parts.address, parts.ports, parts.endpoints, el("td", {}, parts.state, parts.detail));
+  const parts = {
+    address: el("td"),
+    ports: el("td"),
+    endpoints: el("td"),
+    state: el("span", { class: "badge" }),
+    detail: el("p", { class: "detail" }),
+  };
+  const element = el(
+    "tr",
+    {},
+    heading(object),
+    el("td", {}, object.namespace),
+    parts.address,
+    parts.ports,
+    parts.endpoints,
+    el("td", {}, parts.state, parts.detail),
+  );
   element.parts = parts;
   return element;
 }

@@ -11,7 +11,10 @@ const LONGEST_PAUSE = 15000;
 const STEADY = 5000;
 const ENDED = "wherry ui has ended: run it again, and close this tab";
 
-/** A collection: `path` and `query` of the API, `keep` returns what is stored of an object; `history` records it, if there is one; `most` limits it. */
+/**
+ * A collection: `path` and `query` of the API, `keep` returns what is stored of an object; `history` records it, if there is one;
+ * `most` is the maximum number of objects.
+ */
 export class Collection {
   constructor(name, path, keep, query = {}, most = Infinity) {
     Object.assign(this, { name, path, keep, query, most, history: null });

@@ -13,7 +13,11 @@ const COLOURS = /\u001b\[[0-9;]*[A-Za-z]/g;
 
 /** Return an element with the logs of a pod, which has a method `close`. */
 export function logs(pod) {
-  const select = el("select", { "aria-label": "Container" }, pod.containers.map((each) => el("option", { value: each.name }, each.name)));
+  const select = el(
+    "select",
+    { "aria-label": "Container" },
+    pod.containers.map((each) => el("option", { value: each.name }, each.name)),
+  );
   const first = pod.containers.find((each) => !each.init) || pod.containers[0];
   if (first) select.value = first.name;
   const follow = el("input", { type: "checkbox", checked: true });
@@ -44,7 +48,11 @@ async function read(pod, query, output, state, signal) {
   // The server of a log that is followed answers with its first line, which may never come.
   state.textContent = query.follow ? "following" : "reading…";
   try {
-    const answer = await get(`/api/v1/namespaces/${encodeURIComponent(pod.namespace)}/pods/${encodeURIComponent(pod.name)}/log`, query, signal);
+    const answer = await get(
+      `/api/v1/namespaces/${encodeURIComponent(pod.namespace)}/pods/${encodeURIComponent(pod.name)}/log`,
+      query,
+      signal,
+    );
     for await (const text of texts(answer)) lines.add(text);
     state.textContent = query.follow ? "the log ended" : "the log until now";
   } catch (error) {
@@ -115,7 +123,7 @@ export class Lines {
 
   trim() {
     const sum = (name) => this.parts.reduce((total, each) => total + each[name], 0);
-    for (let lines = sum("lines"), size = sum("size"); (lines > MOST_LINES || size > MOST_SIZE) && this.parts.length > 1; ) {
+    for (let lines = sum("lines"), size = sum("size"); (lines > MOST_LINES || size > MOST_SIZE) && this.parts.length > 1;) {
       const first = this.parts.shift();
       lines -= first.lines;
       size -= first.size;

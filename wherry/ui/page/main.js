@@ -1,7 +1,7 @@
 // The page: filters, live collections, and one rendering for each frame in which something changed.
 
 import { exchange, getJson } from "./api.js";
-import { inFrame, plain, text } from "./dom.js";
+import { byId, inFrame, plain, text } from "./dom.js";
 import { Drawer, shows } from "./drawer.js";
 import { collections } from "./collections.js";
 import * as filters from "./filters.js";
@@ -17,15 +17,22 @@ import { withEndpoints } from "./services.js";
 import { Stopped } from "./stopped.js";
 import { TimeView } from "./time_view.js";
 
-const byId = (id) => document.getElementById(id);
 const WORKLOADS = ["deployments", "statefulsets", "daemonsets", "jobs"];
 const OF_SERVICES = ["services", "endpointslices", "networkpolicies"];
 const NAMESPACE = /^[a-z0-9-]{0,63}$/;
 const TICK = 5000;
 const MOST_NODES = 500;
 const state = {
-  filters: filters.read(), at: 0, collections: {}, live: null, about: { namespace: "default" }, history: new History(), former: null,
-  services: null, note: "", failure: "",
+  filters: filters.read(),
+  at: 0,
+  collections: {},
+  live: null,
+  about: { namespace: "default" },
+  history: new History(),
+  former: null,
+  services: null,
+  note: "",
+  failure: "",
 };
 state.at = filters.momentOf(state.filters);
 const drawer = new Drawer(byId("drawer"), { closed: () => open("") });
@@ -33,7 +40,11 @@ const stopped = new Stopped(() => {
   state.services = null;
   invalidate();
 });
-const inside = new Inside(byId("inside"), () => current("nodes").map((each) => each.name).slice(0, MOST_NODES));
+const inside = new Inside(byId("inside"), () =>
+  current("nodes")
+    .map((each) => each.name)
+    .slice(0, MOST_NODES),
+);
 const time = new TimeView(byId("time").querySelector("div"), {
   moved: (at) => setFilters({ at: at ? String(at) : "" }),
   context: () => ({ namespace: state.filters.namespace, history: state.history }),
@@ -47,7 +58,10 @@ function connect() {
   state.failure = NAMESPACE.test(state.filters.namespace) ? "" : "a namespace has lower case letters, digits and hyphens";
   if (state.failure) return invalidate();
   const list = collections(state.filters);
-  const live = new Live(list, { changed: (each) => live === state.live && changed(each), state: (name, why) => live === state.live && connection(name, why) });
+  const live = new Live(list, {
+    changed: (each) => live === state.live && changed(each),
+    state: (name, why) => live === state.live && connection(name, why),
+  });
   state.live = live;
   state.services = null;
   state.history = new History();
@@ -130,7 +144,8 @@ function current(name) {
 function shownItems() {
   const { at } = state;
   if (!at) return (state.former = null);
-  if (state.former?.at !== at || state.former.history !== state.history) state.former = { at, history: state.history, items: state.history.at(at) };
+  if (state.former?.at !== at || state.former.history !== state.history)
+    state.former = { at, history: state.history, items: state.history.at(at) };
   return state.former.items;
 }
 
@@ -176,10 +191,16 @@ function notes() {
   return [
     state.failure,
     state.note,
-    state.at && !shownItems() ? "States of objects at this moment are not recorded: the page was not open. The decisions before it are above." : "",
+    state.at && !shownItems()
+      ? "States of objects at this moment are not recorded: the page was not open. The decisions before it are above."
+      : "",
     state.at && shownItems() ? "A former moment: details that are opened are those of now." : "",
-    ...Object.values(state.collections).filter((each) => each.refused).map((each) => `${each.name}: ${each.refused}`),
-    ...Object.values(state.collections).filter((each) => each.more).map((each) => `The cluster has more than ${each.most} ${each.name}: choose a namespace or labels.`),
+    ...Object.values(state.collections)
+      .filter((each) => each.refused)
+      .map((each) => `${each.name}: ${each.refused}`),
+    ...Object.values(state.collections)
+      .filter((each) => each.more)
+      .map((each) => `The cluster has more than ${each.most} ${each.name}: choose a namespace or labels.`),
     stopped.hidden ? `Policies of ${stopped.hidden} more namespaces are not evaluated: choose a namespace.` : "",
     partly ? "Bars count the pods that the filters select." : "",
   ];

@@ -31,7 +31,13 @@ export function showNodes(place, nodes, pods, now) {
   }
   const order = (a, b) => (a.name === "") - (b.name === "") || (a.name < b.name ? -1 : 1);
   const tiles = [...groups.values()].sort(order);
-  keyed(place, tiles.slice(0, MOST_TILES), (group) => group.name, tile, (element, group) => showTile(element, group, now));
+  keyed(
+    place,
+    tiles.slice(0, MOST_TILES),
+    (group) => group.name,
+    tile,
+    (element, group) => showTile(element, group, now),
+  );
   return Math.max(0, tiles.length - MOST_TILES);
 }
 
@@ -52,7 +58,11 @@ function tile({ name }) {
 
 function bar(bars, { name, field }) {
   const fill = el("span", { class: "fill" });
-  const meter = el("span", { class: "meter", role: "meter", "aria-label": `${name} requested`, "aria-valuemin": "0", "aria-valuemax": "100" }, fill);
+  const meter = el(
+    "span",
+    { class: "meter", role: "meter", "aria-label": `${name} requested`, "aria-valuemin": "0", "aria-valuemax": "100" },
+    fill,
+  );
   const words = el("span", { class: "amount" });
   bars.set(field, { fill, meter, words });
   return el("div", { class: "bar" }, el("span", {}, name), meter, words);
@@ -75,7 +85,13 @@ function showTile(element, { node, pods }, now) {
 
 /** Show pods as cells, and in `more` how many are not shown. One is reached with the tab key, the others with arrows. */
 export function showCells(cells, more, pods, now) {
-  keyed(cells, pods.slice(0, MOST_CELLS), (pod) => pod.uid, cell, (each, pod) => showCell(each, pod, level(pod.state, now)));
+  keyed(
+    cells,
+    pods.slice(0, MOST_CELLS),
+    (pod) => pod.uid,
+    cell,
+    (each, pod) => showCell(each, pod, level(pod.state, now)),
+  );
   if (cells.firstChild && !cells.querySelector(':scope > [tabindex="0"]')) cells.firstChild.tabIndex = 0;
   text(more, pods.length > MOST_CELLS ? `${pods.length - MOST_CELLS} more pods` : "");
 }

@@ -25,7 +25,8 @@ export function node(object) {
   const ready = conditions.find((each) => each.type === "Ready");
   const pressure = conditions.find((each) => PRESSURES.includes(each.type) && each.status === "True");
   let state = { level: "ok", word: "Ready", detail: "" };
-  if (ready?.status !== "True") state = { level: "bad", word: "NotReady", detail: cut(ready?.message || "the agent has not reported its status") };
+  if (ready?.status !== "True")
+    state = { level: "bad", word: "NotReady", detail: cut(ready?.message || "the agent has not reported its status") };
   else if (pressure) state = { level: "bad", word: pressure.type, detail: cut(pressure.message) };
   else if (spec.unschedulable) state = { level: "end", word: "Cordoned", detail: "" };
   const size = status.allocatable || status.capacity || {};
@@ -48,8 +49,10 @@ function condition(object, type, status) {
 export function selectorText({ matchLabels = {}, matchExpressions = [] } = {}) {
   const values = (each) => `(${(each.values || []).join(",")})`;
   const words = {
-    In: (each) => `${each.key} in ${values(each)}`, NotIn: (each) => `${each.key} notin ${values(each)}`,
-    Exists: (each) => each.key, DoesNotExist: (each) => `!${each.key}`,
+    In: (each) => `${each.key} in ${values(each)}`,
+    NotIn: (each) => `${each.key} notin ${values(each)}`,
+    Exists: (each) => each.key,
+    DoesNotExist: (each) => `!${each.key}`,
   };
   const labels = Object.entries(matchLabels).map(([name, value]) => `${name}=${value}`);
   return [...labels, ...matchExpressions.filter((each) => words[each.operator]).map((each) => words[each.operator](each))].join(",");

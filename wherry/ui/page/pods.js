@@ -30,14 +30,21 @@ export function summary(pod) {
     address: status.podIP || "",
     owner: owner ? { kind: owner.kind, name: owner.name, uid: owner.uid } : null,
     created: Date.parse(metadata.creationTimestamp) || 0,
-    containers: containers.slice(0, MOST_CONTAINERS),
     more: Math.max(0, containers.length - MOST_CONTAINERS),
     finished: status.phase === "Succeeded" || status.phase === "Failed",
     cpu: requests(spec, "cpu"),
     memory: requests(spec, "memory"),
   };
   found.state = stateOf(metadata, status, containers, found.created);
-  found.text = [metadata.namespace, metadata.name, found.node, found.address, found.state.word, ...found.containers.map((each) => each.image)]
+  found.containers = containers.slice(0, MOST_CONTAINERS).map((each) => ({ ...each, message: cut(each.message, LONGEST_WORD) }));
+  found.text = [
+    metadata.namespace,
+    metadata.name,
+    found.node,
+    found.address,
+    found.state.word,
+    ...found.containers.map((each) => each.image),
+  ]
     .join(" ")
     .toLowerCase();
   return found;
@@ -56,7 +63,7 @@ function container(spec, statuses, init) {
     restarts: status.restartCount || 0,
     state,
     reason: cut(detail?.reason, LONGEST_WORD),
-    message: cut(detail?.message, LONGEST_WORD),
+    message: cut(detail?.message),
     exit: detail?.exitCode,
     failed: status.lastState?.terminated?.exitCode ? Date.parse(status.lastState.terminated.finishedAt) || 0 : 0,
   };
@@ -98,11 +105,18 @@ function stateOf(metadata, status, containers, created) {
     const bad = scheduled.reason === "Unschedulable";
     return { level: bad ? "bad" : "wait", word: scheduled.reason || "Pending", detail: cut(scheduled.message), late: created + LATE_START };
   }
+  return stateOfContainers(containers) || stateOfRunning(status, condition("Ready"), containers, created);
+}
+
+function stateOfContainers(containers) {
   const failing = containers.find((each) => each.state === "waiting" && each.reason && !STARTING.has(each.reason));
   if (failing) return { level: "bad", word: failing.reason, detail: failing.message };
   const exited = containers.find((each) => each.state === "terminated" && each.exit && (!each.init || each.sidecar));
   if (exited) return { level: "bad", word: exited.reason || "Error", detail: `${exited.name}: exit code ${exited.exit}` };
-  const ready = condition("Ready");
+  return null;
+}
+
+function stateOfRunning(status, ready, containers, created) {
   const loop = containers.find((each) => each.failed && each.restarts >= MANY_RESTARTS);
   if (ready?.status === "True" && !loop) return { level: "ok", word: "Running", detail: "" };
   // Between two failures of a crash loop the pod runs: it is listed until the longest back-off would be over.

@@ -4,13 +4,20 @@ import { level } from "./pods.js";
 
 // States that follow each other for one cause: the line stays, and so does its story.
 const FAMILIES = {
-  ErrImagePull: "image", ImagePullBackOff: "image",
-  CrashLoopBackOff: "crash", Error: "crash", OOMKilled: "crash", NotReady: "crash", Restarted: "crash",
+  ErrImagePull: "image",
+  ImagePullBackOff: "image",
+  CrashLoopBackOff: "crash",
+  Error: "crash",
+  OOMKilled: "crash",
+  NotReady: "crash",
+  Restarted: "crash",
 };
 
 /** Return the problems of nodes, workloads and pods, each {key, object, others}. */
 export function problems(nodes, workloads, pods, now) {
-  const found = [...nodes, ...workloads].filter((each) => level(each.state, now) === "bad").map((each) => ({ key: key(each), object: each, others: 0 }));
+  const found = [...nodes, ...workloads]
+    .filter((each) => level(each.state, now) === "bad")
+    .map((each) => ({ key: key(each), object: each, others: 0 }));
   const groups = new Map();
   for (const pod of pods) {
     if (level(pod.state, now) !== "bad") continue;

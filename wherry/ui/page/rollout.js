@@ -14,7 +14,9 @@ export function rollout({ namespace, name, selector }) {
   if (selector === undefined) return el("p", {}, "reading…");
   const inside = `/namespaces/${encodeURIComponent(namespace)}`;
   const labels = selector ? { labelSelector: selector } : {};
-  const deployment = new Collection("deployment", `/apis/apps/v1${inside}/deployments`, (each) => each, { fieldSelector: `metadata.name=${name}` });
+  const deployment = new Collection("deployment", `/apis/apps/v1${inside}/deployments`, (each) => each, {
+    fieldSelector: `metadata.name=${name}`,
+  });
   const sets = new Collection("replicasets", `/apis/apps/v1${inside}/replicasets`, (each) => each, labels);
   const pods = new Collection("pods", `/api/v1${inside}/pods`, summary, labels);
   const parts = { progress: el("p", { class: "state" }), conditions: el("ul", { class: "conditions" }), sets: el("ul", { class: "sets" }) };
@@ -34,14 +36,34 @@ function show(parts, object, sets, pods) {
   const byOwner = Map.groupBy(pods, (pod) => pod.owner?.uid);
   const used = own.filter((each, index) => index === 0 || each.spec.replicas || each.status?.replicas || byOwner.has(each.metadata.uid));
   text(parts.progress, progress(object, used));
-  keyed(parts.conditions, object.status?.conditions || [], (each) => each.type, () => el("li"), (item, each) => {
-    text(item, `${each.type} is ${each.status} for ${age(now - Date.parse(each.lastTransitionTime))}: ${each.reason || ""} ${each.message || ""}`);
-    item.className = (each.status === "True") === (each.type === "ReplicaFailure") ? "warning" : "";
-  });
-  keyed(parts.sets, used.slice(0, MOST_SETS), (each) => each.metadata.uid, set, (item, each) => showSet(item, each, each === own[0], byOwner.get(each.metadata.uid) || [], now));
+  keyed(
+    parts.conditions,
+    object.status?.conditions || [],
+    (each) => each.type,
+    () => el("li"),
+    (item, each) => {
+      text(
+        item,
+        `${each.type} is ${each.status} for ${age(now - Date.parse(each.lastTransitionTime))}: ${each.reason || ""} ${each.message || ""}`,
+      );
+      item.className = (each.status === "True") === (each.type === "ReplicaFailure") ? "warning" : "";
+    },
+  );
+  keyed(
+    parts.sets,
+    used.slice(0, MOST_SETS),
+    (each) => each.metadata.uid,
+    set,
+    (item, each) => showSet(item, each, each === own[0], byOwner.get(each.metadata.uid) || [], now),
+  );
   const empty = own.length - used.length;
   const hidden = used.length - MOST_SETS;
-  return [empty ? `${empty} older ReplicaSets without pods: kubectl rollout undo goes back to one` : "", hidden > 0 ? `${hidden} ReplicaSets are not shown` : ""].filter(Boolean).join(" · ");
+  return [
+    empty ? `${empty} older ReplicaSets without pods: kubectl rollout undo goes back to one` : "",
+    hidden > 0 ? `${hidden} ReplicaSets are not shown` : "",
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** Return in one sentence how far a rollout is. */
@@ -50,13 +72,15 @@ export function progress({ metadata, spec = {}, status = {} }, used) {
   const updated = status.updatedReplicas || 0;
   const available = status.availableReplicas || 0;
   const counts = `${updated} of ${wanted} pods are of the new template, ${available} are available`;
-  const how = spec.strategy?.type === "Recreate"
-    ? "old pods end before new ones start"
-    : `at most ${spec.strategy?.rollingUpdate?.maxSurge ?? "25%"} more and ${spec.strategy?.rollingUpdate?.maxUnavailable ?? "25%"} fewer at a time`;
   if ((status.observedGeneration || 0) < metadata.generation) return `Changed: the controller has not acted on it yet · ${counts}`;
   if (spec.paused) return `Paused: kubectl rollout resume continues · ${counts}`;
   const done = updated === wanted && available === wanted && (status.replicas || 0) === wanted && used.length <= 1;
-  return done ? `Complete · ${counts}` : `Rolling out, ${how} · ${counts}`;
+  return done ? `Complete · ${counts}` : `Rolling out, ${steps(spec.strategy)} · ${counts}`;
+}
+
+function steps({ type, rollingUpdate } = {}) {
+  if (type === "Recreate") return "old pods end before new ones start";
+  return `at most ${rollingUpdate?.maxSurge ?? "25%"} more and ${rollingUpdate?.maxUnavailable ?? "25%"} fewer at a time`;
 }
 
 function revision(set) {
@@ -65,11 +89,27 @@ function revision(set) {
 
 function set({ metadata }) {
   const parts = {
-    word: el("span", { class: "badge" }), count: el("span", { class: "amount" }), images: el("p", { class: "hint" }), fill: el("span", { class: "fill" }),
-    cells: el("div", { class: "cells", role: "group", "aria-label": `Pods of ${metadata.name}` }), more: el("p", { class: "hint" }),
+    word: el("span", { class: "badge" }),
+    count: el("span", { class: "amount" }),
+    images: el("p", { class: "hint" }),
+    fill: el("span", { class: "fill" }),
+    cells: el("div", { class: "cells", role: "group", "aria-label": `Pods of ${metadata.name}` }),
+    more: el("p", { class: "hint" }),
   };
-  parts.meter = el("span", { class: "meter", role: "meter", "aria-label": `Ready pods of ${metadata.name}`, "aria-valuemin": "0", "aria-valuemax": "100" }, parts.fill);
-  const item = el("li", { class: "set" }, el("h3", {}, metadata.name, " ", parts.word), parts.images, el("div", { class: "bar" }, el("span", {}, "Ready"), parts.meter, parts.count), parts.cells, parts.more);
+  parts.meter = el(
+    "span",
+    { class: "meter", role: "meter", "aria-label": `Ready pods of ${metadata.name}`, "aria-valuemin": "0", "aria-valuemax": "100" },
+    parts.fill,
+  );
+  const item = el(
+    "li",
+    { class: "set" },
+    el("h3", {}, metadata.name, " ", parts.word),
+    parts.images,
+    el("div", { class: "bar" }, el("span", {}, "Ready"), parts.meter, parts.count),
+    parts.cells,
+    parts.more,
+  );
   item.parts = parts;
   return item;
 }

@@ -50,12 +50,16 @@ export class Screen {
   }
 
   put(characters) {
-    if (this.column === this.lines[this.row].length && this.column + characters.length <= this.columns && characters.every((each) => each.length === 1)) {
+    if (
+      this.column === this.lines[this.row].length &&
+      this.column + characters.length <= this.columns &&
+      characters.every((each) => each.length === 1)
+    ) {
       this.lines[this.row] += characters.join("");
       this.column += characters.length;
       return;
     }
-    for (let from = 0; from < characters.length; ) {
+    for (let from = 0; from < characters.length;) {
       if (this.column >= this.columns) {
         this.column = 0;
         this.down();

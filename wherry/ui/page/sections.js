@@ -1,11 +1,10 @@
 // The sections of the cluster view, and the notes above them.
 
-import { attribute, el, keyed, text } from "./dom.js";
+import { attribute, byId, el, keyed, text } from "./dom.js";
 import { showProblems, showServices, showWorkloads } from "./lists_view.js";
 import { showNodes } from "./nodes_view.js";
 
 const SECTIONS = ["problems", "nodes", "workloads", "services"];
-const byId = (id) => document.getElementById(id);
 
 /** Show the view that is chosen: the inside, or the sections of the cluster. */
 export function showView(isInside) {
@@ -38,10 +37,22 @@ export function showCount(number, { unknown, complete }) {
 
 /** Show sentences about what is shown; empty ones are left out. */
 export function showNotes(notes) {
-  keyed(byId("notes"), notes.filter(Boolean), (each) => each, () => el("p", { class: "note" }), text);
+  keyed(
+    byId("notes"),
+    notes.filter(Boolean),
+    (each) => each,
+    () => el("p", { class: "note" }),
+    text,
+  );
 }
 
 /** Offer names of namespaces for the filter. */
 export function showNamespaces(names) {
-  keyed(byId("namespaces"), names, (each) => each, (name) => el("option", { value: name }), () => {});
+  keyed(
+    byId("namespaces"),
+    names,
+    (each) => each,
+    (name) => el("option", { value: name }),
+    () => {},
+  );
 }

@@ -10,8 +10,18 @@ const unready = new Map(); // Services without ready endpoints, by UID, with the
 export function service({ metadata, spec = {}, status = {} }) {
   const own = (spec.clusterIPs || [spec.clusterIP]).filter((each) => each && each !== "None");
   const outside = (status.loadBalancer?.ingress || []).map((each) => each.ip || each.hostname);
-  const address = cut([...(spec.type === "ExternalName" ? [spec.externalName] : own.length ? own : ["headless"]), ...(spec.externalIPs || []), ...outside].join(", "), LONGEST);
-  const ports = cut((spec.ports || []).map((each) => `${each.port}${each.nodePort ? `:${each.nodePort}` : ""}/${each.protocol || "TCP"}`).join(", "), LONGEST);
+  const address = cut(
+    [
+      ...(spec.type === "ExternalName" ? [spec.externalName] : own.length ? own : ["headless"]),
+      ...(spec.externalIPs || []),
+      ...outside,
+    ].join(", "),
+    LONGEST,
+  );
+  const ports = cut(
+    (spec.ports || []).map((each) => `${each.port}${each.nodePort ? `:${each.nodePort}` : ""}/${each.protocol || "TCP"}`).join(", "),
+    LONGEST,
+  );
   return {
     kind: "Service",
     namespace: metadata.namespace,
@@ -30,7 +40,12 @@ export function service({ metadata, spec = {}, status = {} }) {
 /** Return what is stored of an EndpointSlice. */
 export function slice({ metadata, endpoints = [] }) {
   const ready = endpoints.filter((each) => each.conditions?.ready !== false);
-  return { namespace: metadata.namespace, service: metadata.labels?.["kubernetes.io/service-name"] || "", ready: ready.length, all: endpoints.length };
+  return {
+    namespace: metadata.namespace,
+    service: metadata.labels?.["kubernetes.io/service-name"] || "",
+    ready: ready.length,
+    all: endpoints.length,
+  };
 }
 
 /** Return what is stored of a network policy: its namespace has one. */
@@ -38,7 +53,10 @@ export function policy({ metadata }) {
   return { namespace: metadata.namespace, revision: metadata.resourceVersion };
 }
 
-/** Return Services with their endpoints, their state, and what policies stop (`stopped` by namespace and name); `since` has when those without began to be so. */
+/**
+ * Return Services with their endpoints, their state, and what policies stop (`stopped` by namespace and name).
+ * `since` has the times from which Services have no ready endpoint.
+ */
 export function withEndpoints(services, slices, stopped, known, now, since = unready) {
   const counts = new Map();
   for (const { namespace, service: name, ready, all } of slices) {
@@ -51,7 +69,12 @@ export function withEndpoints(services, slices, stopped, known, now, since = unr
     const { ready, all } = counts.get(`${each.namespace}/${each.name}`) || { ready: 0, all: 0 };
     if (ready) since.delete(each.uid);
     else if (!since.has(each.uid)) since.set(each.uid, now);
-    return { ...each, ready, all, state: stateOf(each, ready, all, stopped.get(each.namespace)?.[each.name]?.[0], known, since.get(each.uid)) };
+    return {
+      ...each,
+      ready,
+      all,
+      state: stateOf(each, ready, all, stopped.get(each.namespace)?.[each.name]?.[0], known, since.get(each.uid)),
+    };
   });
 }
 

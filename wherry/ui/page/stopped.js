@@ -24,7 +24,8 @@ export class Stopped {
       this.latest = null;
       this.hidden = Math.max(0, wanted.size - MOST_NAMESPACES);
       for (const [namespace, key] of [...wanted].slice(0, MOST_NAMESPACES)) await this.read(namespace, key);
-      for (const namespace of this.found.keys()) if (!wanted.has(namespace) && this.found.delete(namespace) && this.keys.delete(namespace)) this.changed();
+      for (const namespace of this.found.keys())
+        if (!wanted.has(namespace) && this.found.delete(namespace) && this.keys.delete(namespace)) this.changed();
       await new Promise((resolve) => setTimeout(resolve, PAUSE));
     }
     this.running = false;
@@ -45,6 +46,7 @@ export class Stopped {
 function keysOf(policies, slices) {
   const found = new Map();
   for (const { namespace, revision } of policies) found.set(namespace, `${found.get(namespace) || ""} ${revision}`);
-  for (const { namespace, service, all } of slices) if (found.has(namespace)) found.set(namespace, `${found.get(namespace)} ${service}:${all}`);
+  for (const { namespace, service, all } of slices)
+    if (found.has(namespace)) found.set(namespace, `${found.get(namespace)} ${service}:${all}`);
   return found;
 }

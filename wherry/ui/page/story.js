@@ -30,8 +30,16 @@ function parts(story, open) {
   return [
     el("p", { class: "state" }, story.state),
     causes.length ? el("ol", { class: "causes" }, causes) : el("p", {}, story.nothing),
-    story.unknown.length ? el("ul", { class: "unknown" }, story.unknown.map((each) => el("li", {}, `not known: ${each}`))) : null,
-    story.moments.length ? el("details", { open }, el("summary", {}, "What happened"), el("ol", { class: "moments" }, story.moments.map(moment))) : null,
+    story.unknown.length
+      ? el(
+          "ul",
+          { class: "unknown" },
+          story.unknown.map((each) => el("li", {}, `not known: ${each}`)),
+        )
+      : null,
+    story.moments.length
+      ? el("details", { open }, el("summary", {}, "What happened"), el("ol", { class: "moments" }, story.moments.map(moment)))
+      : null,
   ].filter(Boolean);
 }
 

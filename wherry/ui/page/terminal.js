@@ -10,22 +10,47 @@ const COLUMNS = 80;
 const ROWS = 24;
 const MOST_INPUT = 32 << 10;
 const KEYS = {
-  Enter: "\r", Backspace: "\u007f", Tab: "\t", Escape: "\u001b", Delete: "\u001b[3~", Home: "\u001b[H", End: "\u001b[F", PageUp: "\u001b[5~", PageDown: "\u001b[6~",
-  ArrowUp: "\u001b[A", ArrowDown: "\u001b[B", ArrowRight: "\u001b[C", ArrowLeft: "\u001b[D",
+  Enter: "\r",
+  Backspace: "\u007f",
+  Tab: "\t",
+  Escape: "\u001b",
+  Delete: "\u001b[3~",
+  Home: "\u001b[H",
+  End: "\u001b[F",
+  PageUp: "\u001b[5~",
+  PageDown: "\u001b[6~",
+  ArrowUp: "\u001b[A",
+  ArrowDown: "\u001b[B",
+  ArrowRight: "\u001b[C",
+  ArrowLeft: "\u001b[D",
 };
 
 /** Return an element with a terminal for a pod, which has a method `close`. */
 export function terminal(pod) {
   if (!pod.containers) return el("p", {}, "reading…");
   const running = pod.containers.filter((each) => each.state === "running");
-  const select = el("select", { "aria-label": "Container" }, running.map((each) => el("option", { value: each.name }, each.name)));
+  const select = el(
+    "select",
+    { "aria-label": "Container" },
+    running.map((each) => el("option", { value: each.name }, each.name)),
+  );
   const main = running.find((each) => !each.init);
   if (main) select.value = main.name;
   const command = el("input", { "aria-label": "Command", value: "sh", spellcheck: "false", autocomplete: "off", class: "command" });
   const start = el("button", { type: "submit" }, "Start");
-  const state = el("p", { role: "status", class: "hint" }, running.length ? "A command in the container runs with your own rights, and may change things." : "No container of this pod runs.");
+  const state = el(
+    "p",
+    { role: "status", class: "hint" },
+    running.length ? "A command in the container runs with your own rights, and may change things." : "No container of this pod runs.",
+  );
   const output = el("pre", { tabindex: "0", role: "log", "aria-label": "Terminal", class: "terminal" });
-  const line = el("input", { "aria-label": "Line to send", placeholder: "a line to send, or type into the terminal above", autocomplete: "off", autocapitalize: "off", spellcheck: "false" });
+  const line = el("input", {
+    "aria-label": "Line to send",
+    placeholder: "a line to send, or type into the terminal above",
+    autocomplete: "off",
+    autocapitalize: "off",
+    spellcheck: "false",
+  });
   const form = el("form", { class: "tools" }, select, command, start);
   const lineForm = el("form", {}, line);
   const place = el("div", {}, form, output, lineForm, state);
@@ -107,7 +132,8 @@ class Session {
   message(channel, said) {
     if (this.socket.readyState !== WebSocket.OPEN) return;
     const bytes = this.encoder.encode(said);
-    for (let from = 0; from === 0 || from < bytes.length; from += MOST_INPUT) this.socket.send(new Uint8Array([channel, ...bytes.subarray(from, from + MOST_INPUT)]));
+    for (let from = 0; from === 0 || from < bytes.length; from += MOST_INPUT)
+      this.socket.send(new Uint8Array([channel, ...bytes.subarray(from, from + MOST_INPUT)]));
   }
 
   send(said) {

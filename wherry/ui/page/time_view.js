@@ -13,14 +13,20 @@ export class TimeView {
   /** `moved` is called with the moment in milliseconds, or 0 for now; `context` returns the namespace and the history. */
   constructor(place, { moved, context }) {
     Object.assign(this, { place, moved, context, at: 0, timer: 0, number: 0 });
-    this.range = el("select", { "aria-label": "Length of the time line" }, Object.entries(RANGES).map(([name, seconds]) => el("option", { value: String(seconds) }, name)));
+    this.range = el(
+      "select",
+      { "aria-label": "Length of the time line" },
+      Object.entries(RANGES).map(([name, seconds]) => el("option", { value: String(seconds) }, name)),
+    );
     this.slider = el("input", { type: "range", step: String(STEP), "aria-label": "Moment" });
     this.word = el("output", { class: "moment" });
     this.now = el("button", { type: "button", click: () => this.move(0) }, "Now");
     this.known = el("p", { class: "hint", role: "status" });
     this.list = el("ol", { class: "moments", "aria-label": "Decisions" });
     this.range.addEventListener("change", () => this.show(this.at));
-    this.slider.addEventListener("input", () => this.move(Number(this.slider.value) >= Number(this.slider.max) ? 0 : Number(this.slider.value)));
+    this.slider.addEventListener("input", () =>
+      this.move(Number(this.slider.value) >= Number(this.slider.max) ? 0 : Number(this.slider.value)),
+    );
     place.append(el("div", { class: "tools" }, this.range, this.slider, this.word, this.now), this.known, this.list);
     place.parentElement.addEventListener("toggle", () => place.parentElement.open && this.read());
   }
@@ -73,7 +79,13 @@ export class TimeView {
       "Not recorded: logs, events and details of former moments, what policies stopped then, decisions of nodes' agents.",
     ];
     text(this.known, known.filter(Boolean).join(" "));
-    keyed(this.list, entries, (each) => each.id, decision, () => {});
+    keyed(
+      this.list,
+      entries,
+      (each) => each.id,
+      decision,
+      () => {},
+    );
   }
 }
 

@@ -8,7 +8,11 @@ import { Collection } from "./live.js";
 
 const ROW = 52;
 const HEIGHT = 40;
-const COLUMNS = [{ x: 4, width: 200 }, { x: 264, width: 170 }, { x: 494, width: 242 }];
+const COLUMNS = [
+  { x: 4, width: 200 },
+  { x: 264, width: 170 },
+  { x: 494, width: 242 },
+];
 const WIDTH = 740;
 const PAUSE = 500;
 
@@ -18,11 +22,17 @@ export function traffic({ namespace, name }) {
   const nothing = () => true;
   const collections = [
     new Collection("services", `/api/v1${inside}/services`, nothing, { fieldSelector: `metadata.name=${name}` }),
-    new Collection("endpointslices", `/apis/discovery.k8s.io/v1${inside}/endpointslices`, nothing, { labelSelector: `kubernetes.io/service-name=${name}` }),
+    new Collection("endpointslices", `/apis/discovery.k8s.io/v1${inside}/endpointslices`, nothing, {
+      labelSelector: `kubernetes.io/service-name=${name}`,
+    }),
     new Collection("networkpolicies", `/apis/networking.k8s.io/v1${inside}/networkpolicies`, nothing),
   ];
   const content = el("div", { class: "traffic", "aria-busy": "true" });
-  const reader = new Reader(() => getJson("/traffic", { namespace, name }), (found) => content.replaceChildren(...parts(found, namespace, name)), content);
+  const reader = new Reader(
+    () => getJson("/traffic", { namespace, name }),
+    (found) => content.replaceChildren(...parts(found, namespace, name)),
+    content,
+  );
   const place = following(collections, content, () => {
     reader.request();
     return "";
@@ -70,7 +80,9 @@ function parts(found, namespace, name) {
   return [
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Picture of the Service" }, draw(found, namespace, name)),
     hidden ? el("p", { class: "hint" }, `${hidden} are not shown`) : null,
-    found.causes.length ? el("ul", { class: "causes" }, found.causes.map(cause)) : el("p", {}, "Nothing that the cluster's objects show stops connections."),
+    found.causes.length
+      ? el("ul", { class: "causes" }, found.causes.map(cause))
+      : el("p", {}, "Nothing that the cluster's objects show stops connections."),
     ...found.unknown.map((each) => el("p", { class: "unknown" }, `not known: ${each}`)),
   ].filter(Boolean);
 }
@@ -95,7 +107,12 @@ function draw({ addresses, ports, endpoints }, namespace, name) {
   });
   ports.forEach((port, index) => {
     const node = port.nodePort ? `, node port ${port.nodePort}` : "";
-    boxes.push(box({ ...place(1, index), lines: [`${port.name ? `${port.name} ` : ""}${port.port}/${port.protocol}${node}`, `to port ${port.target}`] }));
+    boxes.push(
+      box({
+        ...place(1, index),
+        lines: [`${port.name ? `${port.name} ` : ""}${port.port}/${port.protocol}${node}`, `to port ${port.target}`],
+      }),
+    );
   });
   endpoints.forEach((each, index) => {
     const kind = each.state === "ready" ? "ok" : each.state === "not ready" ? "wait" : "end";
@@ -104,7 +121,15 @@ function draw({ addresses, ports, endpoints }, namespace, name) {
     const numbers = each.ports.map((port) => port.number).join(", ");
     const closed = each.ports.find((port) => port.state !== "open");
     const said = closed ? `${where}: ${closed.state === "closed" ? "closed by policies" : "open to some"}` : where;
-    boxes.push(box({ ...place(2, index), kind, open, lines: [`${each.pod || each.address}${numbers ? ` :${numbers}` : ""}`, said], title: [each.pod, each.address, said, closed?.why].filter(Boolean).join(", ") }));
+    boxes.push(
+      box({
+        ...place(2, index),
+        kind,
+        open,
+        lines: [`${each.pod || each.address}${numbers ? ` :${numbers}` : ""}`, said],
+        title: [each.pod, each.address, said, closed?.why].filter(Boolean).join(", "),
+      }),
+    );
     for (const port of each.ports) {
       lines.push(line(place(1, port.of), place(2, index), each.state === "ready" ? port.state : "off", port.why || each.state));
     }
