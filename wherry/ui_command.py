@@ -34,7 +34,7 @@ def ui(
         bool,
         typer.Option(
             "--localhost",
-            help="Use a random name under localhost instead of a random loopback address: for forwarded ports.",
+            help="Use a random name under localhost instead of a random loopback address: for ports that SSH forwards.",
         ),
     ] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link, and open no browser.")] = False,

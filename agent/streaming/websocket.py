@@ -1,10 +1,10 @@
 """The server's side of a WebSocket over an upgraded connection (RFC 6455, by the websockets package, without its I/O).
 
 The HTTP server hands over the raw connection after authentication and authorization, so the handshake is answered from the
-request that it read (kube.serving.websocket). Pings are answered; extensions are not offered. What a client may send of tiny frames is limited
-(kube.serving.frames): control frames to a rate, and sessions whose frames are waiting continue in their order. Messages may
-have any length, as upstream: they are received in fragments, and large frames are split (frame_splitter.py), so that no
-client makes the agent hold more than a fragment.
+request that it read (kube.serving.websocket). Pings are answered; extensions are not offered. What a client may send of tiny
+frames is limited (kube.serving.frames): control frames to a rate, and sessions whose frames are waiting continue in their
+order. Messages may have any length, as upstream: they are received in fragments, and large frames are split
+(frame_splitter.py), so that no client makes the agent hold more than a fragment.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """The server's side of a WebSocket (RFC 6455, by the websockets package without its I/O): its handshake, and a socket.
 
-The HTTP server has read the request, so the handshake is answered here from its headers. Extensions are not offered. A socket has
-a connection that is taken over from HTTP: what the client sends is parsed a little at a time, when it is received; the connection
-is not read on before. Pings are answered, and control frames limited to a rate (frames.py).
+The HTTP server has read the request, so the handshake is answered here from its headers. Extensions are not offered. A socket
+has a connection that is taken over from HTTP: what the client sends is parsed a little at a time, when it is received; the
+connection is not read on before. Pings are answered, and control frames limited to a rate (frames.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def offered(headers: Headers) -> list[str]:
 
 
 def answer(
-    headers: Headers, subprotocol: str, most_bytes: int | None | tuple[int | None, int | None], target: str = "/"
+    headers: Headers, subprotocol: str, most_bytes: int | tuple[int | None, int | None] | None, target: str = "/"
 ) -> Handshake:
     """Answer the handshake of a GET request with one of the subprotocols that it offers, or none ("").
 

@@ -1,7 +1,7 @@
 """Refuses connections of other users of the machine, where the kernel says whose a connection is (Linux, sock_diag).
 
-They could do nothing without the session, but occupy the connections that the page needs. The socket of the client is looked up by
-the two ends of the connection; it exists as long as the connection does.
+They could do nothing without the session, but occupy the connections that the page needs. The socket of the client is looked
+up by the two ends of the connection; it exists as long as the connection does.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 import aiohttp
-from websockets.frames import Opcode
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
+from websockets.frames import Opcode
 
 from kube.client import Client
 from kube.errors import StatusError

@@ -1,8 +1,8 @@
 """Several watches in one answer: a browser has six connections to a server, and the page watches more kinds.
 
 Each line of the answer is a JSON object with the number of the watch: {"w": 0, "event": ...} with an event of the API server,
-or at the end {"w": 0, "error": ...} or {"w": 0, "end": true}; the last line of the server is {"ended": true}. The answer ends with the first watch that ends; the page then
-requests all of them again from the resource versions that it has.
+or at the end {"w": 0, "error": ...} or {"w": 0, "end": true}. The last line of a server that ends is {"ended": true}. The
+answer ends with the first watch that ends; the page then requests all of them again from the resource versions that it has.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_it_serves_until_a_signal_also_with_watches_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with Cluster(nodes=0) as cluster:
         process = start(tmp_path, "--kubeconfig", str(cluster.kubeconfig))
@@ -56,14 +56,14 @@ def test_it_serves_until_a_signal_also_with_watches_and_leaves_nothing(tmp_path:
 def test_errors_are_one_sentence(tmp_path: Path) -> None:
     with Cluster(nodes=0) as cluster, socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for arguments, wanted in (
+        wrong = (
             (
                 ["--kubeconfig", str(cluster.kubeconfig), "--localhost", "--port", str(port)],
                 f"--port {port}: another process has it",
             ),
             (["--kubeconfig", str(tmp_path / "none")], "no such file"),
             (["--kubeconfig", str(cluster.kubeconfig), "--context", "x"], "context"),
-        ):
-            process = start(tmp_path, *arguments)
+        )
+        for process, wanted in [(start(tmp_path, *arguments), wanted) for arguments, wanted in wrong]:
             output, _ = process.communicate(timeout=60)
             assert process.returncode == 1 and wanted in output and "Traceback" not in output

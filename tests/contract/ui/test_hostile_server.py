@@ -1,4 +1,4 @@
-"""The server of `wherry ui` before an API server whose answers do not fit: it answers with an error, and prints no traceback."""
+"""The server of `wherry ui` with an API server whose answers do not fit: it returns errors, and prints no traceback."""
 
 from __future__ import annotations
 

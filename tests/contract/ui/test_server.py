@@ -130,11 +130,11 @@ async def test_requests_of_other_sites_are_refused(site: Site) -> None:
     assert (await site.get("/", **{"Sec-Fetch-Site": "cross-site"}))[0] == 200, "a link to the page can be followed"
 
 
-@pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1"])
-async def test_a_link_is_only_exchanged_by_the_page(site: Site, origin: str) -> None:
-    headers = {"Origin": origin} if origin else {}
-    status, _, _ = await site.send("POST", "/session", json={"link": site.session.link}, headers=headers)
-    assert status == 403 and not site.session.used
+async def test_a_link_is_only_exchanged_by_the_page(site: Site) -> None:
+    for other in ("", "null", "http://evil.example", "http://127.0.0.1"):
+        headers = {"Origin": other} if other else {}
+        status, _, _ = await site.send("POST", "/session", json={"link": site.session.link}, headers=headers)
+        assert status == 403 and not site.session.used, other
 
 
 async def test_nothing_can_be_written(site: Site) -> None:
@@ -173,12 +173,11 @@ async def test_every_answer_has_the_headers_that_restrict_the_page(site: Site) -
         assert "Access-Control-Allow-Origin" not in headers
 
 
-@pytest.mark.parametrize(
-    ("body", "status"), [(b"x" * 5000, 413), (b"[" * 1000, 400), (b"{}", 400), (b'{"link":1}', 400), (b"\xff", 400)]
-)
-async def test_other_bodies_are_refused(site: Site, body: bytes, status: int) -> None:
-    found, _, _ = await site.send("POST", "/session", data=body, headers={"Origin": site.own})
-    assert found == status and not site.session.used
+async def test_other_bodies_are_refused(site: Site) -> None:
+    bodies = [(b"x" * 5000, 413), (b"[" * 1000, 400), (b"{}", 400), (b'{"link":1}', 400), (b"\xff", 400)]
+    for body, status in bodies:
+        found, _, _ = await site.send("POST", "/session", data=body, headers={"Origin": site.own})
+        assert found == status and not site.session.used, body[:10]
 
 
 async def test_several_collections_are_watched_in_one_answer(site: Site) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.chromium import Chromium, Tab
+from tests.support.chromium import Chromium
 from tests.support.ui_modules import modules, run
 from tests.support.ui_page import count, page_server, pod, tab
 from wherry.testing import Cluster
@@ -67,7 +67,9 @@ def test_a_page_sends_nothing_to_whoever_has_the_address_after_the_command(brows
         assert place.hostname and place.port
         with successor(place.hostname, place.port) as paths:
             shown.wait_text("wherry ui has ended: run it again, and close this tab", "#connection")
-            assert shown.evaluate("localStorage.length") == 0 and shown.evaluate("document.querySelector('#again').hidden")
+            assert shown.evaluate("localStorage.length") == 0 and shown.evaluate(
+                "document.querySelector('#again').hidden"
+            )
             assert shown.evaluate("document.querySelector('.problems .copy').disabled")
             shown.click(".problems .link", "Details")
             shown.wait_text("wherry ui has ended", "#panel")
@@ -83,7 +85,9 @@ def test_a_page_sends_nothing_to_whoever_has_the_address_after_the_command(brows
 def test_a_page_that_reaches_no_server_waits_for_a_person(browser: Chromium, config: Path) -> None:
     with page_server(config) as link, tab(browser, link) as shown:
         shown.wait_text("live", "#connection")
-        shown.evaluate("window.fetched = fetch; window.fetch = async () => { throw new TypeError('Failed to fetch'); }; 0")
+        shown.evaluate(
+            "window.fetched = fetch; window.fetch = async () => { throw new TypeError('Failed to fetch'); }; 0"
+        )
         shown.click(".toggle", "Pod default/big")
         shown.wait_text("wherry ui does not answer: run it again, and close this tab", "#connection")
         shown.evaluate("window.fetch = window.fetched; 0")
@@ -105,7 +109,8 @@ window.fetch = async (url) => {
   return new Response(JSON.stringify({items: [], metadata: {resourceVersion: '1'}}));
 };
 const states = [];
-const found = new live.Live([new live.Collection('pods', '/api/v1/pods', (each) => each)], {changed() {}, state: (name) => states.push(name)});
+const pods = new live.Collection('pods', '/api/v1/pods', (each) => each);
+const found = new live.Live([pods], {changed() {}, state: (name) => states.push(name)});
 await found.run();
 const refused = await api.getJson('/about').catch((error) => error.reason);
 window.fetch = real;

@@ -17,7 +17,8 @@ const pod = (containers, labels = {}) => ({
   spec: {containers: Array.from({length: containers}, (_, n) => ({name: `c${n}`, image: 'x'.repeat(2000)}))},
   status: {
     message: 'm'.repeat(100000),
-    containerStatuses: Array.from({length: containers}, (_, n) => ({name: `c${n}`, state: {waiting: {reason: 'r'.repeat(9999), message: 'm'.repeat(9999)}}})),
+    containerStatuses: Array.from({length: containers}, (_, n) => (
+      {name: `c${n}`, state: {waiting: {reason: 'r'.repeat(9999), message: 'm'.repeat(9999)}}})),
   },
 });
 """
@@ -41,7 +42,8 @@ def test_the_summary_of_a_pod_has_a_limited_size(page: Tab) -> None:
 
 CELLS = """
 const place = document.body.appendChild(document.createElement('div'));
-const pods = Array.from({length: 5000}, (_, n) => ({uid: `u${n}`, name: `p${n}`, namespace: 'shop', kind: 'Pod', node: 'n1', cpu: 0, memory: 0,
+const pods = Array.from({length: 5000}, (_, n) => ({
+  uid: `u${n}`, name: `p${n}`, namespace: 'shop', kind: 'Pod', node: 'n1', cpu: 0, memory: 0,
   state: {level: 'ok', word: 'Running'}}));
 const node = {name: 'n1', kind: 'Node', state: {level: 'ok', word: 'Ready'}, cpu: 1, memory: 1, pods: 5000};
 nodes_view.showNodes(place, [node], pods, 0);
@@ -54,7 +56,8 @@ def test_a_tile_has_a_limited_number_of_cells_and_counts_all_pods(page: Tab) -> 
         "nodes_view",
         body=CELLS
         + """const meters = place.querySelectorAll('[role=meter]');
-        const found = [place.querySelectorAll('.cell').length, place.querySelector('.tile > .hint').textContent, meters[2].getAttribute('aria-valuetext')];
+        const said = [place.querySelector('.tile > .hint').textContent, meters[2].getAttribute('aria-valuetext')];
+        const found = [place.querySelectorAll('.cell').length, ...said];
         place.remove(); return found;""",
     )
     assert (cells, more, said) == (300, "4700 more pods", "5000 of 5000")
@@ -70,7 +73,8 @@ def test_the_tab_key_comes_back_to_the_cell_that_arrows_have_reached(page: Tab) 
         first.focus();
         first.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
         nodes_view.showNodes(place, [node], pods, 1);
-        const reached = [document.activeElement === second, place.querySelectorAll('.cell[tabindex="0"]').length, second.tabIndex];
+        const number = place.querySelectorAll('.cell[tabindex="0"]').length;
+        const reached = [document.activeElement === second, number, second.tabIndex];
         place.remove(); return reached;""",
     )
     assert found == [True, 1, 0]
@@ -257,7 +261,11 @@ LOG = """
 const pre = document.body.appendChild(document.createElement('pre'));
 const lines = new logs.Lines(pre);
 const [frame, cancel] = [window.requestAnimationFrame, window.cancelAnimationFrame];
-const done = (found) => { pre.remove(); window.requestAnimationFrame = frame; window.cancelAnimationFrame = cancel; return found; };
+const done = (found) => {
+  pre.remove();
+  Object.assign(window, {requestAnimationFrame: frame, cancelAnimationFrame: cancel});
+  return found;
+};
 """
 
 
@@ -269,7 +277,8 @@ def test_a_log_without_line_ends_has_a_limited_size_and_is_laid_out_in_parts(pag
         + """for (let n = 0; n < 100; n++) { lines.add('x'.repeat(65536)); lines.show(); }
         lines.add('the end'); lines.show();
         const found = pre.textContent;
-        return done([found.length, Math.max(...found.split('\\n').map((each) => each.length)), pre.children.length, found.slice(-7)]);""",
+        const longest = Math.max(...found.split('\\n').map((each) => each.length));
+        return done([found.length, longest, pre.children.length, found.slice(-7)]);""",
     )
     assert 1_000_000 < whole < 2_200_000 and longest <= (16 << 10) + 1 and 10 < parts < 60 and last == "the end"
 
@@ -281,7 +290,10 @@ def test_a_log_of_lines_of_several_pieces_is_the_same_text(page: Tab) -> None:
         "logs",
         body=LOG
         + f"""const text = {json.dumps(wanted)};
-        for (let from = 0; from < text.length; from += 997) {{ lines.add(text.slice(from, from + 997)); if (from % 3) lines.show(); }}
+        for (let from = 0; from < text.length; from += 997) {{
+          lines.add(text.slice(from, from + 997));
+          if (from % 3) lines.show();
+        }}
         lines.show();
         return done(pre.textContent);""",
     )
@@ -296,7 +308,10 @@ def test_a_log_in_a_tab_without_frames_is_kept_to_its_limit_and_shown(page: Tab)
         + """window.requestAnimationFrame = () => 0;
         window.cancelAnimationFrame = () => {};
         let most = 0;
-        for (let n = 0; n < 200; n++) { lines.add(`${'z'.repeat(99)}\\n`.repeat(1000)); most = Math.max(most, lines.size); }
+        for (let n = 0; n < 200; n++) {
+          lines.add(`${'z'.repeat(99)}\\n`.repeat(1000));
+          most = Math.max(most, lines.size);
+        }
         lines.add('the end');
         while (!pre.textContent) await new Promise((resolve) => setTimeout(resolve, 20));
         return done([most, lines.waiting.length, pre.textContent]);""",

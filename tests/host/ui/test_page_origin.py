@@ -94,7 +94,7 @@ def test_scripts_and_workers_of_a_former_server_of_the_port_do_not_run(
     shown.close()
 
 
-@pytest.mark.parametrize("localhost", [False, True])
+@pytest.mark.parametrize("localhost", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_no_two_runs_have_the_same_host(browser: Chromium, config: Path, localhost: bool) -> None:
     runs = (page_server(config, localhost=localhost) for _ in range(2))
     with next(runs) as first, next(runs) as second:
@@ -136,7 +136,7 @@ asyncio.run(main())
 NOBODY = 65534
 
 
-@pytest.mark.parametrize("localhost", [False, True])
+@pytest.mark.parametrize("localhost", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_connections_of_other_users_are_refused_and_keep_no_page_from_opening(
     browser: Chromium, config: Path, localhost: bool
 ) -> None:

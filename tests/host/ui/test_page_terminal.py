@@ -82,7 +82,7 @@ def test_a_command_runs_in_a_terminal_of_the_page(cluster: Cluster, browser: Chr
 def test_much_output_is_shown_to_its_end(cluster: Cluster, browser: Chromium) -> None:
     cluster.apply(pod("loud"))
     cluster.wait("pod/loud", "Ready")
-    cluster.pods.on_exec("loud", lambda call: Output(stdout=(b"y" * 78 + b"\r\n") * 30_000 + b"the end\r\n"))
+    cluster.pods.on_exec("loud", lambda call: Output(stdout=(b"y" * 78 + b"\r\n") * 15_000 + b"the end\r\n"))
     with page_server(cluster.kubeconfig) as link, tab(browser, link) as page:
         open_terminal(page, "loud")
         page.wait_text("the end", ".terminal", 40)

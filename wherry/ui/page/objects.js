@@ -35,10 +35,9 @@ export function node(object) {
 
 function workload(kind, object, desired, ready, failure) {
   const state = { level: "ok", word: "Ready", detail: "" };
-  const common_ = common(kind, object);
   if (failure) Object.assign(state, { level: "bad", word: failure.reason || failure.type, detail: cut(failure.message) });
   else if (ready < desired) Object.assign(state, { level: "wait", word: "NotReady", detail: `${ready} of ${desired} are ready` });
-  return { ...common_, desired, ready, state };
+  return { ...common(kind, object), desired, ready, state };
 }
 
 function condition(object, type, status) {

@@ -28,7 +28,7 @@ export function traffic({ namespace, name }) {
     new Collection("networkpolicies", `/apis/networking.k8s.io/v1${inside}/networkpolicies`, nothing),
   ];
   const content = el("div", { class: "traffic", "aria-busy": "true" });
-  const reader = new Reader(
+  const reader = new Repeated(
     () => getJson("/traffic", { namespace, name }),
     (found) => content.replaceChildren(...parts(found, namespace, name)),
     content,
@@ -46,7 +46,7 @@ export function traffic({ namespace, name }) {
 }
 
 // Reads again after a change, one read at a time, with a pause between them.
-class Reader {
+class Repeated {
   constructor(read, show, content) {
     Object.assign(this, { read, show, content, wanted: false, running: false, stopped: false });
   }
