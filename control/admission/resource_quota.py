@@ -15,6 +15,7 @@ from control.admission import limited_resources
 from control.admission import quota as quotas
 from control.admission.quota import Usage
 from control.admission.refusal import refuse
+from control.event_loop.pacing import TimeSlice
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from kube.errors import StatusError
@@ -111,7 +112,9 @@ class ResourceQuota(Plugin):
             self._lookup.list("resourcequotas", attributes.namespace), key=lambda q: str(q["metadata"]["name"])
         )
         charges: list[tuple[Object, Usage]] = []
+        time_slice = TimeSlice()
         for quota in cached:  # look at all before charging any
+            await time_slice.step()
             delta = _delta(attributes, quota, target, obj, requested)
             if delta:
                 charges.append((quota, delta))
@@ -125,11 +128,12 @@ class ResourceQuota(Plugin):
     ) -> None:
         """Add to a quota's `used`, starting from its newest version."""
         for _ in range(_ATTEMPTS):
-            used = quotas.parse(quota["status"].get("used"))
-            total = used | {name: used.get(name, 0) + value for name, value in delta.items()}
+            before = quota["status"].get("used") or {}
+            used = quotas.parse(before, delta)
+            total = quotas.render({name: used.get(name, 0) + value for name, value in delta.items()})
             try:
                 await self._lookup.update_status(
-                    "resourcequotas", quota | {"status": quota["status"] | {"used": quotas.render(total)}}
+                    "resourcequotas", quota | {"status": quota["status"] | {"used": before | total}}
                 )
                 return
             except StatusError as error:
@@ -146,7 +150,7 @@ class ResourceQuota(Plugin):
 def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, requested: RequestedUsage) -> Usage:
     """Return what an object adds to a quota; raise if that exceeds it or cannot be determined."""
     name = quota["metadata"]["name"]
-    hard = quotas.parse((quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard"))
+    hard = (quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard") or {}
     if not quotas.matches(quota, target, obj):
         return {}
     if target == "pods" and attributes.operation == "CREATE":
@@ -154,7 +158,7 @@ def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, requ
         if unsaid:
             raise refuse(attributes, f"failed quota: {name}: must specify {unsaid}")
     delta = {key: value for key, value in requested.of(attributes, quota).items() if key in hard}
-    used = quotas.parse((quota.get("status") or {}).get("used"))
+    hard, used = (quotas.parse(each, delta) for each in (hard, (quota.get("status") or {}).get("used")))
     unknown = sorted(delta.keys() - used.keys())
     if unknown:
         raise refuse(attributes, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
