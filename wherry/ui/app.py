@@ -65,7 +65,7 @@ def build(cluster: Cluster, session: Session, origin: Origin, stop: asyncio.Even
 
 
 class _Entrance:
-    """What needs no session: the page's files, and the exchange of the link."""
+    """Requests without the session: the page's files, and the exchange of the link."""
 
     def __init__(self, session: Session, cookie: str) -> None:
         self._session, self._cookie, self._files = session, cookie, files.load()
@@ -93,7 +93,7 @@ class _Entrance:
 
 
 class _Reads:
-    """What the session reads, a method or an object a path."""
+    """Reads of the session, a method or an object a path."""
 
     def __init__(self, cluster: Cluster, stop: asyncio.Event) -> None:
         self._cluster, self._client = cluster, cluster.client
