@@ -53,7 +53,7 @@ class ResourceQuotaController:
             informer.add_index("namespace", by_namespace)
         self._batch_delay = BatchDelay()
         self.controller = Controller(
-            "resource quota", self.reconcile, workers=2, queue="resourcequota_primary", clock=context.clock
+            "resource quota", self.reconcile, workers=6, each=2, queue="resourcequota_primary", clock=context.clock
         )
         self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
