@@ -25,6 +25,7 @@ from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
 from wherry.terminal import confirmed, console, errors
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
+from wherry.ui_command import ui
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
 from wherry.usage import CommandLine
@@ -178,6 +179,7 @@ def reset(
 app.command()(membership.join)
 app.command()(upgrade)
 app.command()(why)
+app.command()(ui)
 app.command()(dev)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
