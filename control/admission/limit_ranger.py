@@ -9,9 +9,11 @@ times as large as the request. So a pod gets no more defaults than may be stored
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from control.admission import object_work
+from control.admission.namespace_locks import NamespaceLocks
 from control.admission.pod_resources import pod_totals
 from control.admission.refusal import aggregate, refuse
 from control.event_loop.pacing import TimeSlice
@@ -33,7 +35,7 @@ class LimitRanger(Plugin):
     targets = ("pods", "persistentvolumeclaims")
 
     def __init__(self, lookup: Lookup) -> None:
-        self._lookup = lookup
+        self._lookup, self._locks = lookup, NamespaceLocks()
 
     def handles(self, attributes: Attributes) -> bool:
         if attributes.resource.target == "pods":  # a pod's resources change through `resize` alone
@@ -41,22 +43,38 @@ class LimitRanger(Plugin):
         return attributes.concern("persistentvolumeclaims", "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
-        if attributes.resource.target != "pods" or attributes.operation != "CREATE":
-            return
+        if attributes.resource.target == "pods" and attributes.operation == "CREATE" and self._has_ranges(attributes):
+            async with self._locks.of(attributes.namespace):
+                await self._set_defaults(attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        if self._has_ranges(attributes):
+            async with self._locks.of(attributes.namespace):
+                await self._compare(attributes)
+
+    def _has_ranges(self, attributes: Attributes) -> bool:
+        return self._lookup.count("limitranges", attributes.namespace) > 0
+
+    async def _set_defaults(self, attributes: Attributes) -> None:
         room, time_slice = Room(), TimeSlice()
-        for limit_range in await self._ranges(
-            attributes.namespace
-        ):  # `obj` of a large creation is decoded when it is needed
+        async for limit_range, _ in self._lookup.each("limitranges", attributes.namespace):
+            # `obj` of a large creation is decoded when it is needed.
             if attributes.obj is not None and await set_defaults(attributes.obj, limit_range, room, time_slice):
                 attributes.changed(self.name, "spec.containers[*].resources")
 
-    async def validate(self, attributes: Attributes) -> None:
-        time_slice = TimeSlice()
-        for limit_range in await self._ranges(attributes.namespace):
-            assert attributes.obj is not None
-            of_kind = pod_problems if attributes.resource.target == "pods" else claim_problems
+    async def _compare(self, attributes: Attributes) -> None:
+        time_slice, obj = TimeSlice(), attributes.obj
+        totals: tuple[Resources, Resources] = {}, {}
+        assert obj is not None
+        async for limit_range, _ in self._lookup.each("limitranges", attributes.namespace):
+            if attributes.resource.target == "pods":
+                if totals == ({}, {}) and any(item.get("type") == "Pod" for item in _items(limit_range)):
+                    totals = await object_work.run(attributes, pod_totals, obj["spec"])
+                comparisons = pod_problems(obj, totals, limit_range)
+            else:
+                comparisons = claim_problems(obj, limit_range)
             problems = []
-            for problem in of_kind(attributes.obj, limit_range):
+            for problem in comparisons:
                 if time_slice.over():
                     await time_slice.turn()
                 if problem:
@@ -65,12 +83,6 @@ class LimitRanger(Plugin):
                         break
             if problems:
                 raise refuse(attributes, aggregate(problems))
-
-    async def _ranges(self, namespace: str) -> list[Object]:
-        if not self._lookup.count("limitranges", namespace):
-            return []
-        found = [limit_range async for limit_range, _ in self._lookup.each("limitranges", namespace)]
-        return sorted(found, key=lambda r: str(r["metadata"]["name"]))
 
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
@@ -108,11 +120,15 @@ async def set_defaults(pod: Object, limit_range: Object, room: Room, time_slice:
     return bool(notes)
 
 
+def _items(limit_range: Object) -> Iterable[Object]:
+    return limit_range.get("spec", {}).get("limits") or ()
+
+
 def _defaults(limit_range: Object) -> tuple[Resources, Resources]:
     """Return the default requests and limits of a container; missing ones are derived from the others."""
     requests: Resources = {}
     limits: Resources = {}
-    for item in limit_range.get("spec", {}).get("limits") or ():
+    for item in _items(limit_range):
         if item.get("type") == "Container":
             limit = (item.get("max") or {}) | (item.get("default") or {})
             limits |= limit
@@ -130,23 +146,22 @@ def _fill(container: Object, kind: str, values: Resources, room: Room) -> list[s
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------
-def pod_problems(pod: Object, limit_range: Object) -> Iterator[str]:
-    """Yield the violations of one LimitRange by a pod, and "" for each comparison that finds none."""
+def pod_problems(pod: Object, totals: tuple[Resources, Resources], limit_range: Object) -> Iterator[str]:
+    """Yield the violations of one LimitRange by a pod of these `pod_totals`, and "" for each comparison that finds none."""
     spec = pod["spec"]
-    for item in limit_range.get("spec", {}).get("limits") or ():
+    for item in _items(limit_range):
         kind, limits = item.get("type", ""), {bound: sorted((item.get(bound) or {}).items()) for bound in _BOUNDS}
         if kind == "Container":
             for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
                 yield from _check(kind, limits, container.get("resources") or {})
         elif kind == "Pod":
-            requested, limited = pod_totals(spec)
-            yield from _check(kind, limits, {"requests": requested, "limits": limited})
+            yield from _check(kind, limits, dict(zip(("requests", "limits"), totals, strict=True)))
 
 
 def claim_problems(claim: Object, limit_range: Object) -> Iterator[str]:
     """Yield the violations of one LimitRange by the request of a persistent volume claim, and "" for each other comparison."""
     requests = (claim["spec"].get("resources") or {}).get("requests") or {}
-    for item in limit_range.get("spec", {}).get("limits") or ():
+    for item in _items(limit_range):
         if item.get("type") != "PersistentVolumeClaim":
             continue
         for bound, word, wrong in (("min", "minimum", _less), ("max", "maximum", _more)):

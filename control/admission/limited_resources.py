@@ -67,8 +67,9 @@ def refusal(
     if not entries:
         return ""
     names = {name for name in asked for entry in entries for part in entry.contains if part in name}
-    scopes = [term for entry in entries for term in entry.scopes if quotas.in_scope(term, target, obj)]
-    covering = [quota for quota in present if quotas.matches(quota, target, obj)]
+    subject = quotas.Subject(target, obj)
+    scopes = [term for entry in entries for term in entry.scopes if subject.in_scope(term)]
+    covering = [quota for quota in present if subject.within(quotas.scopes(quota))]
     missing = names - {name for quota in covering for name in (quota.get("spec") or {}).get("hard") or ()}
     if missing:
         return f"insufficient quota to consume: {','.join(sorted(missing))}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable
 from decimal import Decimal
+from functools import cached_property
 
 from control.admission.pod_resources import family, pod_totals
 from control.admission.quota_claims import device_usage, volume_in_scope, volume_usage
@@ -92,12 +93,7 @@ def subtract(new: Usage, old: Usage) -> Usage:
 
 def matches(quota: Object, target: str, obj: Object) -> bool:
     """Return whether a quota's scopes include an object; what is no pod and no volume claim is within none."""
-    return within(scopes(quota), target, obj)
-
-
-def within(terms: Iterable[Object], target: str, obj: Object) -> bool:
-    """Return whether an object is within all of these scopes."""
-    return all(in_scope(term, target, obj) for term in terms)
+    return Subject(target, obj).within(scopes(quota))
 
 
 def terms(quota: Object) -> list[Object]:
@@ -112,30 +108,47 @@ def scopes(quota: Object) -> list[Object]:
     return terms + list((spec.get("scopeSelector") or {}).get("matchExpressions") or ())
 
 
-def in_scope(term: Object, target: str, obj: Object) -> bool:
-    """Return whether an object is within one scope of a quota or of a configuration."""
-    if target == "persistentvolumeclaims":
-        return volume_in_scope(term, obj)
-    return target == "pods" and _pod_in_scope(term, obj)
+class Subject:
+    """An object that is compared with scopes. What takes long is computed once: a quota may have thousands of scopes."""
 
+    def __init__(self, target: str, obj: Object) -> None:
+        self._target, self._obj = target, obj
 
-def _pod_in_scope(term: Object, pod: Object) -> bool:
-    spec, name, operator = pod["spec"], str(term.get("scopeName")), term.get("operator", "Exists")
-    values: Collection[str] = term.get("values") or ()
-    if name in ("Terminating", "NotTerminating"):
-        return bool(spec.get("activeDeadlineSeconds") is not None) is (name == "Terminating")
-    if name in ("BestEffort", "NotBestEffort"):
-        return (qos_class(spec) == "BestEffort") == (name == "BestEffort")
-    if name == "CrossNamespacePodAffinity":
-        return _cross_namespace(spec)
-    if name == "PriorityClass":
-        mine = str(spec.get("priorityClassName") or "")
-        if operator == "In":
-            return mine in values
-        if operator == "NotIn":
-            return mine not in values
-        return bool(mine) is bool(operator == "Exists")
-    return False
+    def within(self, terms: Iterable[Object]) -> bool:
+        """Return whether the object is within all of these scopes."""
+        return all(map(self.in_scope, terms))
+
+    def in_scope(self, term: Object) -> bool:
+        """Return whether the object is within one scope of a quota or of a configuration."""
+        if self._target == "persistentvolumeclaims":
+            return volume_in_scope(term, self._obj)
+        return self._target == "pods" and self._pod_in_scope(term)
+
+    def _pod_in_scope(self, term: Object) -> bool:
+        spec, name, operator = self._obj["spec"], str(term.get("scopeName")), term.get("operator", "Exists")
+        values: Collection[str] = term.get("values") or ()
+        if name in ("Terminating", "NotTerminating"):
+            return bool(spec.get("activeDeadlineSeconds") is not None) is (name == "Terminating")
+        if name in ("BestEffort", "NotBestEffort"):
+            return self._best_effort == (name == "BestEffort")
+        if name == "CrossNamespacePodAffinity":
+            return self._cross_namespace
+        if name == "PriorityClass":
+            mine = str(spec.get("priorityClassName") or "")
+            if operator == "In":
+                return mine in values
+            if operator == "NotIn":
+                return mine not in values
+            return bool(mine) is bool(operator == "Exists")
+        return False
+
+    @cached_property
+    def _best_effort(self) -> bool:
+        return qos_class(self._obj["spec"]) == "BestEffort"
+
+    @cached_property
+    def _cross_namespace(self) -> bool:
+        return _cross_namespace(self._obj["spec"])
 
 
 def _cross_namespace(spec: Object) -> bool:

@@ -7,16 +7,13 @@ objects deleted later, is released by the quota controller, which counts again. 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
-from control.admission import limited_resources
+from control.admission import limited_resources, object_work
 from control.admission import quota as quotas
+from control.admission.namespace_locks import NamespaceLocks
 from control.admission.quota import Usage
 from control.admission.refusal import refuse
-from control.event_loop.pacing import TimeSlice
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from kube.errors import StatusError
@@ -53,13 +50,24 @@ class RequestedUsage(NamedTuple):
 
     whole: Usage
     more: Usage
+    obj: quotas.Subject
+    old: quotas.Subject | None
 
-    def of(self, attributes: Attributes, quota: Object) -> Usage:
+    def of(self, quota: Object) -> Usage:
         """Return the usage to charge to a quota: the whole if the object did not match its scopes before."""
-        old, target = attributes.old, attributes.resource.target
-        if not quotas.matches(quota, target, attributes.obj or {}):
+        scopes = quotas.scopes(quota)
+        if not self.obj.within(scopes):
             return {}
-        return self.more if old is None or quotas.matches(quota, target, old) else self.whole
+        return self.more if self.old is None or self.old.within(scopes) else self.whole
+
+
+def _requested(target: str, obj: Object, old: Object | None) -> RequestedUsage:
+    whole = quotas.usage(target, obj, requested=True)
+    subject = quotas.Subject(target, obj)
+    if old is None:
+        return RequestedUsage(whole, whole, subject, None)
+    more = quotas.subtract(whole, quotas.usage(target, old))
+    return RequestedUsage(whole, more, subject, quotas.Subject(target, old))
 
 
 def _changes_scope(attributes: Attributes) -> bool:
@@ -76,8 +84,7 @@ class ResourceQuota(Plugin):
     def __init__(self, lookup: Lookup, configuration: Object | None = None) -> None:
         self._lookup = lookup
         self._limited = limited_resources.parse(configuration or {})
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By namespace, while a lock is held or awaited."""
+        self._locks = NamespaceLocks()
 
     def handles(self, attributes: Attributes) -> bool:
         if not attributes.namespace or attributes.resource.target in _IGNORED:
@@ -91,34 +98,21 @@ class ResourceQuota(Plugin):
         if not self._limited and not self._lookup.count("resourcequotas", attributes.namespace):
             return
         target, obj = attributes.resource.target, attributes.obj or {}
-        whole = quotas.usage(target, obj, requested=True)
-        requested = RequestedUsage(
-            whole, whole if attributes.old is None else quotas.subtract(whole, quotas.usage(target, attributes.old))
-        )
-        lock = self._locks.get(attributes.namespace)
-        if lock is None:
-            lock = self._locks[attributes.namespace] = asyncio.Lock()
-        async with lock:
-            present = [quota async for quota, _ in self._lookup.each("resourcequotas", attributes.namespace)]
-            if not requested.more and not any(requested.of(attributes, quota) for quota in present):
-                return
-            if why := limited_resources.refusal(self._limited, target, obj, whole, present):
-                raise refuse(attributes, why)
-            await self._charge(attributes, target, obj, requested, present)
-
-    async def _charge(
-        self, attributes: Attributes, target: str, obj: Object, requested: RequestedUsage, present: Iterable[Object]
-    ) -> None:
-        charged: list[str] = []
-        time_slice = TimeSlice()
-        for quota in sorted(present, key=lambda q: str(q["metadata"]["name"])):  # look at all before charging any
-            await time_slice.step()
-            if _delta(attributes, quota, target, obj, requested):
-                charged.append(quota["metadata"]["name"])
-        if attributes.dry_run:
-            return
-        for name in charged:
-            await self._write(attributes, name, target, obj, requested)
+        requested = await object_work.run(attributes, _requested, target, obj, attributes.old)
+        async with self._locks.of(attributes.namespace):
+            if self._limited:
+                present = [quota async for quota, _ in self._lookup.each("resourcequotas", attributes.namespace)]
+                if requested.more or any(map(requested.of, present)):
+                    if why := limited_resources.refusal(self._limited, target, obj, requested.whole, present):
+                        raise refuse(attributes, why)
+            charged: list[str] = []
+            # All are looked at before one is charged, and none is kept: each may be as large as an object can be.
+            async for quota, _ in self._lookup.each("resourcequotas", attributes.namespace):
+                if _delta(attributes, quota, target, obj, requested):
+                    charged.append(quota["metadata"]["name"])
+            if not attributes.dry_run:
+                for name in sorted(charged):
+                    await self._write(attributes, name, target, obj, requested)
 
     async def _write(
         self, attributes: Attributes, name: str, target: str, obj: Object, requested: RequestedUsage
@@ -148,13 +142,13 @@ def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, requ
     """Return what an object adds to a quota; raise if that exceeds it or cannot be determined."""
     name = quota["metadata"]["name"]
     hard = (quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard") or {}
-    if not quotas.matches(quota, target, obj):
+    if not requested.obj.within(quotas.scopes(quota)):
         return {}
     if target == "pods" and attributes.operation == "CREATE":
         unsaid = quotas.unsaid(hard, obj["spec"])
         if unsaid:
             raise refuse(attributes, f"failed quota: {name}: must specify {unsaid}")
-    delta = {key: value for key, value in requested.of(attributes, quota).items() if key in hard}
+    delta = {key: value for key, value in requested.of(quota).items() if key in hard}
     hard, used = (quotas.parse(each, delta) for each in (hard, (quota.get("status") or {}).get("used")))
     unknown = sorted(delta.keys() - used.keys())
     if unknown:

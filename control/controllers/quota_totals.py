@@ -35,9 +35,9 @@ class Totals:
 
     def add(self, target: str, obj: Object) -> None:
         """Add an object to what it is within the scopes of."""
-        usage = quotas.usage(target, obj)
+        usage, subject = quotas.usage(target, obj), quotas.Subject(target, obj)
         for scoped in self._by_scopes.values():
-            if quotas.within(scoped.terms, target, obj):
+            if subject.within(scoped.terms):
                 for name, value in usage.items():
                     scoped.used[name] = scoped.used.get(name, Decimal(0)) + value
 

@@ -16,6 +16,7 @@ from agent.podspec.sandbox import pod_resources
 from agent.usage.collector import _memory_limit
 from agent.volumes.empty_dir import memory_size
 from control.admission import limit_ranger, quota, quota_claims
+from control.admission.pod_resources import pod_totals
 from control.controllers.autoscaling import calculate, replicas
 from control.registry.core.limitrange import LimitRangeStrategy
 from control.resource_metrics.objects import MetricsStrategy
@@ -107,7 +108,7 @@ def test_quota_and_limits_are_computed(requests: Any, limits: Any, hard: Any, le
     assert quota.show(usage)
     for kind in ("Container", "Pod"):
         item = {"type": kind, "min": least, "max": hard, "maxLimitRequestRatio": limits, "default": hard}
-        list(limit_ranger.pod_problems(obj, {"spec": {"limits": [item]}}))
+        list(limit_ranger.pod_problems(obj, pod_totals(obj["spec"]), {"spec": {"limits": [item]}}))
         _strategy(LimitRangeStrategy).validate({"metadata": {"name": "r"}, "spec": {"limits": [item]}})
     claim = {"spec": {"resources": {"requests": {"storage": requests.get("memory", "1")}}}}
     quota.render(quota_claims.volume_usage(claim))

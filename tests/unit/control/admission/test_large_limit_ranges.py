@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from control.admission.limit_ranger import MOST_PROBLEMS, LimitRanger
+from control.event_loop.weight import LARGE
 from control.interfaces.admission import Attributes
 from control.registry.storing import LARGEST_OBJECT
 from kube.errors import StatusError
@@ -63,14 +64,16 @@ def test_an_error_has_a_limit_of_problems(kind: str) -> None:
     assert caught.value.message.count("no request is specified") == MOST_PROBLEMS
 
 
+@pytest.mark.parametrize("kind", ["Container", "Pod"])
 @pytest.mark.parametrize("bound", ["max", "min", "maxLimitRequestRatio"])
-async def test_a_step_compares_the_resources_of_few_containers(bound: str) -> None:
+async def test_a_step_compares_the_resources_of_few_containers(bound: str, kind: str) -> None:
     def named(request: Attributes) -> Attributes:
         assert request.obj is not None
         for container in request.obj["spec"]["containers"]:
             container["resources"] = {"requests": NAMES, "limits": NAMES}
+        request.size = LARGE
         return request
 
-    plugin = ranger({"type": "Container", bound: NAMES})
+    plugin = ranger({"type": kind, bound: dict.fromkeys(NAMES, "100" if bound == "max" else "1")})
     for work in (plugin.admit, plugin.validate):
         assert await longest_step(work(named(pod(20)))) < 8 * len(NAMES)
