@@ -112,5 +112,5 @@ def _line(result: Result) -> str:
     settled = "not settled" if result.settled_after is None else f"settled after {result.settled_after:.0f} s"
     return (
         f"seed {result.seed}: {result.seconds / 3600:.2f} h, {result.iterations} iterations, {result.writes} writes, "
-        f"{result.requests}, {settled}, trace {result.digest[:16]}"
+        f"{result.requests}, observed {result.observed}, {settled}, trace {result.digest[:16]}"
     )

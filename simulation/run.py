@@ -16,6 +16,8 @@ from simulation import processes
 from simulation.event_loop import Deadlock, Scheduler
 from simulation.faults import KINDS, Faults
 from simulation.history import History
+from simulation.observers.observer import Observers
+from simulation.observers.registers import Writer
 from simulation.oracles.convergence import unsettled
 from simulation.oracles.objects import Objects
 from simulation.oracles.safety import Safety
@@ -40,6 +42,10 @@ class Settings(msgspec.Struct, frozen=True):
     members: int = 3
     nodes: int = 5
     users: int = 2
+    observers: bool = True
+    """Clients that watch and read on each member."""
+    register_pause: float = 4.0
+    """Mean seconds between two writes of the registers that observers read."""
     user_pause: float = 20.0
     """Mean seconds between two actions of a user."""
     fault_pause: float = 90.0
@@ -59,6 +65,8 @@ class Result(msgspec.Struct):
     settled_after: float | None = None
     faults: dict[str, int] = {}
     requests: dict[str, int] = {}
+    observed: dict[str, int] = {}
+    """Number of events, lists and reads that were checked."""
     violations: list[Violation] = []
     lines: list[str] = []
     """The end of the trace."""
@@ -99,18 +107,26 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     world.scripts.add("*", _containers(random.Random(rng.random()), world, end), optional=True)
     faults = Faults(world, random.Random(rng.random()), trace, settings.fault_pause, settings.faults)
     users = [User(world, random.Random(rng.random()), history, settings.user_pause) for _ in range(settings.users)]
+    writer = Writer(world.client(), random.Random(rng.random()), history, settings.register_pause)
+    observers = Observers(world, random.Random(rng.random()), report) if settings.observers else None
     faults.until, clients = end, processes.Process("users", scheduler)
     world.start()
+    if observers is not None:
+        observers.start()
     await asyncio.sleep(5)
-    for user in users:
-        user.until = end
-    working = [clients.start(user.run()) for user in users]
+    working = []
+    actors: list[User | Writer] = [*users, writer]
+    for each in actors:
+        each.until = end
+        working.append(clients.start(each.run()))
     if settings.faults:
         await faults.run()
     await _until(lambda: all(task.done() for task in working), end + 600)
     await _heal(world)
     since = scheduler.seconds
     await _settle(scheduler, objects, settings, result, report)
+    if observers is not None:
+        result.observed = observers.finish()
     result.settled_after = None if any(v.rule == "settled" for v in result.violations) else scheduler.seconds - since
     result.digest, result.writes, result.lines = trace.digest(), trace.writes, trace.lines
     result.faults, result.requests = dict(faults.injected), dict(history.outcomes)

@@ -11,6 +11,7 @@ from typing import Any
 from kube.errors import StatusError
 from simulation.history import History
 from simulation.world import World
+from simulation.writes import Writes
 
 NAMESPACES = ("default", "shop", "batch")
 NAMES = ("web", "api", "cache")
@@ -21,8 +22,9 @@ class User:
     """One user: an action, a pause, and so on. A request without an answer is not repeated, as by kubectl."""
 
     def __init__(self, world: World, rng: random.Random, history: History, pause: float) -> None:
-        self._world, self._rng, self._history, self._pause = world, rng, history, pause
+        self._world, self._rng, self._pause = world, rng, pause
         self._client = world.client()
+        self._writes = Writes(self._client, history)
         self.until = float("inf")
 
     async def run(self) -> None:
@@ -51,7 +53,7 @@ class User:
         kind = self._rng.choice(list(MANIFESTS))
         namespaces = await self._names("/api/v1/namespaces")
         folder = f"/{PLACES[kind]}/namespaces/{self._rng.choice([n for n in NAMESPACES if n in namespaces])}/{kind}"
-        await self._write("POST", folder, MANIFESTS[kind](self._rng.choice(NAMES), self._rng))
+        await self._writes.send("POST", folder, MANIFESTS[kind](self._rng.choice(NAMES), self._rng))
 
     async def _scale(self) -> None:
         kind = self._rng.choice(("deployments", "statefulsets", "replicasets"))
@@ -67,28 +69,28 @@ class User:
         path = await self._existing(self._rng.choice(list(MANIFESTS)))
         policy = self._rng.choice(("Background", "Foreground", "Orphan", "Background"))
         if path:
-            await self._write(
+            await self._writes.send(
                 "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
             )
 
     async def _delete_pod(self) -> None:
         if path := await self._existing("pods"):
-            await self._write("DELETE", path, None)
+            await self._writes.send("DELETE", path, None)
 
     async def _namespace(self) -> None:
         name = self._rng.choice(NAMESPACES[1:])
         if name in await self._names("/api/v1/namespaces"):
-            await self._write("DELETE", f"/api/v1/namespaces/{name}", None)
+            await self._writes.send("DELETE", f"/api/v1/namespaces/{name}", None)
         else:
             metadata = {"name": name}
-            await self._write(
+            await self._writes.send(
                 "POST", "/api/v1/namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": metadata}
             )
 
     async def _drain(self) -> None:
         node = self._rng.choice(self._world.nodes).name
         cordoned = self._rng.random() < 0.5
-        await self._write("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned or None}})
+        await self._writes.send("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned or None}})
         if not cordoned:
             return
         query = {"fieldSelector": f"spec.nodeName={node}"}
@@ -97,7 +99,7 @@ class User:
             body = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": meta["name"]}}
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
             try:
-                await self._write("POST", path, body)
+                await self._writes.send("POST", path, body)
             except StatusError as error:
                 if error.code != 429:
                     raise
@@ -105,11 +107,11 @@ class User:
     async def _quota(self) -> None:
         path = f"/api/v1/namespaces/{self._rng.choice(NAMESPACES)}/resourcequotas"
         if self._rng.random() < 0.6:
-            await self._write("DELETE", f"{path}/small", None)
+            await self._writes.send("DELETE", f"{path}/small", None)
         else:
             hard = {"pods": str(self._rng.randrange(3, 12))}
             body = {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "small"}, "spec": {"hard": hard}}
-            await self._write("POST", path, body)
+            await self._writes.send("POST", path, body)
 
     # -- requests -----------------------------------------------------------------------------------------------------
     async def _names(self, path: str) -> list[str]:
@@ -126,19 +128,7 @@ class User:
 
     async def _patch(self, kind: str, change: Object, *, strategic: bool = False) -> None:
         if path := await self._existing(kind):
-            await self._write("PATCH", path, change, strategic=strategic)
-
-    async def _write(self, method: str, path: str, body: Object | None, *, strategic: bool = False) -> None:
-        """Send a write, and record whether it was acknowledged."""
-        patch_type = f"application/{'strategic-merge' if strategic else 'merge'}-patch+json"
-        content = patch_type if method == "PATCH" else "application/json"
-        data = json.dumps(body).encode() if body is not None else b""
-        try:
-            answer = await self._client.call(method, path, body=data, content_type=content)
-        except StatusError as error:
-            self._history.refused(method, path, error)
-            raise
-        self._history.acknowledged(method, path, json.loads(answer))
+            await self._writes.send("PATCH", path, change, strategic=strategic)
 
 
 def _labels(name: str) -> dict[str, str]:
