@@ -29,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.executable, [sys.executable, "-m", "simulation", *(sys.argv[1:] if arguments is None else arguments)]
         )
     given = _parse(arguments)
-    settings = Settings(hours=given.hours, members=given.members, nodes=given.nodes, faults=tuple(given.faults))
+    settings = Settings(
+        hours=given.hours, members=given.members, nodes=given.nodes, faults=tuple(given.faults), timeline=given.replay
+    )
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     prepare()
@@ -77,7 +79,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     names = [each.name for each in MUTANTS]
     parser.add_argument("--mutant", choices=names, help="a fault to put into the code, which the rules have to find")
-    parser.add_argument("--replay", action="store_true", help="print the end of the trace")
+    parser.add_argument("--replay", action="store_true", help="print the timeline")
     return parser.parse_args(arguments)
 
 

@@ -23,6 +23,7 @@ from simulation.oracles.objects import Objects
 from simulation.oracles.safety import Safety
 from simulation.oracles.violations import Violation
 from simulation.sources import replaced
+from simulation.timeline import Timeline
 from simulation.trace import Trace
 from simulation.workload import User
 from simulation.world import World, prepare
@@ -51,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True):
     fault_pause: float = 90.0
     """Mean seconds between two faults."""
     faults: tuple[str, ...] = KINDS
+    timeline: bool = False
+    """Whether the result has the timeline."""
 
 
 class Result(msgspec.Struct):
@@ -69,7 +72,7 @@ class Result(msgspec.Struct):
     """Number of events, lists and reads that were checked."""
     violations: list[Violation] = []
     lines: list[str] = []
-    """The end of the trace."""
+    """The timeline, if it was requested."""
 
 
 def simulate(seed: int, settings: Settings) -> Result:
@@ -95,14 +98,15 @@ def simulate(seed: int, settings: Settings) -> Result:
 
 async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, result: Result) -> None:
     world = World(scheduler, rng, members=settings.members, nodes=settings.nodes)
-    trace, objects = Trace(world.store, lambda: scheduler.seconds), Objects(world.store)
+    timeline = Timeline() if settings.timeline else None
+    trace, objects = Trace(world.store, lambda: scheduler.seconds, timeline), Objects(world.store)
     history = History(trace)
 
     def report(violation: Violation) -> None:
         trace.add("violation", f"{violation.rule}: {violation.text}")
         result.violations.append(violation)
 
-    Safety(world, objects, history, report)
+    safety = Safety(world, objects, history, report)
     end = settings.hours * 3600
     world.scripts.add("*", _containers(random.Random(rng.random()), world, end), optional=True)
     faults = Faults(world, random.Random(rng.random()), trace, settings.fault_pause, settings.faults)
@@ -111,6 +115,7 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     observers = Observers(world, random.Random(rng.random()), report) if settings.observers else None
     faults.until, clients = end, processes.Process("users", scheduler)
     world.start()
+    checking = asyncio.create_task(safety.run())
     if observers is not None:
         observers.start()
     await asyncio.sleep(5)
@@ -128,9 +133,11 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     if observers is not None:
         result.observed = observers.finish()
     result.settled_after = None if any(v.rule == "settled" for v in result.violations) else scheduler.seconds - since
-    result.digest, result.writes, result.lines = trace.digest(), trace.writes, trace.lines
+    checking.cancel()
+    result.digest, result.writes = trace.digest(), trace.writes
+    result.lines = list(timeline.lines) if timeline is not None else []
     result.faults, result.requests = dict(faults.injected), dict(history.outcomes)
-    for task in working:
+    for task in (*working, checking):
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
 

@@ -30,6 +30,7 @@ from kube.node_names import NODE_PREFIX, NODES_GROUP
 from simulation.clock import SimulatedClock
 from simulation.event_loop import Scheduler
 from simulation.link import Link, Network
+from simulation.origin import ORIGIN, Origin
 from simulation.processes import Process
 from simulation.sources import START
 from simulation.store import RemoteStore
@@ -89,6 +90,7 @@ class ControlPlane:
 
     async def _run(self) -> None:
         world, clock = self._world, self._world.clock
+        ORIGIN.set(Origin("", "", "apiserver", self.process, clock.monotonic(), self.name))
         store = RemoteStore(world.store, world.store_process, world.network)
 
         async def opened() -> Engine:

@@ -115,3 +115,9 @@ def is_ready(pod: Object) -> bool:
     """Return whether a pod is Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def selects(selector: Object, obj: Object) -> bool:
+    """Return whether a selector's labels are those of an object."""
+    labels = obj["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 from kube import quantity
 from simulation.history import Acknowledged, History
+from simulation.oracles import deletions
+from simulation.oracles.deletions import Remains
+from simulation.oracles.evictions import Evictions
+from simulation.oracles.leadership import Leadership
 from simulation.oracles.objects import Object, Objects, is_over, name, owner
+from simulation.oracles.quotas import Quotas
 from simulation.oracles.violations import Violation
 from simulation.world import World
+
+CHECK_SECONDS = 30.0
 
 
 class Safety:
@@ -17,16 +25,40 @@ class Safety:
 
     def __init__(self, world: World, objects: Objects, history: History, report: Callable[[Violation], None]) -> None:
         self._world, self._objects, self._report = world, objects, report
+        now = world.clock.monotonic
+        self._quotas, self._evictions = Quotas(objects, now), Evictions(objects, now)
+        self._leadership, self._remains = Leadership(world.store), Remains(world, objects)
         objects.listeners.append(self._written)
         history.listeners.append(self._acknowledged)
+        world.network.sent.append(lambda origin: self._add(self._leadership.sent(origin)))
+
+    async def run(self) -> None:
+        """Check now and then what may not remain for long."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._add(self._remains.check())
+
+    def _add(self, broken: Iterator[tuple[str, str]], revision: int = 0) -> None:
+        for rule, text in broken:
+            shown = f"revision {revision}: {text}" if revision else text
+            self._report(Violation(rule, shown, self._world.clock.monotonic()))
 
     def _written(self, resource: str, before: Object | None, after: Object | None, revision: int) -> None:
-        for rule, text in self._broken(resource, before, after):
-            self._report(Violation(rule, f"revision {revision}: {text}", self._world.clock.monotonic()))
+        if after is not None:
+            self._add(self._broken(resource, before, after), revision)
+        elif before is not None:
+            self._add(self._removed(resource, before), revision)
 
-    def _broken(self, resource: str, before: Object | None, after: Object | None) -> Iterator[tuple[str, str]]:
-        if after is None:
-            return
+    def _removed(self, resource: str, before: Object) -> Iterator[tuple[str, str]]:
+        yield from deletions.removal(before)
+        if resource == "pods":
+            yield from self._evictions.pod(before, None)
+        elif resource == "resourcequotas":
+            self._quotas.forget(before)
+        elif resource == "poddisruptionbudgets":
+            self._evictions.forget(before)
+
+    def _broken(self, resource: str, before: Object | None, after: Object) -> Iterator[tuple[str, str]]:
         if before is not None:
             yield from _identity(before, after)
         if resource == "pods":
@@ -35,6 +67,10 @@ class Safety:
             yield from self._service(after)
         elif resource == "jobs" and before is not None:
             yield from _job(before, after)
+        elif resource == "resourcequotas":
+            yield from self._quotas.quota(before, after)
+        elif resource == "poddisruptionbudgets":
+            yield from self._evictions.budget(before, after)
 
     # -- pods -----------------------------------------------------------------------------------------------------------
     def _pod(self, before: Object | None, pod: Object) -> Iterator[tuple[str, str]]:
@@ -44,7 +80,9 @@ class Safety:
         if node and not former:
             yield from self._fit(pod, node)
         if before is None:
-            yield from self._quota(pod)
+            yield from self._quotas.pod(pod)
+        else:
+            yield from self._evictions.pod(before, pod)
         if before is not None and is_over(before) and not is_over(pod):
             yield "phase", f"{name(pod)} has ended and runs again"
         controller = owner(pod)
@@ -63,16 +101,6 @@ class Safety:
             yield "fit", f"{name(pod)} is bound to {node}, whose pods request {cpu} of {limit} processors"
         if len(here) > int(allocatable.get("pods", "0")):
             yield "fit", f"{name(pod)} is bound to {node}, which has {len(here)} pods"
-
-    def _quota(self, pod: Object) -> Iterator[tuple[str, str]]:
-        namespace = pod["metadata"]["namespace"]
-        for quota in self._objects.all("resourcequotas", namespace):
-            hard = ((quota.get("status") or {}).get("hard") or {}).get("pods")
-            if hard is None:
-                continue
-            number = sum(not is_over(each) for each in self._objects.all("pods", namespace))
-            if number > int(hard):
-                yield "quota", f"{name(pod)} is pod {number} of {hard} in {namespace}"
 
     def _one_at_a_time(self, pod: Object) -> Iterator[tuple[str, str]]:
         meta = pod["metadata"]
