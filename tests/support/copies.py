@@ -118,10 +118,11 @@ def _instrumented(file: str) -> dict[tuple[str, int], CodeType]:
 
 
 def _functions(folders: tuple[str, ...]) -> list[FunctionType]:
+    gc.unfreeze()  # frozen objects, such as the functions of modules, are not among `get_objects`
+    everything = gc.get_objects()
+    gc.freeze()
     return [
-        found
-        for found in gc.get_objects()
-        if type(found) is FunctionType and found.__code__.co_filename.startswith(folders)
+        found for found in everything if type(found) is FunctionType and found.__code__.co_filename.startswith(folders)
     ]
 
 

@@ -310,15 +310,6 @@ def differs(field: LargeField, flavor: str) -> bool:
     return flavor == "any" or large(field, 2, flavor) != large(field, 2, "any")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def frozen_heap() -> Iterator[None]:
-    """Keep what other tests have left in memory out of the many collections: they took most of the time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(autouse=True)
 def one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupt no search: what is done again after an interruption would depend on the machine's speed."""

@@ -1,8 +1,18 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+
+import pytest
 
 from kube.collecting import count_as_old
+
+
+@pytest.fixture(autouse=True)
+def nothing_frozen() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 class _Cycle:
@@ -28,9 +38,6 @@ def test_garbage_that_counts_as_old_is_collected() -> None:
 
 def test_objects_that_the_process_has_frozen_stay_frozen() -> None:
     gc.freeze()
-    try:
-        frozen = gc.get_freeze_count()
-        count_as_old()
-        assert gc.get_freeze_count() == frozen > 0
-    finally:
-        gc.unfreeze()
+    frozen = gc.get_freeze_count()
+    count_as_old()
+    assert gc.get_freeze_count() == frozen > 0

@@ -22,7 +22,7 @@ class CrashLoops:
 
     def ready_at(self, pod: core_v1.Pod, name: str, record: ContainerRecord) -> float:
         """Return the time (epoch seconds) from which a container that exited may be restarted."""
-        return self._back_off.ready_at(pod, name, record)
+        return self._back_off.restart_at(pod, name, record)
 
     def restarted(self, pod: core_v1.Pod, name: str, runtime: PodRuntime) -> None:
         """Count the restart of a container."""
