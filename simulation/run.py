@@ -137,6 +137,8 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     result.digest, result.writes = trace.digest(), trace.writes
     result.lines = list(timeline.lines) if timeline is not None else []
     result.faults, result.requests = dict(faults.injected), dict(history.outcomes)
+    for failure in objects.failures:
+        raise failure
     for task in (*working, checking):
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
@@ -157,7 +159,7 @@ def _containers(rng: random.Random, world: World, end: float) -> Callable[[Start
 
 
 async def _heal(world: World) -> None:
-    """Undo what users and faults have left: nodes without power or room, cordons and quotas."""
+    """Undo what users and faults have left: nodes without power or room, cordons and limits of quotas."""
     network = world.network
     network.lost = network.cut = network.slow = 0.0
     network.partitioned.clear()
@@ -167,8 +169,8 @@ async def _heal(world: World) -> None:
     for node in world.nodes:
         await _persist(client.call, "PATCH", f"/api/v1/nodes/{node.name}", b'{"spec":{"unschedulable":null}}')
     for namespace in ("default", "shop", "batch"):
-        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
-        await _persist(client.call, "DELETE", path, b"")
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas/small"
+        await _persist(client.call, "PATCH", path, b'{"spec":{"hard":{"pods":"1000"}}}')
 
 
 async def _persist(call: Callable[..., Awaitable[bytes]], method: str, path: str, body: bytes) -> None:

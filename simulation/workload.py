@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import Awaitable, Callable
@@ -38,6 +39,8 @@ class User:
             (2, self._namespace),
             (2, self._drain),
             (1, self._quota),
+            (1, self._budget),
+            (1, self._evict_all),
         ]
         weights = [weight for weight, _ in actions]
         while self._world.clock.monotonic() < self.until:
@@ -95,14 +98,23 @@ class User:
             return
         query = {"fieldSelector": f"spec.nodeName={node}"}
         for pod in json.loads(await self._client.call("GET", "/api/v1/pods", query=query))["items"]:
-            meta = pod["metadata"]
-            body = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": meta["name"]}}
-            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
-            try:
-                await self._writes.send("POST", path, body)
-            except StatusError as error:
-                if error.code != 429:
-                    raise
+            await self._evict(pod)
+
+    async def _evict_all(self) -> None:
+        """Evict all pods of a Deployment at the same time."""
+        query = {"labelSelector": f"app=deployment-{self._rng.choice(NAMES)}"}
+        pods = json.loads(await self._client.call("GET", "/api/v1/pods", query=query))["items"]
+        await asyncio.gather(*(self._evict(pod) for pod in pods))
+
+    async def _evict(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        body = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": meta["name"]}}
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
+        with contextlib.suppress(StatusError):  # the budget allows it later, or somebody else was faster
+            await self._writes.send("POST", path, body)
+
+    async def _budget(self) -> None:
+        await self._patch("poddisruptionbudgets", {"spec": {"minAvailable": self._rng.randrange(1, 4)}})
 
     async def _quota(self) -> None:
         path = f"/api/v1/namespaces/{self._rng.choice(NAMESPACES)}/resourcequotas"

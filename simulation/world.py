@@ -42,6 +42,8 @@ from wherry.testing.nodes.scripts import Scripts
 
 CAPACITY = {"cpu": "24", "memory": "64Gi", "pods": "60"}
 """Of a node: all nodes together have room for all that the users may want at the same time."""
+ADDRESSES, NODE_PORTS = "10.96.0.0/27", (30000, 30011)
+"""Addresses and node ports of Services: so few that two members often want the same."""
 T = TypeVar("T", bound=msgspec.Struct)
 RESTART_SECONDS = 2.0
 """Time from the end of an API server to its next start, as systemd's."""
@@ -170,7 +172,9 @@ class World:
         self.store, self.scripts = MemoryStore(self.clock), Scripts()
         self.process, self.store_process = Process("world", scheduler), Process("store", scheduler)
         base = config_of(prepare(), 6443)
-        self.config: ControlConfig = msgspec.structs.replace(base, store="etcd")
+        self.config: ControlConfig = msgspec.structs.replace(
+            base, store="etcd", service_cidr=ADDRESSES, node_port_range=NODE_PORTS
+        )
         self.members = [ControlPlane(f"control-{n}", self) for n in range(1, members + 1)]
         self.nodes = [Node(f"node-{n}", n, self) for n in range(1, nodes + 1)]
 

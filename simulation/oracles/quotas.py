@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from kube import quantity
 from simulation.oracles.objects import Object, Objects, is_over, name
 from simulation.origin import ORIGIN, Origin
 
@@ -58,7 +59,7 @@ class Quotas:
 
 def _pods(quota: Object, field: str) -> int | None:
     found = ((quota.get("status") or {}).get(field) or {}).get("pods")
-    return None if found is None else int(found)
+    return None if found is None else int(quantity.parse(found))
 
 
 def _creates_pod(origin: Origin) -> bool:

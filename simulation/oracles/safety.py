@@ -9,6 +9,7 @@ from decimal import Decimal
 from kube import quantity
 from simulation.history import Acknowledged, History
 from simulation.oracles import deletions
+from simulation.oracles.controllers import Controllers
 from simulation.oracles.deletions import Remains
 from simulation.oracles.evictions import Evictions
 from simulation.oracles.leadership import Leadership
@@ -27,6 +28,7 @@ class Safety:
         self._world, self._objects, self._report = world, objects, report
         now = world.clock.monotonic
         self._quotas, self._evictions = Quotas(objects, now), Evictions(objects, now)
+        self._controllers = Controllers(objects, now)
         self._leadership, self._remains = Leadership(world.store), Remains(world, objects)
         objects.listeners.append(self._written)
         history.listeners.append(self._acknowledged)
@@ -51,6 +53,7 @@ class Safety:
 
     def _removed(self, resource: str, before: Object) -> Iterator[tuple[str, str]]:
         yield from deletions.removal(before)
+        yield from self._controllers.removed(resource, before)
         if resource == "pods":
             yield from self._evictions.pod(before, None)
         elif resource == "resourcequotas":
@@ -61,6 +64,7 @@ class Safety:
     def _broken(self, resource: str, before: Object | None, after: Object) -> Iterator[tuple[str, str]]:
         if before is not None:
             yield from _identity(before, after)
+        yield from self._controllers.written(resource, before, after)
         if resource == "pods":
             yield from self._pod(before, after)
         elif resource == "services":

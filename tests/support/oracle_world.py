@@ -93,6 +93,7 @@ class World:
     @property
     def rules(self) -> list[str]:
         """Rules that were broken so far."""
+        assert self.objects.failures == []
         return [violation.rule for violation in self.found]
 
     @staticmethod

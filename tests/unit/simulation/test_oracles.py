@@ -16,6 +16,13 @@ from tests.support.clock import FakeClock
 from tests.support.oracle_world import Object, World, changed, obj, pod
 
 
+def ended(name: str, node: str = "") -> Object:
+    """Return a pod whose container is not restarted."""
+    each = pod(name, node, "2", "Succeeded")
+    each["spec"]["restartPolicy"] = "Never"
+    return each
+
+
 def service(name: str, address: str, port: int = 0) -> Object:
     return obj("Service", name, {"clusterIPs": [address], "ports": [{"port": 80, "nodePort": port}]})
 
@@ -30,10 +37,11 @@ NODE = obj("Node", "n1", status={"allocatable": {"cpu": "2", "pods": "2"}})
         pytest.param([NODE, pod("a"), pod("a", "n1"), pod("a", "n1")], [], id="a binding"),
         pytest.param([NODE, pod("a", "n1", "2"), pod("b", "n1")], ["fit"], id="too many processors"),
         pytest.param([NODE, *(pod(name, "n1", "0") for name in "abc")], ["fit"], id="too many pods"),
-        pytest.param([NODE, pod("a", "n1", "2", "Succeeded"), pod("b", "n1", "2")], [], id="a pod that has ended"),
+        pytest.param([NODE, ended("a", "n1"), pod("b", "n1", "2")], [], id="a pod that has ended"),
         pytest.param([pod("a", "n9")], ["binding"], id="a node that does not exist"),
         pytest.param([NODE, pod("a", "n1"), pod("a", "")], ["binding"], id="a binding that ends"),
-        pytest.param([pod("a", phase="Failed"), pod("a")], ["phase"], id="a pod that has ended and runs"),
+        pytest.param([ended("a"), pod("a")], ["phase"], id="a pod that has ended and runs"),
+        pytest.param([pod("a", phase="Failed")], ["restart policy"], id="a pod that ends and is to be restarted"),
         pytest.param([service("a", "10.0.0.1"), service("b", "10.0.0.2")], [], id="two addresses"),
         pytest.param([service("a", "10.0.0.1"), service("b", "10.0.0.1")], ["address"], id="one address twice"),
         pytest.param([service("a", "None"), service("b", "None")], [], id="two headless Services"),
