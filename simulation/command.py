@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bad.add(result.seed)
         if given.replay:
             print("\n".join(result.lines))
+        if bad and given.first:
+            break
     real = time.monotonic() - began
     print(
         f"{total / 3600 / YEAR_HOURS:.5f} cluster-years in {real:.0f} s, "
@@ -77,6 +79,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--repeat", type=int, default=1, help="runs of each seed, whose traces must not differ (default: 1)"
     )
+    parser.add_argument("--first", action="store_true", help="stop after the first seed with violations")
     names = [each.name for each in MUTANTS]
     parser.add_argument("--mutant", choices=names, help="a fault to put into the code, which the rules have to find")
     parser.add_argument("--replay", action="store_true", help="print the timeline")
@@ -85,8 +88,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _results(seeds: Sequence[int], settings: Settings, number: int) -> Iterator[Result]:
     """Run each seed in a fork of this process, in which nothing has happened since the first run."""
-    with ThreadPoolExecutor(number) as pool:
+    pool = ThreadPoolExecutor(number)
+    try:
         yield from pool.map(lambda seed: _forked(seed, settings), seeds)
+    finally:
+        pool.shutdown(cancel_futures=True)  # if the caller needs no more
 
 
 def _forked(seed: int, settings: Settings) -> Result:
