@@ -19,6 +19,7 @@ from simulation.history import History
 from simulation.observers.observer import Observers
 from simulation.observers.registers import Writer
 from simulation.oracles.convergence import unsettled
+from simulation.oracles.levels import leaks, levels
 from simulation.oracles.objects import Objects
 from simulation.oracles.safety import Safety
 from simulation.oracles.violations import Violation
@@ -129,7 +130,7 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     await _until(lambda: all(task.done() for task in working), end + 600)
     await _heal(world)
     since = scheduler.seconds
-    await _settle(scheduler, objects, settings, result, report)
+    await _settle(scheduler, world, objects, report)
     if observers is not None:
         result.observed = observers.finish()
     result.settled_after = None if any(v.rule == "settled" for v in result.violations) else scheduler.seconds - since
@@ -192,13 +193,11 @@ async def _until(condition: Callable[[], bool], most: float) -> bool:
     return False
 
 
-async def _settle(
-    scheduler: Scheduler, objects: Objects, settings: Settings, result: Result, report: Callable[[Violation], None]
-) -> None:
+async def _settle(scheduler: Scheduler, world: World, objects: Objects, report: Callable[[Violation], None]) -> None:
     """Wait until everything is settled and nothing is written any more."""
     end = scheduler.seconds + SETTLE_SECONDS
     while True:
-        left = sorted(unsettled(objects, settings.nodes))
+        left = sorted(unsettled(objects, len(world.nodes)))
         if not left:
             break
         if scheduler.seconds >= end:
@@ -207,8 +206,10 @@ async def _settle(
             return
         await asyncio.sleep(10)
     before = scheduler.seconds
-    newest = objects.changes[-1][0] if objects.changes else 0
+    newest, level = objects.changes[-1][0] if objects.changes else 0, levels(world.members)
     await asyncio.sleep(QUIET_SECONDS)
+    for rule, text in leaks(level, levels(world.members)):
+        report(Violation(rule, text, scheduler.seconds))
     changed = Counter(key for revision, key in objects.changes if revision > newest)
     if changed:
         text = ", ".join(f"{key} ({number})" for key, number in changed.most_common(5))
