@@ -7,10 +7,11 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 
+from kube.client import MERGE, Client
 from kube.errors import StatusError
 from simulation import processes
 from simulation.event_loop import Deadlock, Scheduler
@@ -32,6 +33,8 @@ from wherry.testing.nodes.scripts import Exit, Outcome, Run, Start
 
 SETTLE_SECONDS = 2400.0
 """Virtual seconds after the last fault in which everything must be settled: the longest back-off is 1 000 s."""
+HEAL_SECONDS = 900.0
+"""Longest time for which the API may not answer after the last fault: a member may be paused for 10 minutes."""
 QUIET_SECONDS = 300.0
 """Virtual seconds without a write, except heartbeats, that a settled cluster must have."""
 
@@ -128,7 +131,7 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     if settings.faults:
         await faults.run()
     await _until(lambda: all(task.done() for task in working), end + 600)
-    await _heal(world)
+    await _heal(world, report)
     since = scheduler.seconds
     await _settle(scheduler, world, objects, report)
     if observers is not None:
@@ -159,25 +162,31 @@ def _containers(rng: random.Random, world: World, end: float) -> Callable[[Start
     return outcome
 
 
-async def _heal(world: World) -> None:
+async def _heal(world: World, report: Callable[[Violation], None]) -> None:
     """Undo what users and faults have left: nodes without power or room, cordons and limits of quotas."""
     network = world.network
     network.lost = network.cut = network.slow = 0.0
     network.partitioned.clear()
     for node in world.nodes:
         node.power_on()
-    client = world.client()
-    for node in world.nodes:
-        await _persist(client.call, "PATCH", f"/api/v1/nodes/{node.name}", b'{"spec":{"unschedulable":null}}')
+    changes = [(f"/api/v1/nodes/{node.name}", b'{"spec":{"unschedulable":null}}') for node in world.nodes]
     for namespace in ("default", "shop", "batch"):
         path = f"/api/v1/namespaces/{namespace}/resourcequotas/small"
-        await _persist(client.call, "PATCH", path, b'{"spec":{"hard":{"pods":"1000"}}}')
+        changes.append((path, b'{"spec":{"hard":{"pods":"1000"}}}'))
+    client = world.client()
+    for path, body in changes:
+        try:
+            async with asyncio.timeout(HEAL_SECONDS):
+                await _persist(client, path, body)
+        except TimeoutError:
+            report(Violation("service", f"PATCH {path} fails for {HEAL_SECONDS:g} s", world.clock.monotonic()))
+            return
 
 
-async def _persist(call: Callable[..., Awaitable[bytes]], method: str, path: str, body: bytes) -> None:
+async def _persist(client: Client, path: str, body: bytes) -> None:
     while True:
         try:
-            await call(method, path, body=body, content_type="application/merge-patch+json")
+            await client.call("PATCH", path, body=body, content_type=MERGE)
             return
         except StatusError as error:
             if error.code == 404:
