@@ -14,7 +14,7 @@ import msgspec
 from kube.client import MERGE, Client
 from kube.errors import StatusError
 from simulation import processes
-from simulation.event_loop import Deadlock, Scheduler
+from simulation.event_loop import Deadlock, Scheduler, Stopped
 from simulation.faults import KINDS, Faults
 from simulation.history import History
 from simulation.observers.observer import Observers
@@ -56,8 +56,15 @@ class Settings(msgspec.Struct, frozen=True):
     fault_pause: float = 90.0
     """Mean seconds between two faults."""
     faults: tuple[str, ...] = KINDS
+    dropped_faults: tuple[int, ...] = ()
+    dropped_steps: tuple[int, ...] = ()
+    """Numbers of faults and of the users' steps that are left out."""
+    registers: bool = True
+    """Whether a user writes the registers."""
     timeline: bool = False
     """Whether the result has the timeline."""
+    stop_at: str = ""
+    """Rule whose first violation ends the run."""
 
 
 class Result(msgspec.Struct):
@@ -75,6 +82,9 @@ class Result(msgspec.Struct):
     observed: dict[str, int] = {}
     """Number of events, lists and reads that were checked."""
     violations: list[Violation] = []
+    fault_numbers: list[int] = []
+    step_numbers: list[int] = []
+    """Numbers of the faults and of the users' steps."""
     lines: list[str] = []
     """The timeline, if it was requested."""
 
@@ -90,11 +100,15 @@ def simulate(seed: int, settings: Settings) -> Result:
     try:
         with replaced(random.Random(rng.random()), lambda: scheduler.seconds):
             scheduler.run(_run(scheduler, rng, settings, result))
+    except Stopped:
+        pass  # as requested
     except Deadlock:
         result.violations.append(Violation("deadlock", "nothing will ever run again", scheduler.seconds))
     finally:
         gc.enable()
         logging.disable(logging.NOTSET)
+    result.faults = dict(result.faults)
+    result.step_numbers.sort()
     result.seconds, result.iterations = scheduler.seconds, scheduler.iterations
     processes.forget_killed()
     return result
@@ -108,13 +122,20 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
 
     def report(violation: Violation) -> None:
         trace.add("violation", f"{violation.rule}: {violation.text}")
-        result.violations.append(violation)
+        result.violations.append(msgspec.structs.replace(violation, step=scheduler.iterations))
+        scheduler.stopped = violation.rule == settings.stop_at
 
     safety = Safety(world, objects, history, report)
     end = settings.hours * 3600
     world.scripts.add("*", _containers(random.Random(rng.random()), world, end), optional=True)
-    faults = Faults(world, random.Random(rng.random()), trace, settings.fault_pause, settings.faults)
-    users = [User(world, random.Random(rng.random()), history, settings.user_pause) for _ in range(settings.users)]
+    faults = Faults(
+        world, random.Random(rng.random()), trace, settings.fault_pause, settings.faults, settings.dropped_faults
+    )
+    users = [
+        User(world, random.Random(rng.random()), history, settings.user_pause, number, settings.dropped_steps)
+        for number in range(settings.users)
+    ]
+    result.fault_numbers, result.faults = faults.numbers, faults.injected
     writer = Writer(world.client(), random.Random(rng.random()), history, settings.register_pause)
     observers = Observers(world, random.Random(rng.random()), report) if settings.observers else None
     faults.until, clients = end, processes.Process("users", scheduler)
@@ -124,12 +145,13 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
         observers.start()
     await asyncio.sleep(5)
     working = []
-    actors: list[User | Writer] = [*users, writer]
+    actors: list[User | Writer] = [*users, *([writer] if settings.registers else [])]
     for each in actors:
+        if isinstance(each, User):
+            each.steps = result.step_numbers
         each.until = end
         working.append(clients.start(each.run()))
-    if settings.faults:
-        await faults.run()
+    await faults.run()
     await _until(lambda: all(task.done() for task in working), end + 600)
     await _heal(world, report)
     since = scheduler.seconds
@@ -140,7 +162,7 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     checking.cancel()
     result.digest, result.writes = trace.digest(), trace.writes
     result.lines = list(timeline.lines) if timeline is not None else []
-    result.faults, result.requests = dict(faults.injected), dict(history.outcomes)
+    result.requests = dict(history.outcomes)
     for failure in objects.failures:
         raise failure
     for task in (*working, checking):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from kube.errors import StatusError
@@ -16,17 +17,30 @@ from simulation.writes import Writes
 
 NAMESPACES = ("default", "shop", "batch")
 NAMES = ("web", "api", "cache")
+MOST_USERS = 10
 Object = dict[str, Any]
 
 
 class User:
     """One user: an action, a pause, and so on. A request without an answer is not repeated, as by kubectl."""
 
-    def __init__(self, world: World, rng: random.Random, history: History, pause: float) -> None:
-        self._world, self._rng, self._pause = world, rng, pause
+    def __init__(
+        self,
+        world: World,
+        rng: random.Random,
+        history: History,
+        pause: float,
+        number: int = 0,
+        dropped: Collection[int] = (),
+    ) -> None:
+        """`dropped` are the numbers of steps of all users, of whom this is the one with `number`, that are left out."""
+        self._world, self._chances, self._pause, self._number, self._dropped = world, rng, pause, number, dropped
+        self._rng = rng
         self._client = world.client()
         self._writes = Writes(self._client, history)
         self.until = float("inf")
+        self.steps: list[int] = []
+        """Numbers of the steps that were made."""
 
     async def run(self) -> None:
         """Act until the time is over."""
@@ -43,13 +57,17 @@ class User:
             (1, self._evict_all),
         ]
         weights = [weight for weight, _ in actions]
-        while self._world.clock.monotonic() < self.until:
+        for number in itertools.count(self._number, MOST_USERS):
+            if self._world.clock.monotonic() >= self.until:
+                break
+            # Of its own, so that a run without some steps has the others unchanged.
+            self._rng = random.Random(self._chances.random())
             action = self._rng.choices(actions, weights)[0][1]
-            try:
-                await action()
-            except StatusError:
-                pass  # refused, or nobody knows
-            await asyncio.sleep(self._rng.expovariate(1 / self._pause))
+            if number not in self._dropped:
+                self.steps.append(number)
+                with contextlib.suppress(StatusError):  # refused, or nobody knows
+                    await action()
+            await asyncio.sleep(self._chances.expovariate(1 / self._pause))
 
     # -- actions ------------------------------------------------------------------------------------------------------
     async def _create(self) -> None:

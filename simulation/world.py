@@ -178,6 +178,9 @@ class World:
         self.members = [ControlPlane(f"control-{n}", self) for n in range(1, members + 1)]
         self.nodes = [Node(f"node-{n}", n, self) for n in range(1, nodes + 1)]
 
+        self.observers: list[Process] = []
+        """Processes of clients that faults reach too."""
+
     def start(self) -> None:
         """Start all processes."""
         for member in self.members:

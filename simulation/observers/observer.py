@@ -55,6 +55,7 @@ class Observer:
     ) -> None:
         self.name, self._history, self._rng, self._report = f"observer-{number}", history, rng, report
         self.process = Process(self.name, world.scheduler)
+        world.observers.append(self.process)
         self.counts: Counter[str] = Counter()
         user = UserInfo(self.name, groups=("system:masters",))
         self._client = Client(Link(world.network, lambda: member, user, self.name))
