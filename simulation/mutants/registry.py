@@ -58,7 +58,7 @@ REGISTRY = (
     Mutant(
         "namespaces-that-end-accept-objects",
         "control.admission.namespace_lifecycle",
-        'if terminating or "deletionTimestamp" in namespace["metadata"]:',
+        "if is_terminating(namespace):",
         "if False:",
     ),
 )
