@@ -27,6 +27,10 @@ FOLDERS = {
     "ResourceQuota": "resourcequotas",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Job": "jobs",
+    "ReplicaSet": "replicasets",
+    "Deployment": "deployments",
+    "StatefulSet": "statefulsets",
+    "EndpointSlice": "endpointslices",
 }
 
 
