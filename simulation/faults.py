@@ -15,7 +15,7 @@ from typing import Any
 from simulation.trace import Trace
 from simulation.world import World
 
-KINDS = ("loss", "delay", "kill", "pause", "power", "partition")
+KINDS = ("loss", "delay", "kill", "pause", "power", "partition", "lag")
 
 
 class Faults:
@@ -46,6 +46,7 @@ class Faults:
             "pause": self._pause_process,
             "power": self._power,
             "partition": self._partition,
+            "lag": self._lag,
         }
         now = self._world.clock.monotonic
         async with asyncio.TaskGroup() as group:
@@ -110,6 +111,15 @@ class Faults:
             self._world.network.partitioned.add(name)
             await asyncio.sleep(seconds)
             self._world.network.partitioned.discard(name)
+
+    async def _lag(self, rng: random.Random) -> None:
+        name = rng.choice(self._world.members).name
+        if name not in self._world.network.late:
+            seconds = self._length(rng)
+            self._add(f"the cache of {name} is behind for {seconds:.1f} s")
+            self._world.network.late.add(name)
+            await asyncio.sleep(seconds)
+            self._world.network.late.discard(name)
 
     def _add(self, text: str) -> None:
         self._trace.add("fault", text)

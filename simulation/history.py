@@ -21,6 +21,8 @@ class Acknowledged(msgspec.Struct, frozen=True):
     """That of the object in the answer, "" where it has none."""
     revision: int
     """That of the object after the write, 0 where the answer has none."""
+    sent: float = 0.0
+    """Virtual time at which the request was sent."""
 
 
 class History:
@@ -31,11 +33,11 @@ class History:
         self.outcomes: Counter[str] = Counter()
         self.listeners: list[Callable[[Acknowledged], None]] = []
 
-    def acknowledged(self, method: str, path: str, answer: Any) -> None:
+    def acknowledged(self, method: str, path: str, answer: Any, sent: float) -> None:
         """Record a write that succeeded."""
         meta = answer.get("metadata") or {}
         revision = int(meta.get("resourceVersion") or 0) if answer.get("kind") != "Status" else 0
-        written = Acknowledged(method, path, meta.get("name") or "", revision)
+        written = Acknowledged(method, path, meta.get("name") or "", revision, sent)
         self.outcomes["acknowledged"] += 1
         self._trace.add("user", f"{method} {path}: acknowledged {revision or ''}")
         for listener in self.listeners:

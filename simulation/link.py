@@ -38,6 +38,8 @@ class Network(msgspec.Struct):
     """Probability that a message takes up to seconds."""
     partitioned: set[str] = msgspec.field(default_factory=set)
     """Names of processes that nothing reaches, and that reach nothing."""
+    late: set[str] = msgspec.field(default_factory=set)
+    """Names of members that the store's watch sends nothing to."""
     sent: list[Callable[[Origin], None]] = msgspec.field(default_factory=list)
     """Functions that are called with each request when it is sent."""
 

@@ -137,7 +137,8 @@ async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, res
     ]
     result.fault_numbers, result.faults = faults.numbers, faults.injected
     writer = Writer(world.client(), random.Random(rng.random()), history, settings.register_pause)
-    observers = Observers(world, random.Random(rng.random()), report) if settings.observers else None
+    seed = random.Random(rng.random())
+    observers = Observers(world, seed, report, trace.count) if settings.observers else None
     faults.until, clients = end, processes.Process("users", scheduler)
     world.start()
     checking = asyncio.create_task(safety.run())
@@ -189,6 +190,7 @@ async def _heal(world: World, report: Callable[[Violation], None]) -> None:
     network = world.network
     network.lost = network.cut = network.slow = 0.0
     network.partitioned.clear()
+    network.late.clear()
     for node in world.nodes:
         node.power_on()
     changes = [(f"/api/v1/nodes/{node.name}", b'{"spec":{"unschedulable":null}}') for node in world.nodes]

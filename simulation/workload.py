@@ -178,6 +178,12 @@ def _workload(kind: str, name: str, rng: random.Random, **spec: Any) -> Object:
     return {"kind": kind, "apiVersion": "apps/v1", "metadata": {"name": name}, "spec": spec}
 
 
+def _daemon_set(name: str, rng: random.Random) -> Object:
+    found = _workload("DaemonSet", name, rng)
+    found["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
+    return found
+
+
 def _job(name: str, rng: random.Random) -> Object:
     completions = rng.randrange(1, 6)
     template = _template(f"job-{name}", rng, restartPolicy="Never")
@@ -206,7 +212,7 @@ MANIFESTS: dict[str, Callable[[str, random.Random], Object]] = {
         serviceName=name,
         podManagementPolicy=rng.choice(("OrderedReady", "Parallel")),
     ),
-    "daemonsets": lambda name, rng: _workload("DaemonSet", name, rng),
+    "daemonsets": _daemon_set,
     "replicasets": lambda name, rng: _workload("ReplicaSet", name, rng, replicas=rng.randrange(5)),
     "jobs": _job,
     "services": _service,

@@ -42,6 +42,8 @@ from wherry.testing.nodes.scripts import Scripts
 
 CAPACITY = {"cpu": "24", "memory": "64Gi", "pods": "60"}
 """Of a node: all nodes together have room for all that the users may want at the same time."""
+SMALL = {"pods": "14"}
+"""Of the first node, which is often full: the pods of DaemonSets have a priority by which they find room there."""
 ADDRESSES, NODE_PORTS = "10.96.0.0/27", (30000, 30011)
 """Addresses and node ports of Services: so few that two members often want the same."""
 T = TypeVar("T", bound=msgspec.Struct)
@@ -93,7 +95,7 @@ class ControlPlane:
     async def _run(self) -> None:
         world, clock = self._world, self._world.clock
         ORIGIN.set(Origin("", "", "apiserver", self.process, clock.monotonic(), self.name))
-        store = RemoteStore(world.store, world.store_process, world.network)
+        store = RemoteStore(world.store, world.store_process, world.network, self.name)
 
         async def opened() -> Engine:
             return Engine(store, Compactor(store, clock).run, shared=True)
@@ -117,6 +119,7 @@ class Node:
 
     def __init__(self, name: str, number: int, world: World) -> None:
         self.name, self._world = name, world
+        self._capacity = CAPACITY | (SMALL if number == 1 else {})
         self.process = Process(name, world.scheduler)
         self.client = world.client(UserInfo(NODE_PREFIX + name, groups=(NODES_GROUP,)), f"kubelet/{name}")
         informers = world.client(agent=f"kubelet/{name}")  # of all pods and nodes, which a kubelet may not list
@@ -134,7 +137,7 @@ class Node:
             await asyncio.sleep(0)
             while self.name not in self.nodes.names():
                 with contextlib.suppress(ClusterError, StatusError):
-                    await self.nodes.add(self.name, capacity=CAPACITY)
+                    await self.nodes.add(self.name, capacity=self._capacity)
                 await asyncio.sleep(1)
             await self.recover()
 

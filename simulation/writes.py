@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -19,11 +20,12 @@ class Writes:
     async def send(self, method: str, path: str, body: dict[str, Any] | None, *, strategic: bool = False) -> Any:
         """Send a write, record whether it was acknowledged, and return the answer. Raise StatusError."""
         content = (STRATEGIC if strategic else MERGE) if method == "PATCH" else "application/json"
+        sent = asyncio.get_running_loop().time()
         data = json.dumps(body).encode() if body is not None else b""
         try:
             answer = json.loads(await self._client.call(method, path, body=data, content_type=content))
         except StatusError as error:
             self._history.refused(method, path, error)
             raise
-        self._history.acknowledged(method, path, answer)
+        self._history.acknowledged(method, path, answer, sent)
         return answer

@@ -7,9 +7,12 @@ stored the cache has reached its revision, and so knows of all deletions before 
 
 from __future__ import annotations
 
+import contextlib
+
 from control.registry.outcome import newest
 from control.registry.registry import Registry
 from control.registry.storing import storage_error
+from control.storage.entry import Entry
 from control.storage.store import Item, KeyNotFound, RevisionConflict, StoreError
 from kube import errors
 from kube.errors import StatusError
@@ -19,6 +22,8 @@ from kube.resources import Resource, by_path
 _found = by_path("", "v1", "namespaces")
 assert _found is not None
 NAMESPACES: Resource = _found
+ATTEMPTS, RETRY_SECONDS = 10, 1.0
+"""Requests to a store that does not answer, and the seconds between them: nobody else knows of the object."""
 
 
 def is_terminating(namespace: Object) -> bool:
@@ -49,22 +54,31 @@ def accepts(registry: Registry, namespace: str) -> bool:
 
 
 async def take_back(registry: Registry, resource: Resource, namespace: str, name: str, item: Item) -> None:
-    """Remove a new object again if its namespace was deleted before; raises 404, 403.
+    """Remove a new object again if its namespace was deleted before; raises 404, 403, and 500 if the store does not answer.
 
     To be called when the cache has the object, if `accepts` was true before it was stored.
     """
-    if registry.cache.revision >= item.revision:
-        found = registry.peek(NAMESPACES, "", namespace)
-    else:  # the cache is still behind
-        found = await newest(registry, NAMESPACES, NAMESPACES.key("", namespace))
-    if found is not None and not is_terminating(found.obj):
-        return
-    try:
-        await registry.store.delete(item.key, item.revision)
-    except (KeyNotFound, RevisionConflict):
-        pass  # somebody has deleted it, or knows that it is there
-    except StoreError as error:
-        raise storage_error(error) from error
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            found = await _current(registry, namespace, item.revision)
+            if found is not None and not is_terminating(found.obj):
+                return
+            with contextlib.suppress(
+                KeyNotFound, RevisionConflict
+            ):  # somebody has deleted it, or knows that it is there
+                await registry.store.delete(item.key, item.revision)
+            break
+        except StoreError as error:
+            if attempt == ATTEMPTS:
+                raise storage_error(error) from error
+            await registry.clock.sleep(RETRY_SECONDS)
     if found is None:
         raise errors.not_found("", "namespaces", namespace)
     raise add_cause(errors.forbidden(resource.group, resource.plural, name, terminating_text(namespace)), namespace)
+
+
+async def _current(registry: Registry, namespace: str, revision: int) -> Entry | None:
+    """Return a namespace at a revision or later."""
+    if registry.cache.revision >= revision:
+        return registry.peek(NAMESPACES, "", namespace)
+    return await newest(registry, NAMESPACES, NAMESPACES.key("", namespace))  # the cache is still behind

@@ -128,6 +128,18 @@ CONTROLLERS = (
         "        self._scheduled.pop(key, None)\n",
     ),
     Mutant(
+        "full-nodes-take-pods",
+        "control.scheduler.plugins.node_resources_fit",
+        "            len(node.pods) < node.pod_capacity\n",
+        "            node.pod_capacity\n",
+    ),
+    Mutant(
+        "assumed-pods-take-no-room",
+        "control.scheduler.cluster",
+        "            pod.labels = {**pod.labels, **given}\n        self._add(pod, node)\n",
+        "            pod.labels = {**pod.labels, **given}\n",
+    ),
+    Mutant(
         "containers-are-not-restarted",
         "agent.lifecycle.decisions",
         "            elif restarts(pod, container, record):\n                self._restart(container, record, Kind.MAIN)\n",

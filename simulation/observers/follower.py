@@ -38,9 +38,11 @@ class Follower:
         rng: random.Random,
         report: Report,
         counts: Counter[str],
+        record: Callable[[bytes], None],
     ) -> None:
+        """`record` is called with each line of a watch."""
         self._client, self._scope, self._history, self._rng = client, scope, history, rng
-        self._report, self._counts = report, counts
+        self._report, self._counts, self._record = report, counts, record
         self._check: WatchCheck | None = None
         self._former: deque[int] = deque(maxlen=8)
         """Revisions up to which everything was received at some time."""
@@ -153,6 +155,7 @@ class Follower:
         self._counts["watches"] += 1
         async with self._client.transport.stream(self._scope.path, query=query) as chunks:
             async for line in lines(chunks):
+                self._record(line)
                 found = json.loads(line)
                 if found["type"] == "ERROR":
                     raise StatusError.from_status(found["object"])

@@ -51,7 +51,14 @@ class Observer:
     """The observer of a member."""
 
     def __init__(
-        self, world: World, member: ControlPlane, number: int, history: TrueHistory, rng: random.Random, report: Report
+        self,
+        world: World,
+        member: ControlPlane,
+        number: int,
+        history: TrueHistory,
+        rng: random.Random,
+        report: Report,
+        record: Callable[[bytes], None],
     ) -> None:
         self.name, self._history, self._rng, self._report = f"observer-{number}", history, rng, report
         self.process = Process(self.name, world.scheduler)
@@ -61,7 +68,7 @@ class Observer:
         self._client = Client(Link(world.network, lambda: member, user, self.name))
         self._tasks: list[asyncio.Task[None]] = []
         self._followers = [
-            Follower(self._client, scope, history, random.Random(rng.random()), report, self.counts)
+            Follower(self._client, scope, history, random.Random(rng.random()), report, self.counts, record)
             for scope in scopes(rng)
         ]
 
@@ -101,7 +108,13 @@ class Observer:
 class Observers:
     """One observer for each member of a cluster."""
 
-    def __init__(self, world: World, rng: random.Random, report: Callable[[Violation], None]) -> None:
+    def __init__(
+        self,
+        world: World,
+        rng: random.Random,
+        report: Callable[[Violation], None],
+        record: Callable[[bytes], None],
+    ) -> None:
         history = TrueHistory(world.store, FOLDERS)
 
         def broken(found: Iterable[Broken]) -> None:
@@ -110,7 +123,7 @@ class Observers:
 
         self._report = broken
         self.all = [
-            Observer(world, member, number, history, random.Random(rng.random()), broken)
+            Observer(world, member, number, history, random.Random(rng.random()), broken, record)
             for number, member in enumerate(world.members, 1)
         ]
 

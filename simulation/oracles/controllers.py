@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from kube.clock import format_time
+from simulation.history import Acknowledged
 from simulation.oracles.objects import Object, Objects, is_over, is_ready, name, owner
 from simulation.oracles.recent import BEHIND_SECONDS, Recent
 from simulation.origin import ORIGIN
@@ -55,10 +56,14 @@ class Controllers:
             yield from self._endpoints(after)
         if _begins_deletion(before, after):
             yield from self._deleted(resource, after, actor)
-        if before is None and origin is not None:
-            since = self._terminating.get(meta.get("namespace", ""), math.inf)
-            if origin.at - since > TERMINATING_SECONDS:
-                yield "terminating namespace", f"{name(after)} is created in a namespace that is being deleted"
+
+    def acknowledged(self, write: Acknowledged) -> Iterator[Broken]:
+        """Check that nothing is created in a namespace that has been going for long."""
+        parts = write.path.partition("/namespaces/")[2].split("/")
+        since = self._terminating.get(parts[0], math.inf)
+        if write.method == "POST" and len(parts) == 2 and write.sent - since > TERMINATING_SECONDS:
+            text = f"{parts[1]} {write.name} is created in {parts[0]}, which is being deleted"
+            yield "terminating namespace", text
 
     def removed(self, resource: str, before: Object) -> Iterator[Broken]:
         """Check the removal of an object."""

@@ -134,6 +134,7 @@ class Safety:
 
     # -- answers --------------------------------------------------------------------------------------------------------
     def _acknowledged(self, write: Acknowledged) -> None:
+        self._add(self._controllers.acknowledged(write))
         if not write.revision:
             return
         # After a deletion whose outcome the store did not report, the revision may be a later one.

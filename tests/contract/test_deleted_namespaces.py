@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from control.registry import creation
+from control.registry import creation, deleted_namespaces
 from control.registry.context import SERVER, Context
 from control.storage import cache
 from control.storage.cache import WatchCache
+from control.storage.store import Unavailable
 from kube.errors import StatusError
 from kube.resources import by_path
 from tests.contract.test_lagging_server import CONFIGMAPS, Servers, configmap, servers
@@ -75,3 +76,22 @@ async def test_nothing_is_added_to_a_namespace_that_is_being_deleted(servers: Se
 async def test_what_is_created_in_a_namespace_that_exists_stays(servers: Servers) -> None:
     await namespace(servers, terminating=False, gone=False)
     assert await create(servers) == {} and await kept(servers)
+
+
+async def test_the_object_is_taken_back_when_the_store_answers_again(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await namespace(servers, terminating=False, gone=True)
+    store, failures = servers.late.store, 3
+    current_revision = store.current_revision
+
+    async def failing() -> int:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise Unavailable("no answer from the store")
+        return await current_revision()
+
+    monkeypatch.setattr(store, "current_revision", failing, raising=False)
+    monkeypatch.setattr(deleted_namespaces, "RETRY_SECONDS", 0.0)
+    assert (await create(servers))["code"] == 404 and not await kept(servers)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from simulation.history import Acknowledged
 from simulation.origin import Origin
 from tests.support.oracle_world import Object, World, obj, pod, request
 
@@ -116,10 +117,14 @@ async def test_a_namespace_loses_its_pods_first() -> None:
 
 
 async def test_nothing_is_created_in_a_namespace_that_has_been_going_for_long() -> None:
-    world = World()
-    await world.write(obj("Namespace", "default", **GOING))
-    assert await world.write(obj("ConfigMap", "a"), by=request("POST", "/", at=10.0)) == []
-    assert await world.write(obj("ConfigMap", "b"), by=request("POST", "/", at=20.0)) == ["terminating namespace"]
+    world, folder = World(), "/api/v1/namespaces/default/configmaps"
+    await world.write(obj("Namespace", "default", **GOING), obj("ConfigMap", "a"))
+    (listener,) = world.listeners
+    listener(Acknowledged("POST", folder, "a", 2, sent=10.0))
+    listener(Acknowledged("PATCH", f"{folder}/a", "a", 2, sent=20.0))
+    assert world.rules == []
+    listener(Acknowledged("POST", folder, "a", 2, sent=20.0))
+    assert world.rules == ["terminating namespace"]
 
 
 # -- endpoints --------------------------------------------------------------------------------------------------------------
