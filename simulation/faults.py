@@ -86,8 +86,8 @@ class Faults:
             member.kill()
 
     async def _pause_process(self, rng: random.Random) -> None:
-        processes = [member.process for member in self._world.members] + self._world.observers
-        process = rng.choice([process for process in processes if process.alive] or [None])
+        members = [member.process for member in self._world.members if member.process.alive]
+        process = rng.choice((members if rng.random() < 0.8 else self._world.observers) or [None])
         if process is not None:
             seconds = self._length(rng)
             self._add(f"{process.name} is paused for {seconds:.1f} s")

@@ -53,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Mean seconds between two writes of the registers that observers read."""
     user_pause: float = 20.0
     """Mean seconds between two actions of a user."""
-    fault_pause: float = 90.0
+    fault_pause: float = 60.0
     """Mean seconds between two faults."""
     faults: tuple[str, ...] = KINDS
     dropped_faults: tuple[int, ...] = ()
