@@ -137,13 +137,7 @@ class ContainerdService:
 
     async def image_names(self, start: str) -> list[ImageName]:
         """List the names of images that begin with a text of letters, digits, colons, slashes and dots. Raise CRIError."""
-        return await self._image_names(f'name~="^{start.replace(".", "[.]")}"')
-
-    async def labelled_image_names(self, label: str) -> list[ImageName]:
-        """List the names of images that have a label. Raise CRIError."""
-        return await self._image_names(f'labels."{label}"')
-
-    async def _image_names(self, selected: str) -> list[ImageName]:
+        selected = f'name~="^{start.replace(".", "[.]")}"'
         answer = await self._channel.unary(
             "/containerd.services.images.v1.Images/List",
             containerd_images.ListImagesRequest(filters=[selected]),

@@ -26,6 +26,7 @@ _ENDS = frozenset({"|", "||", "&", "&&", ";"})
 _NAMED = re.compile(rf"[\w.-]{{0,64}}?{NAMES}[\w.-]{{0,64}}", re.IGNORECASE)
 _FLAG = re.compile(rf"--?[\w-]*{NAMES}[\w-]*", re.IGNORECASE)
 _SIGNS = (":", "=", "=>")
+_PASSWD, _USER_NAME = ("passwd", "/usr/bin/passwd"), re.compile(r"[a-z_-]{1,64}")
 
 
 def without_command_secrets(text: str) -> str:
@@ -47,6 +48,8 @@ def without_command_secrets(text: str) -> str:
 
 def secret_arguments(arguments: Sequence[object]) -> Iterator[int]:
     """Yield the indices of arguments that are or contain passwords, behind flags and names that say so or of known programs."""
+    if len(arguments) == 2 and arguments[0] in _PASSWD and not _USER_NAME.fullmatch(str(arguments[1])):
+        yield 1
     reader, before, named = _Reader(), "", False
     for index, argument in enumerate(arguments):
         if not isinstance(argument, str):
@@ -72,7 +75,7 @@ class _Reader:
         self._before: str | None = None
         """The sign before the password in the next word, "" for none; None if that has no password."""
         self._ready = False
-        self._operands = 0
+        self._operands = self._following = 0
 
     @property
     def reads(self) -> bool:
@@ -82,7 +85,7 @@ class _Reader:
         """Return whether a word is a program's name, whose arguments follow."""
         program = find(name[-256:].rpartition("/")[2])
         if program is not None:
-            self._program, self._ready, self._operands = program, not program.after, 0
+            self._program, self._ready, self._operands, self._following = program, not program.after, 0, 0
         return program is not None
 
     def span(self, word: re.Match[str]) -> tuple[int, int] | None:
@@ -131,8 +134,11 @@ class _Reader:
         if not self._ready:
             self._ready = word in program.after
             return None
+        if self._following:
+            self._following -= 1
+            return 0
         if word in program.words:
-            self._before = ""
+            self._before, self._following = "", program.words[word] - 1
             return None
         self._operands += 1
         return 0 if self._operands in program.operands else None

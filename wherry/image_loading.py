@@ -1,7 +1,7 @@
 """Loads images into containerd, labelled as the administrator's: the agent opens them to all pods.
 
-The label is that of agent/images/loaded_images.py: on each name, with the ID that containerd's CRI plugin gives the image.
-Plain `ctr images import` sets none.
+The labels are those of agent/images/loaded_images.py: one for each name, on the ID that containerd's CRI plugin gives the
+image. Plain `ctr images import` sets none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import shlex
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from kube.error_words import cause
 from kube.process import run
 from wherry import containerd, images
@@ -23,7 +25,20 @@ from wherry.terminal import errors
 
 IDENTIFIED_SECONDS, POLL_SECONDS = 5.0, 0.1
 """Time in which CRI gives an imported image its ID, and between two requests."""
+DEPTH, PLATFORMS = 2, 64
+"""Indexes within each other of an image that is loaded, and entries that are read of one."""
 _DIGEST = re.compile(r"\b[0-9a-f]{12,64}\b")
+
+
+class _Descriptor(msgspec.Struct):
+    digest: str
+
+
+class _Manifest(msgspec.Struct):
+    """An image's manifest, or an index of manifests."""
+
+    config: _Descriptor | None = None
+    manifests: list[_Descriptor] = []
 
 
 async def load_archive(settings: Settings, archive: Path, progress: Progress | None = None) -> list[str]:
@@ -40,21 +55,41 @@ async def load_archive(settings: Settings, archive: Path, progress: Progress | N
 
 
 async def _label(settings: Settings, printed: str) -> tuple[list[str], list[str]]:
-    """Label the images that `ctr images import` printed; return their names, and those that CRI does not know."""
+    """Label the images that `ctr images import` printed; return their names, and those of which CRI has no ID."""
     from agent.images.names import LOADED
 
+    configurations: dict[str, set[str]] = {}
     for attempt in range(round(IDENTIFIED_SECONDS / POLL_SECONDS)):
         await asyncio.sleep(POLL_SECONDS if attempt else 0)
         digests = await containerd.image_digests(settings)
         names = imported(printed, digests)
-        ids = {digest: name for name, digest in digests.items() if name.startswith(images.ID)}
-        unknown = [name for name in names if digests[name] not in ids]
+        for digest in {digests[name] for name in names} - configurations.keys():
+            configurations[digest] = await _configurations(settings, digest)
+        ids = {name: sorted(configurations[digests[name]] & digests.keys()) for name in names}
+        unknown = [name for name in names if not ids[name]]
         if not unknown:
             break
     for name in names:
-        if name not in unknown:
-            await run([*containerd.ctr(settings), "images", "label", name, f"{LOADED}={ids[digests[name]]}"])
+        for image_id in ids[name]:
+            await run([*containerd.ctr(settings), "images", "label", image_id, f"{LOADED}{name}=true"])
     return names, unknown
+
+
+async def _configurations(settings: Settings, digest: str, deeper: int = DEPTH) -> set[str]:
+    """Return the digests of an image's configurations, one for each platform that is present: the machine's is the image's ID.
+
+    The ID is not looked up by the image's name, which a pull may move meanwhile, nor by its manifest: images of several
+    manifests may have one ID, and the ID means the last of them.
+    """
+    read = await run([*containerd.ctr(settings), "content", "get", digest], check=False)
+    try:
+        found = msgspec.json.decode(read.stdout, type=_Manifest)
+    except (msgspec.DecodeError, RecursionError):  # also for a platform that is not in the archive
+        return set()
+    digests = {found.config.digest} if found.config is not None else set[str]()
+    for each in found.manifests[:PLATFORMS] if deeper else ():
+        digests |= await _configurations(settings, each.digest, deeper - 1)
+    return digests
 
 
 def imported(printed: str, digests: dict[str, str]) -> list[str]:

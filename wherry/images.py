@@ -25,12 +25,13 @@ ID = "sha256:"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One name of an image; `size` as people read it."""
+    """One name of an image; `size` as people read it, `labels` without values."""
 
     name: str
     digest: str
     size: str
     platforms: str
+    labels: frozenset[str] = frozenset()
 
 
 COLUMNS: Sequence[Column[Image]] = (
@@ -76,7 +77,8 @@ def parsed(line: str) -> Image | None:
     if len(words) < 6:
         return None
     name, _, digest, amount, unit, platforms = words[:6]
-    return Image(name, digest, f"{amount} {unit}", platforms)
+    labels = {label.partition("=")[0] for word in words[6:] for label in word.split(",")}
+    return Image(name, digest, f"{amount} {unit}", platforms, frozenset(labels))
 
 
 async def unused(settings: Settings) -> list[Image]:
@@ -126,8 +128,19 @@ async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
     """Remove images by name and return the names; raises WherryError before anything is removed if one is not there."""
     found = await _all(settings)
     full = _full_names(found, names)
+    await _close(settings, found, full)
     await run([*ctr(settings), "images", "rm", "--sync", *with_last_names(found, full)], timeout=SECONDS)
     return full
+
+
+async def _close(settings: Settings, found: Sequence[Image], names: Sequence[str]) -> None:
+    """Remove the labels of images that were loaded with the names: an image may stay under others, and be pulled by these."""
+    from agent.images.names import LOADED
+
+    for image in found:
+        labels = sorted(image.labels.intersection(LOADED + name for name in names))
+        if labels and image.name.startswith(ID):
+            await run([*ctr(settings), "images", "label", image.name, *(f"{label}=" for label in labels)])
 
 
 async def save(settings: Settings, path: Path, names: Sequence[str], progress: Progress | None = None) -> None:

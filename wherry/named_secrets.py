@@ -91,17 +91,17 @@ def _value(text: str, name: int, end: int) -> tuple[int, int]:
     if (separator is None or not separator["sign"]) and (named := _NAMED_VALUE.match(text, end)):
         start = named.end()
         if _QUOTE.match(text, start):
-            return start, _end_of_words(text, start, word)
+            return start, end_of_words(text, start, word)
         if block := _BLOCK.match(text, start):
             return block.end(), _end_of_block(text, named.start() + 1, block.end(), items=False)
         return start, _skip(_SCALAR if "," in named[0] else _LINE, text, start)
     if separator is None:
         start = _skip(_BLANKS, text, end) if flag else end
-        return start, _end_of_words(text, start, word) if start > end else end
+        return start, end_of_words(text, start, word) if start > end else end
     after = separator.end()
     start = _skip(_SPACES, text, after)
     if _QUOTE.match(text, start):
-        return start, _end_of_words(text, start, word)
+        return start, end_of_words(text, start, word)
     if block := _BLOCK.match(text, after):
         return block.end(), _end_of_block(text, name, block.end(), items=block[1] is None)
     start = _skip(_BLANKS, text, after)
@@ -110,7 +110,7 @@ def _value(text: str, name: int, end: int) -> tuple[int, int]:
     if text.startswith(("[", "{"), start):
         return start, _skip(_LINE, text, start)
     if separator["sign"] != ":":
-        return start, _end_of_words(text, start, word)
+        return start, end_of_words(text, start, word)
     return start, _skip(_SCALAR if separator["quote"] else _LINE, text, start)
 
 
@@ -119,7 +119,7 @@ def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _end_of_words(text: str, at: int, words: re.Pattern[str]) -> int:
+def end_of_words(text: str, at: int, words: re.Pattern[str] = _WORD) -> int:
     """Return the end of a word, in which quoted parts may follow each other as for a shell."""
     while True:
         if quote := _QUOTE.match(text, at):

@@ -23,8 +23,8 @@ class Program:
     """Words of which one comes before any password."""
     operands: frozenset[int] = frozenset()
     """Numbers of operands that are passwords, from 1, behind the word of `after`."""
-    words: frozenset[str] = frozenset()
-    """Operands of which each is followed by a password."""
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Operands that are followed by passwords or names with passwords, by the most that follow."""
 
 
 _LOGIN = Program({"-p": ""}, after=frozenset({"login"}))
@@ -35,7 +35,7 @@ _LDAP = Program({"-w": ""}, switches="xZvnHLAcC")
 _SAMBA = Program({"-U": "%", "--user": "%"})
 _CURL = {"-u": ":", "--user": ":", "-U": ":", "--proxy-user": ":", "--oauth2-bearer": ""}
 _MYSQL = Program({"-p": ""}, separate=False)
-_MYSQL_ADMIN = Program({"-p": ""}, separate=False, words=frozenset({"password", "old-password"}))
+_MYSQL_ADMIN = Program({"-p": ""}, separate=False, words={"password": 1, "old-password": 1})
 _MONGO = (
     "mongo",
     "mongosh",
@@ -61,7 +61,7 @@ _SNMP = (
 )
 _KEYS = ("-storepass", "-keypass", "-srcstorepass", "-deststorepass", "-srckeypass", "-destkeypass", "-new")
 _PROGRAMS = {
-    "redis-cli": Program({"-a": ""}, joined=False),
+    **dict.fromkeys(("redis-cli", "valkey-cli"), Program({"-a": ""}, joined=False, words={"AUTH": 2, "auth": 2})),
     "sshpass": Program({"-p": ""}, switches="ve"),
     "curl": Program(_CURL, switches="sSfkLiIvgGjNnOJRqBaMpZl#012346"),
     "etcdctl": Program({"--user": ":"}),
@@ -76,7 +76,7 @@ _PROGRAMS = {
     "ab": Program({"-A": ":", "-P": ":"}),
     **dict.fromkeys(("http", "https"), Program({"-a": ":", "--auth": ":"})),
     "net": Program({"-U": "%", "--user": "%"}, after=frozenset({"ads", "rpc"})),
-    "aws": Program(after=frozenset({"set"}), words=frozenset({"aws_secret_access_key", "aws_session_token"})),
+    "aws": Program(after=frozenset({"set"}), words={"aws_secret_access_key": 1, "aws_session_token": 1}),
     "smbpasswd": Program({"-w": ""}),
     **dict.fromkeys(("psexec", "psexec.exe", "psexec.py"), Program({"-p": ""})),
     "ngrok": Program(after=frozenset({"authtoken", "add-authtoken"}), operands=frozenset({1})),

@@ -13,7 +13,9 @@ from typing import Any
 
 from wherry.command_secrets import secret_arguments, without_command_secrets
 from wherry.named_secrets import NAMES, REMOVED, without_named_secrets
+from wherry.statement_secrets import without_statement_secrets
 from wherry.token_forms import TOKENS, URLS
+from wherry.unnamed_secrets import without_unnamed_secrets
 
 _NAME = re.compile(rf"{NAMES}|^auth$", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:name|names|namespace|ref|path|file|seconds|type)s?$", re.IGNORECASE)
@@ -86,7 +88,8 @@ def redacted(text: str) -> str:
     """Return a text without what has a usual form of a secret."""
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
-    return without_named_secrets(without_command_secrets(_ELEMENT.sub(rf"\1{REMOVED}", text)))
+    text = without_statement_secrets(_ELEMENT.sub(rf"\1{REMOVED}", text))
+    return without_named_secrets(without_command_secrets(without_unnamed_secrets(text)))
 
 
 def without_values(obj: Any) -> Any:

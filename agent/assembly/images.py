@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from agent.images.credentials import configuration
 from agent.images.credentials.keyring import DOCKER_CONFIG, Keyring
 from agent.images.credentials.plugin import Plugin, PluginError
 from agent.images.image_access import ImageAccess
-from agent.images.loaded_images import loaded_names
+from agent.images.loaded_images import is_open
 from agent.images.manager import Images
 from agent.kubelet_configuration import ConfigError
 from agent.metrics.pod_startup import PodStartupTracker
@@ -36,7 +37,7 @@ async def build_images(base: Base, startup: PodStartupTracker) -> tuple[Images, 
     config, clock, loop = base.config, base.clock, asyncio.get_running_loop()
 
     def closed(name: str, image_ref: str, namespaces: Sequence[str]) -> None:
-        loop.call_soon_threadsafe(_report_closed, base, name, image_ref, namespaces)
+        asyncio.run_coroutine_threadsafe(_report_closed(base, access, name, image_ref, namespaces), loop)
 
     settings = config.images
     access = ImageAccess(
@@ -61,8 +62,11 @@ async def build_images(base: Base, startup: PodStartupTracker) -> tuple[Images, 
     return images, access
 
 
-def _report_closed(base: Base, name: str, image_ref: str, namespaces: Sequence[str]) -> None:
+async def _report_closed(base: Base, access: ImageAccess, name: str, image_ref: str, namespaces: Sequence[str]) -> None:
     """Log, and emit an event about the node, that pods have to pull an image that an administrator may have loaded."""
+    with contextlib.suppress(CRIError):
+        if await is_open(base.runtime.client, access, name, image_ref):
+            return
     of = f" of pods in {', '.join(namespaces)}" if namespaces else ""
     text = (
         f"Image {name[:SHOWN]} ({image_ref}) may come from an abandoned pull{of}: pods need credentials that pull it. "
@@ -111,4 +115,4 @@ async def load_finished_pulls(access: ImageAccess, runtime: RuntimeClient) -> No
         log.error("images cannot be listed, those that were being pulled require credentials: %s", error)
         return
     names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
-    await asyncio.to_thread(access.load_finished_pulls, names, loaded=await loaded_names(runtime))
+    await asyncio.to_thread(access.load_finished_pulls, names)

@@ -11,12 +11,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agent import complete_lists
 from agent.images import list_limit
-from agent.images.loaded_images import loaded_names
 from agent.images.names_in_use import sandbox_image, used_images
 from agent.metrics.kubelet_metrics import KubeletMetrics
 from cri.client import Client
@@ -64,19 +63,17 @@ class ImageGC:
         minimum_age: float,
         maximum_age: float = 0.0,
         disk: Callable[[str], ImageDisk] | None = None,
-        seen: Callable[[Iterable[tuple[str, Sequence[str]]], float, Mapping[str, str]], None] | None = None,
+        seen: Callable[[Iterable[tuple[str, Sequence[str]]], float], None] | None = None,
         mounted: Callable[[], Iterable[str]] = tuple,
         specified: Callable[[], Iterable[str]] = tuple,
         metrics: KubeletMetrics | None = None,
     ) -> None:
-        """`seen` is called with the IDs and names of all images, as listed after a moment of `time.monotonic`, and the IDs of
-        loaded images by their names (loaded_images.py); it may block.
-        """
+        """`seen` is called with the IDs and names of all images, as listed after a moment of `time.monotonic`; it may block."""
         self._metrics = metrics or KubeletMetrics()
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
         self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
         self._mounted, self._specified = mounted, specified
-        self._seen_images = seen or (lambda present, listed_at, loaded: None)
+        self._seen_images = seen or (lambda present, listed_at: None)
         self._seen: dict[str, _Seen] = {}
         self._images: list[Image] = []
         self._collecting = asyncio.Lock()
@@ -235,14 +232,12 @@ class ImageGC:
 
     async def _detect_listed(self) -> set[str]:
         now, listed_at = self._clock.monotonic(), time.monotonic()
-        images, named, loaded = await asyncio.gather(
-            self._runtime.images.list_images(), self._names_in_use(), loaded_names(self._runtime)
-        )
+        images, named = await asyncio.gather(self._runtime.images.list_images(), self._names_in_use())
         used = await asyncio.to_thread(used_images, images, named)
         self._images = images
         present = {image.id for image in images}
         names = ((image.id, [*image.repo_tags, *image.repo_digests]) for image in images)
-        await asyncio.to_thread(self._seen_images, names, listed_at, loaded)
+        await asyncio.to_thread(self._seen_images, names, listed_at)
         for image in images:
             seen = self._seen.setdefault(image.id, _Seen(now, now, image.size))
             if image.id in used:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from agent.images.open_pulls import Pull
@@ -70,36 +70,24 @@ class ImageAccess:
         self._listed = self._preloaded.ids
         self._intents.load(self._preloaded.ids)
 
-    def load_finished_pulls(
-        self, present: Listed, listed_at: float = float("inf"), loaded: Mapping[str, str] = {}
-    ) -> None:
-        """Decide which images the last agent's pulls have brought; takes the IDs and names of those that are present.
-
-        `loaded` has the IDs of images by the names with which an administrator has loaded them.
-        """
+    def load_finished_pulls(self, present: Listed, listed_at: float = float("inf")) -> None:
+        """Decide which images the last agent's pulls have brought; takes the IDs and names of those that are present."""
         with self._changing:
-            self._decide(list(present), listed_at, loaded)
+            self._decide(list(present), listed_at)
         self.tidy()
 
-    def _decide(
-        self, present: Sequence[tuple[str, Sequence[str]]], listed_at: float, loaded: Mapping[str, str]
-    ) -> None:
+    def _decide(self, present: Sequence[tuple[str, Sequence[str]]], listed_at: float) -> None:
         """Decide where listed images without a record come from."""
         preloaded, unwritten, undecided = set[str](), set[str](), dict[str, Sequence[str]]()
         for image_ref, names in present:
-            by_admin = [name for name in names if loaded.get(name) == image_ref and self.trusts_loaded(name)]
             if not self._records.lacks(image_ref):
-                for name in by_admin:
-                    self.loaded(name, image_ref, names)
                 continue
             origin = Origin.PRELOADED
             if image_ref not in self._preloaded.ids:
                 origin = self._intents.origin(image_ref, names)
             if origin == Origin.PRELOADED:
                 preloaded.add(image_ref)
-            elif by_admin and all(self.loaded(name, image_ref, names) for name in by_admin):
-                continue
-            elif by_admin or origin == Origin.UNDECIDED:
+            elif origin == Origin.UNDECIDED:
                 undecided[image_ref] = names
             elif self._try_write(names[0], image_ref, None):
                 self._closed(names[0], image_ref, self._intents.namespaces(image_ref))
@@ -187,25 +175,17 @@ class ImageAccess:
                 if not self._intents.brought(name, image_ref):
                     self._records.write(name, image_ref, Pullers(node_pods_accessible=True))
 
-    def loaded(self, image: str, image_ref: str, names: Iterable[str]) -> bool:
-        """Open an image under a name with which an administrator has loaded it, of its `names`; return whether that succeeded.
-
-        Only for a name of which `trusts_loaded` is true.
-        """
-        return self._try_write(image, image_ref, Pullers(node_pods_accessible=True), names)
-
-    def _try_write(self, image: str, image_ref: str, who: Pullers | None, names: Iterable[str] = ()) -> bool:
+    def _try_write(self, image: str, image_ref: str, who: Pullers | None) -> bool:
         """Write a record; return whether that succeeded. Without it, pods have to pull the image again."""
         with self._changing:
             try:
-                self._keep_open(image_ref, names)
                 self._records.write(image, image_ref, who)
             except OSError as error:
                 log.warning("writing the pull record of %s: %s", image, error)
                 return False
             return True
 
-    def prune(self, present: Listed, listed_at: float = float("inf"), loaded: Mapping[str, str] = {}) -> None:
+    def prune(self, present: Listed, listed_at: float = float("inf")) -> None:
         """Forget the images that are no longer there; takes the IDs and names of those that are, as listed after `listed_at`.
 
         `listed_at` is a moment of `time.monotonic`: what was pulled since then may be missing from the list (upstream's
@@ -213,7 +193,7 @@ class ImageAccess:
         """
         present = list(present)
         with self._changing:
-            self._decide(present, listed_at, loaded)
+            self._decide(present, listed_at)
             self._records.prune(frozenset(image_ref for image_ref, _ in present), listed_at)
         self.tidy()
 
@@ -244,5 +224,5 @@ class ImageAccess:
         return found is not None
 
     def trusts_loaded(self, image: str) -> bool:
-        """Return whether an image is open to all for having been loaded by this name."""
+        """Return whether an image is open to all for having been loaded by this name (loaded_images.py)."""
         return not self._policy.requires(image, by_us=False)

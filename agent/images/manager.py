@@ -18,7 +18,7 @@ from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
 from agent.images.image_access import ImageAccess
 from agent.images.list_limit import MOST_BESIDE_NAMES, beside_names
-from agent.images.loaded_images import open_loaded
+from agent.images.loaded_images import is_open
 from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, split, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots
 from agent.images.recorded_pulls import RecordedPulls
@@ -128,7 +128,7 @@ class Images:
     async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
         """Return whether the pod may use a present image without a request to the registry."""
         with contextlib.suppress(CRIError):
-            if await open_loaded(self._runtime, self._access, full, image_ref):
+            if await is_open(self._runtime, self._access, full, image_ref):
                 return True
         found = await self._keyring.find(pod, full, secrets)
         return await asyncio.to_thread(self._access.allows, full, image_ref, found)

@@ -27,8 +27,8 @@ BUILT_IN = "wherry.local/"
 mirror that answered for it would replace them."""
 
 
-LOADED = "wherry.local/loaded"
-"""Label of a name of an image in containerd with which an administrator has loaded it; its value is the ID of the image."""
+LOADED = "wherry.local/loaded/"
+"""Start of labels of an image's ID in containerd. A name with which an administrator has loaded the image follows."""
 
 
 class InvalidImageName(ValueError):

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 
 from agent.images.image_access import ImageAccess
-from agent.images.loaded_images import open_loaded
 from agent.images.open_pulls import Pull
 from agent.images.registry_auth import Credential
 from cri.client import Client
@@ -23,8 +22,7 @@ class RecordedPulls:
     """Pulls by a runtime."""
 
     def __init__(self, runtime: Client, access: ImageAccess) -> None:
-        self._runtime, self._access = runtime, access
-        self._images, self._containerd = runtime.images, runtime.containerd
+        self._access, self._images, self._containerd = access, runtime.images, runtime.containerd
 
     async def get(
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, namespace: str = ""
@@ -32,8 +30,6 @@ class RecordedPulls:
         """Pull for a pod of a namespace, and write the pull record; return the image and its credential. Raise CRIError."""
         as_of = self._access.removals
         present = await self._images.image_status(full)  # now: it may have been collected while the pull waited
-        if present is not None:
-            await open_loaded(self._runtime, self._access, full, present.id)  # the pull removes the label
         pull = await self._begin(full, present.id if present is not None else "", as_of, namespace)
         without_image, errors = False, list[CRIError]()
         try:

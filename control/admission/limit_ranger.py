@@ -2,22 +2,30 @@
 
 Defaults are set on containers that have no values; then each container, the pod as a whole and each claim is compared with
 minimum, maximum and the limit-to-request ratio. Messages are upstream's (plugin/pkg/admission/limitranger).
+
+The namespace's users choose both numbers, of containers and of resources in a LimitRange, and their product may be thousands of
+times as large as the request. So a pod gets no more defaults than may be stored, and an error has a limit of problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from control.admission.pod_resources import pod_totals
 from control.admission.refusal import aggregate, refuse
+from control.event_loop.pacing import TimeSlice
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
+from control.registry.storing import LARGEST_OBJECT, object_too_large
 from kube import quantity
 from kube.json_object import Object
 
 ANNOTATION = "kubernetes.io/limit-ranger"
+MOST_PROBLEMS = 100
+"""Problems in an error; upstream has no limit."""
 Resources = dict[str, Any]
+_BOUNDS = ("min", "max", "maxLimitRequestRatio")
 
 
 class LimitRanger(Plugin):
@@ -33,20 +41,26 @@ class LimitRanger(Plugin):
         return attributes.concern("persistentvolumeclaims", "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
-        if attributes.resource.target == "pods" and attributes.operation == "CREATE":
-            for limit_range in self._ranges(
-                attributes.namespace
-            ):  # `obj` of a large creation is decoded when it is needed
-                if attributes.obj is not None and set_defaults(attributes.obj, limit_range):
-                    attributes.changed(self.name, "spec.containers[*].resources")
+        if attributes.resource.target != "pods" or attributes.operation != "CREATE":
+            return
+        room, time_slice = Room(), TimeSlice()
+        for limit_range in self._ranges(attributes.namespace):  # `obj` of a large creation is decoded when it is needed
+            if attributes.obj is not None and await set_defaults(attributes.obj, limit_range, room, time_slice):
+                attributes.changed(self.name, "spec.containers[*].resources")
 
     async def validate(self, attributes: Attributes) -> None:
+        time_slice = TimeSlice()
         for limit_range in self._ranges(attributes.namespace):
             assert attributes.obj is not None
-            if attributes.resource.target == "pods":
-                problems = pod_problems(attributes.obj, limit_range)
-            else:
-                problems = claim_problems(attributes.obj, limit_range)
+            of_kind = pod_problems if attributes.resource.target == "pods" else claim_problems
+            problems = []
+            for problem in of_kind(attributes.obj, limit_range):
+                if time_slice.over():
+                    await time_slice.turn()
+                if problem:
+                    problems.append(problem)
+                    if len(problems) == MOST_PROBLEMS:
+                        break
             if problems:
                 raise refuse(attributes, aggregate(problems))
 
@@ -55,18 +69,34 @@ class LimitRanger(Plugin):
 
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
-def set_defaults(pod: Object, limit_range: Object) -> bool:
-    """Set default resources of a pod's containers, and record them in an annotation; return whether there were any."""
-    requests, limits = _defaults(limit_range)
-    if not requests and not limits:
-        return False
+class Room:
+    """What the defaults of all LimitRanges may still add to a pod."""
+
+    def __init__(self) -> None:
+        self._bytes = LARGEST_OBJECT
+
+    def take(self, size: int) -> None:
+        """Count bytes of JSON. Raise the error of an object that is too large to be stored, which it would become."""
+        self._bytes -= size
+        if self._bytes < 0:
+            raise object_too_large()
+
+
+async def set_defaults(pod: Object, limit_range: Object, room: Room, time_slice: TimeSlice) -> bool:
+    """Set default resources of a pod's containers, and record them in an annotation; return whether there were any.
+
+    Raise StatusError if the pod or the annotation becomes larger than may be stored.
+    """
+    defaults = dict(zip(("request", "limit"), _defaults(limit_range), strict=True))
     notes: list[str] = []
     for part, label in (("containers", "container"), ("initContainers", "init container")):
         for container in pod["spec"].get(part) or ():
-            for kind, values in (("request", requests), ("limit", limits)):
-                names = _fill(container, kind + "s", values)
+            for kind, values in defaults.items():
+                await time_slice.step()
+                names = _fill(container, kind + "s", values, room)
                 if names:
                     notes.append(f"{', '.join(names)} {kind} for {label} {container.get('name', '')}")
+                    room.take(len(notes[-1]))
     if notes:
         annotations = pod["metadata"].setdefault("annotations", {})
         annotations[ANNOTATION] = "LimitRanger plugin set: " + "; ".join(notes)
@@ -85,32 +115,32 @@ def _defaults(limit_range: Object) -> tuple[Resources, Resources]:
     return requests, limits
 
 
-def _fill(container: Object, kind: str, values: Resources) -> list[str]:
+def _fill(container: Object, kind: str, values: Resources, room: Room) -> list[str]:
     present = (container.get("resources") or {}).get(kind) or {}
     missing = {name: value for name, value in values.items() if name not in present}
     if missing:
+        room.take(sum(len(name) + len(str(value)) + 6 for name, value in missing.items()))
         container.setdefault("resources", {})[kind] = present | missing
     return sorted(missing)
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------
-def pod_problems(pod: Object, limit_range: Object) -> list[str]:
-    """Return the violations of one LimitRange by a pod."""
-    spec, found = pod["spec"], []
+def pod_problems(pod: Object, limit_range: Object) -> Iterator[str]:
+    """Yield the violations of one LimitRange by a pod, and "" for each comparison that finds none."""
+    spec = pod["spec"]
     for item in limit_range.get("spec", {}).get("limits") or ():
-        kind = item.get("type", "")
+        kind, limits = item.get("type", ""), {bound: sorted((item.get(bound) or {}).items()) for bound in _BOUNDS}
         if kind == "Container":
             for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-                found += list(_check(item, kind, container.get("resources") or {}))
+                yield from _check(kind, limits, container.get("resources") or {})
         elif kind == "Pod":
-            requests, limits = pod_totals(spec)
-            found += list(_check(item, kind, {"requests": requests, "limits": limits}))
-    return found
+            requested, limited = pod_totals(spec)
+            yield from _check(kind, limits, {"requests": requested, "limits": limited})
 
 
-def claim_problems(claim: Object, limit_range: Object) -> list[str]:
-    """Return the violations of one LimitRange by the request of a persistent volume claim."""
-    requests, found = (claim["spec"].get("resources") or {}).get("requests") or {}, []
+def claim_problems(claim: Object, limit_range: Object) -> Iterator[str]:
+    """Yield the violations of one LimitRange by the request of a persistent volume claim, and "" for each other comparison."""
+    requests = (claim["spec"].get("resources") or {}).get("requests") or {}
     for item in limit_range.get("spec", {}).get("limits") or ():
         if item.get("type") != "PersistentVolumeClaim":
             continue
@@ -118,10 +148,11 @@ def claim_problems(claim: Object, limit_range: Object) -> list[str]:
             for name, enforced in sorted((item.get(bound) or {}).items()):
                 text = f"{word} {name} usage per PersistentVolumeClaim is {quantity.canonical(enforced)}"
                 if name not in requests:
-                    found.append(f"{text}.  No request is specified")
+                    yield f"{text}.  No request is specified"
                 elif wrong(requests[name], enforced):
-                    found.append(f"{text}, but request is {quantity.canonical(requests[name])}")
-    return found
+                    yield f"{text}, but request is {quantity.canonical(requests[name])}"
+                else:
+                    yield ""
 
 
 def _less(a: quantity.Quantity, b: quantity.Quantity) -> bool:
@@ -132,7 +163,7 @@ def _more(a: quantity.Quantity, b: quantity.Quantity) -> bool:
     return quantity.parse(a) > quantity.parse(b)
 
 
-def _check(item: Object, kind: str, resources: Resources) -> Iterator[str]:
+def _check(kind: str, enforced_by: Mapping[str, list[tuple[str, Any]]], resources: Resources) -> Iterator[str]:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     bounds: tuple[tuple[str, str, str, Callable[[Any, Any], bool], Resources, Resources], ...] = (
         ("min", "minimum", "request", _less, requests, limits),
@@ -140,7 +171,7 @@ def _check(item: Object, kind: str, resources: Resources) -> Iterator[str]:
     )
     for bound, word, first, wrong, main, other in bounds:
         second = "limit" if first == "request" else "request"
-        for name, enforced in sorted((item.get(bound) or {}).items()):
+        for name, enforced in enforced_by[bound]:
             text = f"{word} {name} usage per {kind} is {quantity.canonical(enforced)}"
             if name not in main:
                 yield f"{text}.  No {first} is specified"
@@ -148,7 +179,9 @@ def _check(item: Object, kind: str, resources: Resources) -> Iterator[str]:
                 yield f"{text}, but {first} is {quantity.canonical(main[name])}"
             elif name in other and wrong(other[name], enforced):
                 yield f"{text}, but {second} is {quantity.canonical(other[name])}"
-    for name, enforced in sorted((item.get("maxLimitRequestRatio") or {}).items()):
+            else:
+                yield ""
+    for name, enforced in enforced_by["maxLimitRequestRatio"]:
         text = f"{name} max limit to request ratio per {kind} is {quantity.canonical(enforced)}"
         request, limit = (quantity.parse(r.get(name, 0)) for r in (requests, limits))
         if not request:
@@ -157,3 +190,5 @@ def _check(item: Object, kind: str, resources: Resources) -> Iterator[str]:
             yield f"{text}, but no limit is specified or limit is 0"
         elif limit / request > quantity.parse(enforced):
             yield f"{text}, but provided ratio is {limit / request:.6f}"
+        else:
+            yield ""

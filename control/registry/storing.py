@@ -33,8 +33,13 @@ def encode(obj: Object) -> bytes:
 def limited(value: bytes) -> bytes:
     """Refuse an object that is too large to be stored, as upstream does on behalf of etcd."""
     if len(value) > LARGEST_OBJECT:
-        raise StatusError(500, "", "etcdserver: request is too large")
+        raise object_too_large()
     return value
+
+
+def object_too_large() -> StatusError:
+    """Return the error for an object that is larger than LARGEST_OBJECT bytes."""
+    return StatusError(500, "", "etcdserver: request is too large")
 
 
 async def wait_until_cached(registry: Registry, item: Item) -> Item:

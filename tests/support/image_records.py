@@ -80,8 +80,5 @@ class Pulls:
             raise found
         return Image(id=found) if found else None
 
-    async def labelled_image_names(self, label: str) -> list[ImageName]:
-        raise UnimplementedError("no containerd", code="UNIMPLEMENTED")
-
     async def image_name(self, name: str) -> ImageName | None:
         raise UnimplementedError("no containerd", code="UNIMPLEMENTED")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -19,6 +22,7 @@ from tests.support.image_pods import docker_hub_at, hub_secret, manager, outcome
 from tests.support.image_records import NOW
 from tests.support.registry import Registry, machine, registry
 from wherry import image_loading
+from wherry import images as wherry_images
 from wherry.settings import Settings
 
 PORT = 5001
@@ -43,6 +47,7 @@ class Node:
 
     def __init__(self, client: Client, daemon: Containerd, folder: Path) -> None:
         self.client, self.daemon, self.folder = client, daemon, folder
+        self.settings = Settings(runtime_endpoint=daemon.endpoint)
         self.closed: list[tuple[str, Sequence[str]]] = []
         self.start()
 
@@ -63,8 +68,12 @@ class Node:
         return images.archive(self.folder / "image.tar", [images.Image(name, labels={"of": "test"})])
 
     async def load(self, name: str) -> list[str]:
-        settings = Settings(runtime_endpoint=self.daemon.endpoint)
-        return await image_loading.load_archive(settings, self.archive(name))
+        return await image_loading.load_archive(self.settings, self.archive(name))
+
+    async def labels(self) -> list[str]:
+        """Return the labels of loaded images, of names and IDs."""
+        names = await self.client.containerd.image_names("")
+        return [label for name in names for label in name.labels if LOADED in label]
 
     def abandon_a_pull(self, namespace: str) -> None:
         self.access.abandoned(self.access.begin(NAME, namespace=namespace))
@@ -89,7 +98,6 @@ async def test_a_loaded_image_is_open_although_a_pull_of_its_name_was_abandoned(
         assert await node.use() == "sha256", "also after a restart"
         node.start()
         node.abandon_a_pull("evil")
-    assert node.closed == []
 
 
 async def test_a_pod_uses_a_loaded_image_before_images_are_listed(node: Node) -> None:
@@ -97,7 +105,7 @@ async def test_a_pod_uses_a_loaded_image_before_images_are_listed(node: Node) ->
     await node.load(NAME)
     assert await node.use() == "sha256"
     await node.list_images()
-    assert await node.use() == "sha256" and node.closed == []
+    assert await node.use() == "sha256"
 
 
 async def test_an_image_that_a_record_has_closed_is_reported_and_opened_by_loading_it(node: Node) -> None:
@@ -128,21 +136,63 @@ async def test_an_image_that_a_tenant_has_pulled_is_open_under_the_name_that_is_
 
 
 async def test_no_pull_labels_an_image_as_loaded(node: Node, private: Registry) -> None:
-    labels = {LOADED: f"sha256:{'0' * 64}", f"io.containerd.image.{LOADED}": "x"}
+    name = "docker.io/team/labelled:1"
+    labels = {f"{LOADED}{name}": "true", f"io.containerd.image.{LOADED}{name}": "true"}
     private.push(images.Image(f"{private.host}/team/labelled:1", labels=labels))
     assert (await outcome(node.manager, "owner", "team/labelled:1", "Always", hub_secret())).startswith("sha256:")
-    names = await node.client.containerd.image_names("docker.io/team/")
-    assert names and not any(LOADED in name.labels for name in names)
-    assert await node.client.containerd.labelled_image_names(LOADED) == []
+    assert await node.client.containerd.image_names("docker.io/team/") and await node.labels() == []
 
 
-async def test_a_loaded_image_stays_open_when_a_pull_of_its_name_succeeds_later(node: Node, private: Registry) -> None:
-    """The pull replaces the name, and its label with it."""
-    private.push(images.Image(f"{private.host}/team/copy:1", labels={"of": "test"}))
-    node.access.abandoned(node.access.begin("team/copy:1"))
-    assert await node.load("docker.io/team/copy:1") == ["docker.io/team/copy:1"]
-    pulled = await outcome(node.manager, "other", "team/copy:1", "Always", hub_secret())
-    assert pulled.startswith("sha256:") and await node.use("team/copy:1") == "sha256"
-    await node.list_images()
-    node.start()
+@pytest.mark.parametrize("compression", [1, 9])
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+async def test_a_loaded_image_is_open_whenever_a_pull_of_its_name_succeeds(
+    node: Node, private: Registry, *, when: str, compression: int
+) -> None:
+    """A pull replaces the labels of the name, and with another compression the manifest that name and ID mean."""
+    name = "docker.io/team/copy:1"
+    private.push(images.Image(f"{private.host}/team/copy:1", labels={"of": "test"}, compression=compression))
+    real = node.client.images.pull_image
+
+    async def pull_image(*arguments: Any, **options: Any) -> str:
+        if when == "during":
+            await node.load(name)
+        return await real(*arguments, **options)
+
+    if when == "before":
+        await node.load(name)
+    with mock.patch.object(node.client.images, "pull_image", pull_image):
+        pulled = await outcome(node.manager, "other", "team/copy:1", "Always", hub_secret())
+    if when == "after":
+        await node.load(name)
+    assert pulled.startswith("sha256:") and await node.labels() == [f"{LOADED}{name}"]
+    for _ in range(2):
+        assert await node.use("team/copy:1") == "sha256", "also after a restart"
+        await node.list_images()
+        node.start()
+    assert await node.use(pulled) == "ErrImageNeverPull", "the label opens names of the repository alone"
+
+
+@pytest.mark.parametrize("compression", [1, 9])
+async def test_a_pulled_image_is_private_again_when_its_loaded_name_is_removed(
+    node: Node, private: Registry, compression: int
+) -> None:
+    pushed = images.Image(f"{private.host}/team/copy:1", labels={"of": "test"}, compression=compression)
+    private.push(pushed)
+    private.push(replace(pushed, name=f"{private.host}/team/other:1"))
+    assert (await outcome(node.manager, "owner", "team/other:1", "Always", hub_secret())).startswith("sha256:")
+    await node.load("docker.io/team/copy:1")
+    assert (await outcome(node.manager, "owner", "team/copy:1", "Always", hub_secret())).startswith("sha256:")
     assert await node.use("team/copy:1") == "sha256"
+    await wherry_images.remove(node.settings, ["team/copy:1"])
+    assert await node.labels() == []
+    assert (await outcome(node.manager, "owner", "team/copy:1", "Always", hub_secret())).startswith("sha256:")
+    assert await node.use("team/copy:1") == "ErrImageNeverPull"
+
+
+async def test_labels_are_removed_with_the_image(node: Node) -> None:
+    await node.load(NAME)
+    assert await node.labels() == [f"{LOADED}{NAME}"]
+    await wherry_images.remove(node.settings, [NAME])
+    assert await node.client.images.image_status(NAME) is None and await node.labels() == []
+    node.daemon.ctr("images", "import", str(node.archive(NAME)))
+    assert await node.labels() == []

@@ -47,9 +47,6 @@ class Runtime:
     async def image_names(self, start: str) -> list[ImageName]:
         return [found for name, found in (self.names or {}).items() if name.startswith(start)]
 
-    async def labelled_image_names(self, label: str) -> list[ImageName]:
-        return [found for found in (self.names or {}).values() if label in found.labels]
-
     async def image_name(self, name: str) -> ImageName | None:
         return (self.names or {}).get(name)
 

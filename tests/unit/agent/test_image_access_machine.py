@@ -7,22 +7,41 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from agent.images import pull_records
 from agent.images.image_access import ImageAccess
-from agent.images.names import without_tag
+from agent.images.loaded_images import is_open
+from agent.images.names import LOADED, without_tag
 from agent.images.open_pulls import Pull
 from agent.images.pull_intents import ABANDONED_SECONDS
+from cri.client import Client
+from cri.containerd_service import ImageName
 from tests.support.image_records import NOW, by_secret
 
 IDS = [f"sha256:{digit * 64}" for digit in "abc"]
 NAMES = ["r.test/a:1", "r.test/a:2", "r.test/b:1"]
 WHO = ["owner", "other", None]
+FILLING = ["t.test/x:1", "t.test/y:1"]
+"""Names in a tenant's registry, as many as an image's record may have here."""
+
+
+def result(call: Coroutine[Any, Any, bool]) -> bool:
+    """Run a coroutine that waits for nothing."""
+    try:
+        call.send(None)
+    except StopIteration as ended:
+        return bool(ended.value)
+    raise AssertionError("it waits")
 
 
 @dataclass(eq=False)
@@ -38,15 +57,13 @@ class Try:
 
 @dataclass(eq=False)
 class Load:
-    """An image that an administrator has loaded under a name: it is to stay open."""
+    """An image that an administrator has loaded without a label: it is to stay open under this name."""
 
     image_ref: str
     name: str
     at: float
     suspects: set[Try] = field(default_factory=set)
     """Pulls of this name that may have brought it, as far as the agent can know."""
-    labelled: bool = False
-    """By `wherry image load`: no pull matters once the agent has seen the label."""
     seen: bool = False
     decided: bool = False
 
@@ -61,12 +78,15 @@ class Node(RuleBasedStateMachine):
         self.loads: list[Load] = []
         self.public: set[str] = set()
         self.granted: set[tuple[str, str, str | None]] = set()
-        self.labels: dict[str, str] = {}
-        self.taken: tuple[list[tuple[str, list[str]]], float, dict[str, str]] | None = None
+        self.labels: dict[str, set[str]] = {}
+        self.taken: tuple[list[tuple[str, list[str]]], float] | None = None
         self.inspected: dict[str, tuple[str, int]] = {}
+        self.most_names = mock.patch.object(pull_records, "MOST_NAMES", len(FILLING))
+        self.most_names.start()
         self._start_agent()
 
     def teardown(self) -> None:
+        self.most_names.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start_agent(self) -> None:
@@ -79,17 +99,27 @@ class Node(RuleBasedStateMachine):
         for name in names:
             for others in self.images.values():
                 others.discard(name)
-            if self.labels.pop(name, ""):
-                self.loads = [load for load in self.loads if load.name != name or load.decided]
+            self.loads = [load for load in self.loads if load.name != name or load.image_ref == image_ref]
         self.images.setdefault(image_ref, set()).update(names)
 
     def _id_of(self, name: str) -> str:
         return next((image_ref for image_ref, names in self.images.items() if name in names), "")
 
+    def _has_record(self, image_ref: str) -> bool:
+        return not self.records._records.lacks(image_ref)
+
+    async def image_name(self, name: str) -> ImageName | None:
+        labels = {f"{LOADED}{loaded}": "true" for loaded in self.labels.get(name, ())}
+        return ImageName(name, "", 0.0, pinned=False, labels=labels) if name in self.images else None
+
+    def _is_open(self, name: str, image_ref: str) -> bool:
+        runtime = cast(Client, SimpleNamespace(containerd=self))
+        return result(is_open(runtime, self.records, name, image_ref))
+
     @rule(image_ref=st.sampled_from(IDS), name=st.sampled_from(NAMES))
     def load(self, image_ref: str, name: str) -> None:
         is_new = image_ref not in self.images
-        if not is_new and image_ref not in self.public:
+        if self._has_record(image_ref) if is_new else image_ref not in self.public:
             return  # loading does not publish what was pulled; the administrator removes it first
         self._tag(image_ref, name)
         self.public.add(image_ref)
@@ -99,11 +129,20 @@ class Node(RuleBasedStateMachine):
 
     @rule(image_ref=st.sampled_from(IDS), name=st.sampled_from(NAMES))
     def load_labelled(self, image_ref: str, name: str) -> None:
-        """An administrator publishes an image, whatever has pulled it."""
+        """An administrator publishes an image under a name, whatever has pulled it; one without a record under all names."""
         self._tag(image_ref, name)
-        self.labels[name] = image_ref
-        self.public.add(image_ref)
-        self.loads.append(Load(image_ref, name, self.now, labelled=True))
+        self.labels.setdefault(image_ref, set()).add(name)
+        if not self._has_record(image_ref):
+            self.public.add(image_ref)
+
+    @rule(name=st.sampled_from(NAMES))
+    def remove_name(self, name: str) -> None:
+        """An administrator removes a name with `wherry image rm`: what was loaded with it is private again."""
+        for labels in self.labels.values():
+            labels.discard(name)
+        for names in self.images.values():
+            names.discard(name)
+        self.loads = [load for load in self.loads if load.name != name]
 
     @precondition(lambda self: self.tries)
     @rule(data=st.data(), image_ref=st.sampled_from(IDS))
@@ -136,12 +175,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), who=st.sampled_from(WHO))
     def begin(self, name: str, who: str | None) -> None:
-        present = self._id_of(name)
-        if present and self.labels.get(name) == present:
-            assert self.records.loaded(name, present, sorted(self.images[present]))
-            for load in self.loads:
-                load.decided |= load.labelled and load.name == name
-        before, as_of = self.inspected.pop(name, (present, self.records.removals))
+        before, as_of = self.inspected.pop(name, (self._id_of(name), self.records.removals))
         one = Try(name, who, self.records.begin(name, before, as_of))
         self.tries.append(one)
         for load in self.loads:
@@ -154,8 +188,10 @@ class Node(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        if (one := self._waiting(data, brought=True)) is None:
-            return
+        if (one := self._waiting(data, brought=True)) is not None:
+            self._answer(one)
+
+    def _answer(self, one: Try) -> None:
         if one.brought not in self.images:
             one.abandoned_at = self.now
             self.records.abandoned(one.pull)
@@ -168,10 +204,40 @@ class Node(RuleBasedStateMachine):
         self.loads = [
             load
             for load in self.loads
-            if load.decided
-            or load.labelled
-            or (one not in load.suspects and (load.image_ref != one.brought or not load.suspects))
+            if load.decided or (one not in load.suspects and (load.image_ref != one.brought or not load.suspects))
         ]
+
+    def _pull(self, name: str, who: str | None, image_ref: str) -> None:
+        self.begin(name, who)
+        self._bring(self.tries[-1], image_ref)
+        self._answer(self.tries[-1])
+
+    @rule(image_ref=st.sampled_from(IDS), name=st.sampled_from(NAMES), who=st.sampled_from(WHO), late=st.booleans())
+    def load_before_or_during_a_pull(self, image_ref: str, name: str, who: str | None, *, late: bool) -> None:
+        if not late:
+            self.load_labelled(image_ref, name)
+        self.begin(name, who)
+        if late:
+            self.load_labelled(image_ref, name)
+        self._bring(self.tries[-1], image_ref)
+        self._answer(self.tries[-1])
+
+    @rule(image_ref=st.sampled_from(IDS), name=st.sampled_from(NAMES), who=st.sampled_from(WHO))
+    def load_after_a_list_was_requested(self, image_ref: str, name: str, who: str | None) -> None:
+        """The list removes another image's record while a pull begins."""
+        removed = IDS[IDS.index(image_ref) - 1]
+        self._pull(FILLING[0], who, removed)
+        self._remove(removed)
+        self.request_list()
+        self.load_labelled(image_ref, name)
+        self.inspect(name)
+        self.receive_list()
+        self._pull(name, who, image_ref)
+
+    @rule(image_ref=st.sampled_from(IDS), who=st.sampled_from(WHO))
+    def fill_a_record_with_names(self, image_ref: str, who: str | None) -> None:
+        for name in FILLING:
+            self._pull(name, who, image_ref)
 
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
@@ -194,16 +260,16 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def request_list(self) -> None:
-        self.taken = [(image_ref, sorted(names)) for image_ref, names in self.images.items()], self.now, {**self.labels}
+        self.taken = [(image_ref, sorted(names)) for image_ref, names in self.images.items()], self.now
         self.now += 0.5
 
     @precondition(lambda self: self.taken is not None)
     @rule()
     def receive_list(self) -> None:
         assert self.taken is not None
-        present, at, loaded = self.taken
+        present, at = self.taken
         self.taken = None
-        self.records.prune(present, at, loaded)
+        self.records.prune(present, at)
         self._listed(present, at)
 
     def _listed(self, present: list[tuple[str, list[str]]], at: float) -> None:
@@ -227,7 +293,7 @@ class Node(RuleBasedStateMachine):
         self.now += 0.5
         if listed:
             present = [(image_ref, sorted(names)) for image_ref, names in self.images.items()]
-            self.records.load_finished_pulls(present, self.now, self.labels)
+            self.records.load_finished_pulls(present, self.now)
             self._listed(present, self.now)
 
     @precondition(lambda self: self.images)
@@ -236,10 +302,13 @@ class Node(RuleBasedStateMachine):
         """An image is removed, and the next list does not have it."""
         self._collect(data.draw(st.sampled_from(sorted(self.images))))
 
-    def _collect(self, image_ref: str) -> None:
-        for name in self.images.pop(image_ref):
-            self.labels.pop(name, None)
+    def _remove(self, image_ref: str) -> None:
+        del self.images[image_ref]
+        self.labels.pop(image_ref, None)
         self.loads = [load for load in self.loads if load.image_ref != image_ref]
+
+    def _collect(self, image_ref: str) -> None:
+        self._remove(image_ref)
         self.now += 0.5
         self.request_list()
         self.receive_list()
@@ -252,10 +321,17 @@ class Node(RuleBasedStateMachine):
                 continue
             for name in [*names, image_ref, image_ref[:8]]:
                 everybody = (image_ref, without_tag(name), None) in self.granted
-                assert everybody or not self.records.open_to_all(name, image_ref), f"{image_ref} is open as {name}"
+                loaded = without_tag(name) in map(without_tag, self.labels.get(image_ref, ()))
+                assert everybody or loaded or not self._is_open(name, image_ref), f"{image_ref} is open as {name}"
                 for who in WHO[:2]:
                     may_use = everybody or (image_ref, without_tag(name), who) in self.granted
                     assert may_use or not self.records.allows(name, image_ref, [by_secret(str(who), str(who))])
+
+    @invariant()
+    def a_labelled_image_is_open(self) -> None:
+        for image_ref, names in self.labels.items():
+            for name in names & self.images[image_ref]:
+                assert self._is_open(name, image_ref), f"{image_ref} as {name}"
 
     @invariant()
     def a_loaded_image_stays_open(self) -> None:

@@ -106,7 +106,7 @@ def test_quota_and_limits_are_computed(requests: Any, limits: Any, hard: Any, le
     assert quota.show(usage)
     for kind in ("Container", "Pod"):
         item = {"type": kind, "min": least, "max": hard, "maxLimitRequestRatio": limits, "default": hard}
-        limit_ranger.pod_problems(obj, {"spec": {"limits": [item]}})
+        list(limit_ranger.pod_problems(obj, {"spec": {"limits": [item]}}))
         _strategy(LimitRangeStrategy).validate({"metadata": {"name": "r"}, "spec": {"limits": [item]}})
     claim = {"spec": {"resources": {"requests": {"storage": requests.get("memory", "1")}}}}
     quota.render(quota_claims.volume_usage(claim))

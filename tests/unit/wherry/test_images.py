@@ -164,3 +164,24 @@ def test_a_runtime_that_does_not_run_is_an_error_with_the_command_that_starts_it
         listener.bind(str(tmp_path / "other.sock"))
         listener.listen()
         REQUIRE_RUNNING(other)
+
+
+async def test_a_name_is_removed_with_the_labels_of_images_that_were_loaded_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The image stays under another name, of another manifest."""
+    commands: list[list[str]] = []
+    label, other = f"wherry.local/loaded/{NAME}", "wherry.local/loaded/registry.test/other:1"
+    labels = f"io.cri-containerd.image=managed,{other}=true,{label}=true"
+    listed = f"{LIST}sha256:cc type sha256:bb 1.0 MiB linux/amd64 {labels}\nx:1 type sha256:bb 1.0 MiB linux/amd64 -\n"
+
+    async def run(argv: list[str], **_: Any) -> Result:
+        commands.append(argv)
+        return Result(0, listed, "")
+
+    monkeypatch.setattr(images, "run", run)
+    await images.remove(None, ["app:1"])  # type: ignore[arg-type]
+    assert commands[1:] == [
+        ["ctr", "images", "label", "sha256:cc", f"{label}="],
+        ["ctr", "images", "rm", "--sync", NAME],
+    ]
