@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Clients that watch and read on each member."""
     register_pause: float = 4.0
     """Mean seconds between two writes of the registers that observers read."""
-    user_pause: float = 20.0
+    user_pause: float = 15.0
     """Mean seconds between two actions of a user."""
     fault_pause: float = 60.0
     """Mean seconds between two faults."""

@@ -54,7 +54,7 @@ class User:
             (2, self._drain),
             (1, self._quota),
             (1, self._budget),
-            (1, self._evict_all),
+            (2, self._evict_all),
         ]
         weights = [weight for weight, _ in actions]
         for number in itertools.count(self._number, MOST_USERS):
@@ -73,8 +73,11 @@ class User:
     async def _create(self) -> None:
         kind = self._rng.choice(list(MANIFESTS))
         namespaces = await self._names("/api/v1/namespaces")
-        folder = f"/{PLACES[kind]}/namespaces/{self._rng.choice([n for n in NAMESPACES if n in namespaces])}/{kind}"
-        await self._writes.send("POST", folder, MANIFESTS[kind](self._rng.choice(NAMES), self._rng))
+        namespace, name = self._rng.choice([n for n in NAMESPACES if n in namespaces]), self._rng.choice(NAMES)
+        kinds = [kind, "poddisruptionbudgets"] if kind == "deployments" and self._rng.random() < 0.6 else [kind]
+        for each in kinds:
+            manifest = MANIFESTS[each](name, self._rng)
+            await self._writes.send("POST", f"/{PLACES[each]}/namespaces/{namespace}/{each}", manifest)
 
     async def _scale(self) -> None:
         kind = self._rng.choice(("deployments", "statefulsets", "replicasets"))
