@@ -135,7 +135,7 @@ class User:
             await self._writes.send("POST", path, body)
 
     async def _budget(self) -> None:
-        await self._patch("poddisruptionbudgets", {"spec": {"minAvailable": self._rng.randrange(1, 4)}})
+        await self._patch("poddisruptionbudgets", {"spec": {"minAvailable": self._rng.randrange(3)}})
 
     async def _quota(self) -> None:
         path = f"/api/v1/namespaces/{self._rng.choice(NAMESPACES)}/resourcequotas"
@@ -201,7 +201,7 @@ def _service(name: str, rng: random.Random) -> Object:
 
 
 def _budget(name: str, rng: random.Random) -> Object:
-    spec = {"minAvailable": rng.randrange(1, 4), "selector": {"matchLabels": _labels(f"deployment-{name}")}}
+    spec = {"minAvailable": rng.randrange(3), "selector": {"matchLabels": _labels(f"deployment-{name}")}}
     return {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": name}, "spec": spec}
 
 

@@ -20,7 +20,8 @@ class Writes:
     async def send(self, method: str, path: str, body: dict[str, Any] | None, *, strategic: bool = False) -> Any:
         """Send a write, record whether it was acknowledged, and return the answer. Raise StatusError."""
         content = (STRATEGIC if strategic else MERGE) if method == "PATCH" else "application/json"
-        sent = asyncio.get_running_loop().time()
+        policy = (body or {}).get("propagationPolicy", "") if method == "DELETE" else ""
+        sent = self._history.sent(method, path, asyncio.get_running_loop().time(), policy)
         data = json.dumps(body).encode() if body is not None else b""
         try:
             answer = json.loads(await self._client.call(method, path, body=data, content_type=content))

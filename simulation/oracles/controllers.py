@@ -12,6 +12,7 @@ from datetime import timedelta
 from kube.clock import format_time
 from simulation.history import Acknowledged
 from simulation.oracles.objects import Object, Objects, is_over, is_ready, name, owner
+from simulation.oracles.policies import Policies
 from simulation.oracles.recent import BEHIND_SECONDS, Recent
 from simulation.origin import ORIGIN
 from simulation.sources import START
@@ -27,6 +28,7 @@ class Controllers:
 
     def __init__(self, objects: Objects, now: Callable[[], float]) -> None:
         self._objects, self._now = objects, now
+        self.policies = Policies(objects)
         self._sizes: Recent[str, int] = Recent(now)
         """Wanted pods of ReplicaSets, and of Deployments with their surge, by UID."""
         self._ready: Recent[str, bool] = Recent(now)
@@ -58,7 +60,8 @@ class Controllers:
             yield from self._deleted(resource, after, actor)
 
     def acknowledged(self, write: Acknowledged) -> Iterator[Broken]:
-        """Check that nothing is created in a namespace that has been going for long."""
+        """Check that nothing is created in a namespace that has been going for long, and policies of deletions."""
+        yield from self.policies.acknowledged(write)
         parts = write.path.partition("/namespaces/")[2].split("/")
         since = self._terminating.get(parts[0], math.inf)
         if write.method == "POST" and len(parts) == 2 and write.sent - since > TERMINATING_SECONDS:
@@ -125,6 +128,8 @@ class Controllers:
         """Check the beginning of a deletion."""
         meta = obj["metadata"]
         if actor == "generic-garbage-collector":
+            if meta.get("namespace") not in self._terminating:
+                yield from self.policies.collected(obj)
             for reference in meta.get("ownerReferences") or ():
                 found = self._by_uid(reference["uid"])
                 if found is not None and FOREGROUND not in (found["metadata"].get("finalizers") or ()):

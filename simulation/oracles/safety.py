@@ -34,6 +34,7 @@ class Safety:
         self._leadership, self._remains = Leadership(world.store), Remains(world, objects)
         objects.listeners.append(self._written)
         history.listeners.append(self._acknowledged)
+        history.deletions.append(self._controllers.policies.sent)
         world.network.sent.append(lambda origin: self._add(self._leadership.sent(origin)))
 
     async def run(self) -> None:

@@ -67,6 +67,7 @@ class World:
         self.store, self.network = MemoryStore(self.clock), Network(random.Random(0))
         self.objects, self.found = Objects(self.store), list[Violation]()
         self.listeners: list[Callable[[Acknowledged], None]] = []
+        self.deletions: list[Callable[[str], int]] = []
         self.safety = Safety(self, self.objects, self, self.found.append)  # type: ignore[arg-type]
 
     async def write(self, *objects: Object, by: Origin | None = None) -> list[str]:

@@ -107,6 +107,37 @@ async def test_an_owner_waits_for_dependents_that_block_it() -> None:
     assert await world.remove(owner, by=by) == ["foreground deletion"]
 
 
+PATH = "/apis/apps/v1/namespaces/default/replicasets/r"
+
+
+async def deleted(world: World, policy: str, *, again: bool = False) -> None:
+    """Delete a ReplicaSet with a pod as a user; `again`: before the answer, a second time."""
+    owner, dependent = sized("ReplicaSet", "r", 1), pod("a", **owned("ReplicaSet", "r", blockOwnerDeletion=True))
+    await world.write(owner, dependent)
+    (sent,), (listener,) = world.deletions, world.listeners
+    number = sent(PATH)
+    if again:
+        sent(PATH)
+    await world.remove(owner)
+    listener(Acknowledged("DELETE", PATH, "r", 0, sent=61.0, policy=policy, uid="uid-r", number=number))
+
+
+@pytest.mark.parametrize(
+    ("policy", "again", "rules"),
+    [("Orphan", False, ["orphan"]), ("Orphan", True, []), ("Background", False, [])],
+)
+async def test_dependents_of_an_orphaning_deletion_stay(policy: str, again: bool, rules: list[str]) -> None:
+    world = World()
+    await deleted(world, policy, again=again)
+    assert await world.remove(pod("a"), by=COLLECTOR) == rules
+
+
+async def test_an_owner_that_is_gone_at_once_was_not_deleted_in_the_foreground() -> None:
+    world = World()
+    await deleted(world, "Foreground")
+    assert world.rules == ["foreground deletion"]
+
+
 async def test_a_namespace_loses_its_pods_first() -> None:
     world, each = World(), obj("ConfigMap", "c")
     await world.write(pod("a"), each)
