@@ -60,9 +60,9 @@ class Settings(msgspec.Struct, frozen=True):
     dropped_steps: tuple[int, ...] = ()
     """Numbers of faults and of the users' steps that are left out."""
     registers: bool = True
-    """Whether a user writes the registers."""
+    """A user writes the registers."""
     timeline: bool = False
-    """Whether the result has the timeline."""
+    """The result has the timeline."""
     stop_at: str = ""
     """Rule whose first violation ends the run."""
 

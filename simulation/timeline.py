@@ -1,4 +1,4 @@
-"""The timeline of a run for readers: who has done what, and why.
+"""The timeline of a run for readers, with actors, changes and reasons.
 
 A line has the time, the actor (a controller, a node, a user, the faults), what it changed in the store, and the member that
 served the request. The reasons are those that production code gives: events, refusals, and conditions among the changes.

@@ -32,7 +32,7 @@ class Writer:
         self.until = float("inf")
 
     async def run(self) -> None:
-        """Write until the time is over; then let go of what is held back."""
+        """Write until the time is over; then remove all finalizers."""
         loop = asyncio.get_running_loop()
         while loop.time() < self.until:
             with contextlib.suppress(StatusError):  # refused, or nobody knows

@@ -1,4 +1,4 @@
-"""Rule of leases: who sends a write as leader has its lease at that moment, in the store."""
+"""Rule of leases: a leader sends writes only while it has its lease in the store."""
 
 from __future__ import annotations
 

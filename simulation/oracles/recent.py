@@ -1,4 +1,4 @@
-"""Recent values of objects: what a controller whose copy is a little behind may act on."""
+"""Recent values of objects, on which a controller whose copy is a little behind may act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The true history of the store, for some folders: what lists and watches of them must show.
+"""The true history of some folders of the store, which lists and watches of them must show.
 
 Only the newest changes are kept; what a client may have missed before `floor` cannot be checked.
 """
@@ -50,7 +50,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What a client lists and watches: a folder of the store with selectors."""
+    """A folder of the store with selectors, which a client lists and watches."""
 
     path: str
     """Of the collection in the API."""

@@ -1,4 +1,4 @@
-"""Shrinking a schedule: what is not needed to break the rule is left out."""
+"""Shrinking a schedule leaves out everything that the violation does not need."""
 
 from __future__ import annotations
 
