@@ -19,7 +19,7 @@ from agent.configure import from_flags
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError
 from agent.node.status import KUBELET_VERSION
-from kube import grpc_fork_handlers, log_lines
+from kube import grpc_fork_handlers, interned_strings, log_lines
 from kube.json_logs import DEBUG_VERBOSITY, JsonFormatter
 from kube.kubeconfig import KubeconfigError
 
@@ -71,6 +71,7 @@ def main() -> None:
             handler.setFormatter(JsonFormatter())
         if max(verbosity, config.file.logging.verbosity) >= DEBUG_VERBOSITY:
             logging.getLogger().setLevel(logging.DEBUG)
+        interned_strings.warn(logging.getLogger("agent"))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(config))
     except (ConfigError, KubeconfigError) as error:

@@ -23,7 +23,7 @@ from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
 from control.flags.kinds import NUMBER, PATH, Kind, one_of
-from kube import grpc_fork_handlers, log_lines
+from kube import grpc_fork_handlers, interned_strings, log_lines
 from kube.build import GIT_VERSION
 from kube.json_logs import DEBUG_VERBOSITY, JsonFormatter
 
@@ -113,6 +113,7 @@ def cli(argv: Sequence[str]) -> int:
         handler.setFormatter(JsonFormatter())
     level = logging.DEBUG if logs.verbosity >= DEBUG_VERBOSITY else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])
+    interned_strings.warn(logging.getLogger("control"))
     import uvloop
 
     try:

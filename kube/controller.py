@@ -47,15 +47,16 @@ class Controller:
         queue: str = "",
         clock: Clock = SYSTEM,
         owner: Callable[[str], str] = _namespace,
-        round_robin: bool = False,
+        each: int = 0,
     ) -> None:
         """`queue` is the queue's name in metrics, where upstream's is not the controller's.
 
         `owner` returns whose long steps those of a key are: those of all its keys have one share of time.
-        With `round_robin` they have one worker at a time too: for keys that take long.
+        With `each`, keys are taken round robin over owners, of which each has so many workers at most: with more workers than
+        that, one owner with many or slow keys delays no other.
         """
         self.name, self._owner = name, owner
-        self.queue: WorkQueue[str] = WorkQueue(clock, queue or name, owner if round_robin else None)
+        self.queue: WorkQueue[str] = WorkQueue(clock, queue or name, owner if each else None, each)
         self._reconcile, self._workers = reconcile, workers
 
     def enqueue(self, key: str) -> None:

@@ -27,7 +27,7 @@ class CommandError(Exception):
 
     def __init__(self, argv: Sequence[str], why: str, result: Result | None = None) -> None:
         super().__init__(f"{shlex.join(argv)}: {why}")
-        self.argv, self.result = list(argv), result
+        self.argv, self.why, self.result = list(argv), why, result
 
 
 async def run(

@@ -56,8 +56,10 @@ class ShutDown(Exception):
 class WorkQueue(Generic[K]):
     """An async queue of distinct keys with delayed and rate-limited adding."""
 
-    def __init__(self, clock: Clock = SYSTEM, name: str = "", owner: Callable[[K], str] | None = None) -> None:
-        """With `owner`, keys are taken round robin over their owners, of which each has one worker."""
+    def __init__(
+        self, clock: Clock = SYSTEM, name: str = "", owner: Callable[[K], str] | None = None, each: int = 1
+    ) -> None:
+        """With `owner`, keys are taken round robin over their owners, of which each has at most `each` workers."""
         self._clock, self._name = clock, name
         if name:
             _named.add(self)
@@ -66,7 +68,7 @@ class WorkQueue(Generic[K]):
             self._waited, self._worked = WAITED.bound(name), WORKED.bound(name)
         self._since: dict[K, float] = {}
         """Time at which a key was added, or taken by a worker."""
-        self._round_robin = None if owner is None else RoundRobin(owner)
+        self._round_robin = None if owner is None else RoundRobin(owner, each)
         self._queue: deque[K] | RoundRobin[K] = deque() if self._round_robin is None else self._round_robin
         self._dirty: set[K] = set()
         self._processing: set[K] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kube import interned_strings
 from kube.build import GIT_VERSION
 from kube.kubeconfig import KubeconfigError
 from netproxy import config, configuration_file, logs, main, sysctl, without_services
@@ -134,6 +136,7 @@ def _frozen(value: Any) -> Any:
 
 
 async def _serve(settings: config.ProxyConfig) -> None:
+    interned_strings.warn(logging.getLogger("netproxy"))
     task = asyncio.current_task()
     assert task is not None
     for each in (signal.SIGTERM, signal.SIGINT):

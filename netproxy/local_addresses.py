@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from functools import partial
 
 from netproxy import netlink, rtnetlink_tables
 from netproxy import rtnetlink_requests as requests
@@ -12,6 +13,12 @@ from netproxy import rtnetlink_requests as requests
 async def global_addresses() -> tuple[str, ...]:
     """Return the node's addresses of global scope."""
     return tuple(each.address for each in await netlink.in_thread(rtnetlink_tables.addresses))
+
+
+async def all_addresses() -> tuple[str, ...]:
+    """Return the node's addresses of every scope: connections to them end on the node."""
+    work = partial(rtnetlink_tables.addresses, any_scope=True)
+    return tuple(each.address for each in await netlink.in_thread(work))
 
 
 async def add_local_address(address: str) -> None:

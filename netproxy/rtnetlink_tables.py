@@ -127,12 +127,12 @@ def ports(connection: socket.socket, master: int) -> list[Link]:
     return [each for each in found if each.master == master]
 
 
-def addresses(connection: socket.socket, device: int = 0) -> list[Address]:
-    """Return the addresses of global scope, in the order of devices; of all devices or of one."""
+def addresses(connection: socket.socket, device: int = 0, *, any_scope: bool = False) -> list[Address]:
+    """Return the addresses of global or of any scope, in the order of devices; of all devices or of one."""
     found = []
     for message in netlink.dump(connection, GET_ADDRESS, _IFADDR.pack(0, 0, 0, 0, device)):
         _, length, _, scope, index = _IFADDR.unpack_from(message.body)
-        if scope == 0 and device in (0, index):
+        if (scope == 0 or any_scope) and device in (0, index):
             values = dict(netlink.attributes(message.body, _IFADDR.size))
             # IFA_ADDRESS (1) is the peer's if there is one; IFA_LOCAL (2) is missing for most of IPv6.
             own = values.get(2, values.get(1, b""))

@@ -20,9 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from wherry import os_errors
+from wherry import os_errors, tar_errors
 from wherry.errors import WherryError
 from wherry.oci import ARCHITECTURE
+from wherry.tar_errors import TAR_ERRORS
 
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 FORMAT, FORMAT_WITH_WHEELS = 1, 2
@@ -180,8 +181,8 @@ def _walk(
                         target.close()
             if (more := tar.next()) is not None:
                 raise WherryError(f"the bundle has a file that its manifest does not name: {more.name!r}")
-    except (tarfile.TarError, EOFError, UnicodeError) as error:
-        raise WherryError(f"this is no bundle, or it is damaged: {error}") from error
+    except TAR_ERRORS as error:
+        raise WherryError(f"this is no bundle, or it is damaged: {tar_errors.reason(error)}") from error
 
 
 def _sums(manifest: bytes, members: Sequence[Member]) -> bytes:

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from wherry import tar_errors
 from wherry.bundle import IMAGES, PACKAGES, WHEELS
 from wherry.errors import WherryError
 from wherry.oci import ARCHITECTURE
+from wherry.tar_errors import DECOMPRESSION_ERRORS, TAR_ERRORS
 
 _INDEXES = frozenset({"index.json", "manifest.json"})
 """Files of which an archive has one: OCI layout, docker save."""
@@ -63,8 +65,8 @@ def _check_images(file: IO[bytes]) -> None:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             names = {entry.name.removeprefix("./") for entry in tar if entry.isreg()}
             end = tar.offset
-    except (tarfile.TarError, EOFError, UnicodeError) as error:
-        raise _Wrong(str(error)) from error
+    except TAR_ERRORS as error:
+        raise _Wrong(tar_errors.reason(error)) from error
     if end > file.seek(0, io.SEEK_END):
         raise _Wrong("it is incomplete")
     if not names & _INDEXES:
@@ -77,7 +79,7 @@ def _check_wheel(file: IO[bytes]) -> None:
             found = [name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL")]
             damaged = wheel.testzip()
             lines = wheel.read(found[0]).decode().splitlines() if found else []
-    except (zipfile.BadZipFile, EOFError, UnicodeError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, EOFError, UnicodeError, *DECOMPRESSION_ERRORS, RuntimeError, ValueError) as error:
         raise _Wrong(str(error)) from error
     if damaged:
         raise _Wrong(f"its file {damaged} is damaged")
@@ -134,7 +136,7 @@ def _fields(control: bytes) -> dict[str, str]:
             entry = next((each for each in tar if each.name.removeprefix("./") == "control"), None)
             found = tar.extractfile(entry) if entry else None
             text = found.read(_MOST_CONTROL).decode() if found else ""
-    except (tarfile.TarError, EOFError, UnicodeError, OSError) as error:
-        raise _Wrong(f"its control part cannot be read: {error}") from error
+    except (*TAR_ERRORS, *DECOMPRESSION_ERRORS, OSError) as error:
+        raise _Wrong(f"its control part cannot be read: {tar_errors.reason(error)}") from error
     pairs = (line.partition(":") for line in text.splitlines() if line[:1].strip())
     return {name: value.strip() for name, _, value in pairs}

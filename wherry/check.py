@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kube import interned_strings
 from kube.clock import SYSTEM
 from wherry import allocator, cni_plugins, firewall, other_network
 from wherry.errors import WherryError
@@ -24,6 +26,7 @@ ROOTS_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     """Yield what was found, good and bad. Ports are not checked if Wherry's daemons run here (`running`): they hold them."""
     yield _ok("runs as root") if os.geteuid() == 0 else _error("not root", "run it with sudo")
+    yield _interpreter()
     yield from _packages(settings)
     yield from _programs(settings)
     yield from _kernel()
@@ -67,6 +70,12 @@ def _require(found: Iterable[Finding]) -> None:
             errors.print(f"    {finding.fix}", soft_wrap=True)
     if any(f.level == "error" for f in bad):
         raise WherryError("this machine lacks what is named above; nothing was started")
+
+
+def _interpreter() -> Finding:
+    if problem := interned_strings.problem():
+        return _error(problem, interned_strings.FIX)
+    return _ok(f"Python {platform.python_version()} frees interned strings")
 
 
 NODE_PACKAGES = ("grpc", "google.protobuf", "pyroute2", "uvloop")

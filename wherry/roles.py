@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kube import grpc_fork_handlers, log_lines
+from kube import grpc_fork_handlers, interned_strings, log_lines
 from kube.json_logs import JsonFormatter
 from kube.log_lines import LineFormatter
 from wherry.errors import WherryError
@@ -167,6 +167,7 @@ def main() -> None:
         log_to_stderr(verbose=options.verbose, form=settings.logging_format if settings else "text")
         if settings is None:
             raise WherryError("this machine has not been set up: run `wherry up` first")
+        interned_strings.warn(logging.getLogger("wherry"))
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,8 +1,9 @@
-"""Snapshots of what the cluster stores, and its move from SQLite to etcd.
+"""Snapshots of what the cluster stores.
 
 A snapshot is one file, the same for both engines (control/storage/archive.py). Saving needs no pause. Restoring and moving
-do, for a server must not work on data that changes under it: they stop this machine's daemons and start them again, while
-containers continue; SQLite's lock and, for etcd, a question to the other servers' leases keep everybody else out.
+to etcd (wherry/store_migration.py) do, for a server must not work on data that changes under it: they stop this machine's
+daemons and start them again, while containers continue; SQLite's lock and, for etcd, a question to the other servers' leases
+keep everybody else out.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from control.storage import archive
+from control.storage import archive, database_folder
 from control.storage import snapshot as sqlite_snapshot
 from control.storage.archive import Summary
 from control.storage.store import StoreError
@@ -26,11 +28,9 @@ from wherry.progress import Progress, size_of, step
 from wherry.s3 import S3
 from wherry.settings import Settings
 from wherry.snapshot_files import copy_in, open_file, publish, require_new, working_folder
-from wherry.snapshot_names import SUFFIX
 from wherry.storage import opened_etcd, wherry_errors
 from wherry.terminal import errors
 
-MOVED = ".moved-to-etcd"
 S3_URL, KEYS = "s3://", "keys"
 
 
@@ -98,8 +98,7 @@ async def _write(settings: Settings, made: Path, path: Path, progress: Progress)
     database = control_config(settings).database
     if not database.exists():
         raise WherryError(f"there is no database {database}: `wherry up` creates it")
-    files = (database, database.with_name(database.name + "-wal"))
-    require_room(sum(file.stat().st_size for file in files if file.exists()))
+    require_room(database_folder.size(database))
     await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, made)
 
 
@@ -129,7 +128,7 @@ async def restore(settings: Settings, what: str, confirm: Callable[[Summary], No
         copy = await _fetched(settings, what, private)
         with _named(copy, what):
             confirm(await asyncio.to_thread(archive.summary, copy))  # validated before anything is asked or stopped
-            async with _stopped(settings):
+            async with stopped(settings):
                 return await _restore_objects(settings, copy)
 
 
@@ -142,10 +141,11 @@ async def _restore_objects(settings: Settings, copy: Path) -> int:
             async with opened_etcd(settings) as store:
                 return await etcd_restore.restore(store, copy, count=progress.set)
     database = control_config(settings).database
-    written = database.with_name(f"{database.name}.restoring.partial")
-    with step(what, to=errors) as progress, size_of(written, progress):
+    folder = Path(tempfile.mkdtemp(dir=copy.parent))
+    with step(what, to=errors) as progress, size_of(folder / f"{database.name}.restoring.partial", progress):
         progress.total = copy.stat().st_size
-        revision = await asyncio.to_thread(sqlite_snapshot.restore, copy, database)
+        disk_space.require_room(folder, progress.total + database_folder.size(database))
+        revision = await asyncio.to_thread(sqlite_snapshot.restore, copy, database, folder)
     return revision
 
 
@@ -199,40 +199,8 @@ def _named(copy: Path, path: str) -> Iterator[None]:
         raise WherryError(str(error).replace(str(copy), path)) from error
 
 
-async def migrate(settings: Settings, wanted: Settings) -> int:
-    """Move everything from SQLite to the etcd that `wanted` names and return the number of keys."""
-    from control.storage.etcd import restore as etcd_restore
-
-    database = control_config(settings).database
-    if settings.store != "sqlite" or not database.exists():
-        raise WherryError("this cluster is not stored in SQLite: there is nothing to move")
-    carried = database.with_name("migration" + SUFFIX)
-    with wherry_errors():
-        with step("reach etcd", to=errors):
-            async with opened_etcd(wanted):
-                pass  # before anything is stopped
-        async with _stopped(settings):
-            carried.unlink(missing_ok=True)
-            partial = carried.with_name(carried.name + ".partial")
-            with step("copy the database", to=errors) as progress, size_of(partial, progress):
-                progress.total = database.stat().st_size
-                disk_space.require_room(database.parent, progress.total)
-                await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
-                progress.set(size := carried.stat().st_size, size)
-            summary = await asyncio.to_thread(archive.summary, carried)
-            with step("write the objects to etcd", KEYS, to=errors) as progress:
-                async with opened_etcd(wanted) as store:
-                    await etcd_restore.restore(store, carried, empty=True, count=progress.set)
-            wanted.save()
-            # What was moved must not be taken for the cluster again, and is kept all the same.
-            os.replace(carried, database.with_name(database.name + MOVED))
-            for suffix in ("", "-wal", "-shm", ".reserve"):
-                database.with_name(database.name + suffix).unlink(missing_ok=True)
-    return summary.keys
-
-
 @contextlib.asynccontextmanager
-async def _stopped(settings: Settings) -> AsyncIterator[None]:
+async def stopped(settings: Settings) -> AsyncIterator[None]:
     """Stop the daemons, if they run; start them again with the settings that are saved then, and wait for the API server."""
     running = any((await daemons.running(settings)).values())
     if running:

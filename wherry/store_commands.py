@@ -142,7 +142,7 @@ def store_migrate(
     etcd_prefix: options.EtcdPrefix = "/registry",
 ) -> None:
     """Move all objects from SQLite to an empty etcd. Containers keep running."""
-    from wherry import snapshot
+    from wherry import store_migration
 
     given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and k != "prefix"}
     root()
@@ -151,5 +151,5 @@ def store_migrate(
     found = option_checks.problems(wanted, wanted.node_ip)
     if found := [problem for problem in found if problem.option.startswith(("etcd-", "store"))]:
         raise OptionError(found)
-    keys = asyncio.run(snapshot.migrate(settings, wanted))
+    keys = asyncio.run(store_migration.migrate(settings, wanted))
     console.print(f"moved {keys} keys to etcd; the cluster is stored there from now on")

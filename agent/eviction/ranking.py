@@ -48,6 +48,8 @@ def usage_of(view: PodView, use: PodUse | None, resource: str, parts: frozenset[
             volume.name for volume in pod.spec.volumes if volume.empty_dir and volume.empty_dir.medium == "Memory"
         }
         used = sum(system.used for name, system in use.volumes if name in memory)
+        if use.memory is not None:  # the pod's cgroup, if the runtime has not answered for its containers
+            used = max(used, use.memory.working_set)
     return Usage(view, used, _requested(pod, resource), containers)
 
 

@@ -1,4 +1,4 @@
-"""Collects resource usage: one call to the runtime for all pods, /proc for the machine, a walk over volumes and logs.
+"""Collects resource usage: statistics of the runtime (sandbox_statistics.py), /proc, a walk over volumes and logs.
 
 Rates need two samples: each snapshot keeps its CPU times for the next one. A snapshot serves all requests within a second;
 volumes and logs are walked at most once a minute, as upstream's volumeStatsAggPeriod.
@@ -7,8 +7,7 @@ volumes and logs are walked at most once a minute, as upstream's volumeStatsAggP
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +18,12 @@ from agent.usage import cgroup, machine
 from agent.usage.model import CPU, ContainerUse, NodeUse, PersistentUse, PodUse, Snapshot
 from agent.usage.pod_disk import PodDiskUse, PodDiskWalker
 from agent.usage.runtime_statistics import cpu_of, interfaces_of, memory_of, sum_cpu, sum_memory
+from agent.usage.sandbox_statistics import SandboxStatistics
 from cri.client import Client
-from cri.errors import CRIError, MessageTooLargeError
 from cri.messages import PodSandboxStats
 from kube.api import core_v1
 from kube.clock import Clock, parse_time
 from kube.quantity import value
-
-log = logging.getLogger(__name__)
 
 _FRESH_SECONDS = 1.0
 _DISK_SECONDS = 60.0
@@ -55,6 +52,7 @@ class Collector:
         self._node_name = node_name
         self._root_dir = root_dir
         self._cgroups = cgroups
+        self._sandboxes = SandboxStatistics(client, clock)
         self._lock = asyncio.Lock()
         self._last: tuple[float, Snapshot] | None = None
         self._cpu: dict[str, CPU] = {}
@@ -81,7 +79,7 @@ class Collector:
         ]
         rates: dict[str, CPU] = {}
         pods = []
-        found = await self._sandboxes(views)
+        found = await self._sandboxes.read(tuple(views))
         disks = await self._disks.measure([*(view.pod for view in views.values()), *ending], disk_seconds)
         for stats in found:
             view = views.get(stats.attributes.id)
@@ -91,30 +89,6 @@ class Collector:
         node = await self._node(rates)
         self._cpu = rates
         return Snapshot(node, tuple(pods), tuple(_ending(pod, disks[pod.metadata.uid or ""]) for pod in ending))
-
-    async def _sandboxes(self, sandbox_ids: Iterable[str]) -> list[PodSandboxStats]:
-        """Request all pods at once; where one of them spoils the answer, for each, and for containers where that fails.
-
-        containerd 1.6 answers the list only if every sandbox has a parent cgroup and none ends meanwhile.
-        """
-        try:
-            return await self._client.runtime.list_pod_sandbox_stats()
-        except CRIError:
-            return [await self._sandbox(sandbox_id) for sandbox_id in sandbox_ids]
-
-    async def _sandbox(self, sandbox_id: str) -> PodSandboxStats:
-        try:
-            return await self._client.runtime.pod_sandbox_stats(sandbox_id)
-        except CRIError:
-            stats = PodSandboxStats()
-            stats.attributes.id = sandbox_id
-            try:
-                containers = await self._client.runtime.list_container_stats(sandbox_id=sandbox_id)
-            except MessageTooLargeError as error:
-                log.warning("containers of sandbox %s have no statistics: %s", sandbox_id, error)
-                return stats
-            stats.linux.containers.extend(containers)
-            return stats
 
     def _pod(self, view: PodView, stats: PodSandboxStats, disk: PodDiskUse, rates: dict[str, CPU]) -> PodUse:
         metadata, linux = view.pod.metadata, stats.linux

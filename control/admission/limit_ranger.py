@@ -44,13 +44,15 @@ class LimitRanger(Plugin):
         if attributes.resource.target != "pods" or attributes.operation != "CREATE":
             return
         room, time_slice = Room(), TimeSlice()
-        for limit_range in self._ranges(attributes.namespace):  # `obj` of a large creation is decoded when it is needed
+        for limit_range in await self._ranges(
+            attributes.namespace
+        ):  # `obj` of a large creation is decoded when it is needed
             if attributes.obj is not None and await set_defaults(attributes.obj, limit_range, room, time_slice):
                 attributes.changed(self.name, "spec.containers[*].resources")
 
     async def validate(self, attributes: Attributes) -> None:
         time_slice = TimeSlice()
-        for limit_range in self._ranges(attributes.namespace):
+        for limit_range in await self._ranges(attributes.namespace):
             assert attributes.obj is not None
             of_kind = pod_problems if attributes.resource.target == "pods" else claim_problems
             problems = []
@@ -64,13 +66,16 @@ class LimitRanger(Plugin):
             if problems:
                 raise refuse(attributes, aggregate(problems))
 
-    def _ranges(self, namespace: str) -> list[Object]:
-        return sorted(self._lookup.list("limitranges", namespace), key=lambda r: str(r["metadata"]["name"]))
+    async def _ranges(self, namespace: str) -> list[Object]:
+        if not self._lookup.count("limitranges", namespace):
+            return []
+        found = [limit_range async for limit_range, _ in self._lookup.each("limitranges", namespace)]
+        return sorted(found, key=lambda r: str(r["metadata"]["name"]))
 
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
 class Room:
-    """What the defaults of all LimitRanges may still add to a pod."""
+    """Bytes that the defaults of all LimitRanges may still add to a pod."""
 
     def __init__(self) -> None:
         self._bytes = LARGEST_OBJECT

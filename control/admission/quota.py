@@ -7,7 +7,7 @@ services by kind, everything by count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from decimal import Decimal
 
 from control.admission.pod_resources import family, pod_totals
@@ -149,7 +149,7 @@ def _cross_namespace(spec: Object) -> bool:
     return False
 
 
-def unsaid(hard: Iterable[str], spec: Object) -> str:
+def unsaid(hard: Container[str], spec: Object) -> str:
     """Return which compute resources under quota a pod's containers do not state: `limits.cpu for: a,b; ...`."""
     missing: dict[str, set[str]] = {}
     if spec.get("resources"):  # stated for the pod as a whole
@@ -157,7 +157,9 @@ def unsaid(hard: Iterable[str], spec: Object) -> str:
         totals = {"requests": requests, "limits": limits}
     else:
         totals = {}
-    for name in _MUST_BE_SAID & set(hard):
+    for name in _MUST_BE_SAID:
+        if name not in hard:
+            continue
         kind, _, plain = name.rpartition(".")
         kind = kind or "requests"
         if plain in totals.get(kind, {}):
@@ -173,9 +175,10 @@ def show(usage: Usage) -> str:
     return ",".join(f"{name}={quantity.render(value, family(name))}" for name, value in sorted(usage.items()))
 
 
-def parse(resources: Object | None) -> Usage:
-    """Read a quota's hard or used."""
-    return {name: quantity.parse(value) for name, value in (resources or {}).items()}
+def parse(resources: Object | None, names: Iterable[str]) -> Usage:
+    """Read these resources of a quota's hard or used; a quota may have tens of thousands of others."""
+    found = resources or {}
+    return {name: quantity.parse(found[name]) for name in names if name in found}
 
 
 def render(usage: Usage) -> Object:

@@ -8,6 +8,7 @@ objects deleted later, is released by the quota controller, which counts again. 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -15,6 +16,7 @@ from control.admission import limited_resources
 from control.admission import quota as quotas
 from control.admission.quota import Usage
 from control.admission.refusal import refuse
+from control.event_loop.pacing import TimeSlice
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from kube.errors import StatusError
@@ -86,67 +88,66 @@ class ResourceQuota(Plugin):
         return attributes.operation == "CREATE" and not attributes.subresource
 
     async def validate(self, attributes: Attributes) -> None:
-        present = list(self._lookup.list("resourcequotas", attributes.namespace))
-        if not present and not self._limited:
+        if not self._limited and not self._lookup.count("resourcequotas", attributes.namespace):
             return
         target, obj = attributes.resource.target, attributes.obj or {}
         whole = quotas.usage(target, obj, requested=True)
         requested = RequestedUsage(
             whole, whole if attributes.old is None else quotas.subtract(whole, quotas.usage(target, attributes.old))
         )
-        if not requested.more and not any(requested.of(attributes, quota) for quota in present):
-            return
-        if why := limited_resources.refusal(self._limited, target, obj, whole, present):
-            raise refuse(attributes, why)
-        if not present:
-            return
         lock = self._locks.get(attributes.namespace)
         if lock is None:
             lock = self._locks[attributes.namespace] = asyncio.Lock()
         async with lock:
-            await self._charge(attributes, target, obj, requested)
+            present = [quota async for quota, _ in self._lookup.each("resourcequotas", attributes.namespace)]
+            if not requested.more and not any(requested.of(attributes, quota) for quota in present):
+                return
+            if why := limited_resources.refusal(self._limited, target, obj, whole, present):
+                raise refuse(attributes, why)
+            await self._charge(attributes, target, obj, requested, present)
 
-    async def _charge(self, attributes: Attributes, target: str, obj: Object, requested: RequestedUsage) -> None:
-        cached = sorted(
-            self._lookup.list("resourcequotas", attributes.namespace), key=lambda q: str(q["metadata"]["name"])
-        )
-        charges: list[tuple[Object, Usage]] = []
-        for quota in cached:  # look at all before charging any
-            delta = _delta(attributes, quota, target, obj, requested)
-            if delta:
-                charges.append((quota, delta))
+    async def _charge(
+        self, attributes: Attributes, target: str, obj: Object, requested: RequestedUsage, present: Iterable[Object]
+    ) -> None:
+        charged: list[str] = []
+        time_slice = TimeSlice()
+        for quota in sorted(present, key=lambda q: str(q["metadata"]["name"])):  # look at all before charging any
+            await time_slice.step()
+            if _delta(attributes, quota, target, obj, requested):
+                charged.append(quota["metadata"]["name"])
         if attributes.dry_run:
             return
-        for quota, delta in charges:
-            await self._write(attributes, quota, target, obj, requested, delta)
+        for name in charged:
+            await self._write(attributes, name, target, obj, requested)
 
     async def _write(
-        self, attributes: Attributes, quota: Object, target: str, obj: Object, requested: RequestedUsage, delta: Usage
+        self, attributes: Attributes, name: str, target: str, obj: Object, requested: RequestedUsage
     ) -> None:
-        """Add to a quota's `used`, starting from its newest version."""
+        """Add to a quota's `used`, on conflicts from its newest version. A quota that is gone limits nothing."""
+        quota = self._lookup.get("resourcequotas", attributes.namespace, name)
         for _ in range(_ATTEMPTS):
-            used = quotas.parse(quota["status"].get("used"))
-            total = used | {name: used.get(name, 0) + value for name, value in delta.items()}
+            delta = _delta(attributes, quota, target, obj, requested) if quota is not None else {}
+            if quota is None or not delta:
+                return
+            before = quota["status"].get("used") or {}
+            used = quotas.parse(before, delta)
+            total = quotas.render({name: used.get(name, 0) + value for name, value in delta.items()})
             try:
                 await self._lookup.update_status(
-                    "resourcequotas", quota | {"status": quota["status"] | {"used": quotas.render(total)}}
+                    "resourcequotas", quota | {"status": quota["status"] | {"used": before | total}}
                 )
                 return
             except StatusError as error:
                 if not error.conflict:
                     raise
-            fresh = await self._lookup.fresh("resourcequotas", attributes.namespace, quota["metadata"]["name"])
-            if fresh is None:
-                return  # the quota is gone, and with it the limit
-            quota = fresh
-            delta = _delta(attributes, quota, target, obj, requested)
-        raise refuse(attributes, f"unable to charge quota {quota['metadata']['name']}: it changes too fast")
+            quota = await self._lookup.fresh("resourcequotas", attributes.namespace, name)
+        raise refuse(attributes, f"unable to charge quota {name}: it changes too fast")
 
 
 def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, requested: RequestedUsage) -> Usage:
     """Return what an object adds to a quota; raise if that exceeds it or cannot be determined."""
     name = quota["metadata"]["name"]
-    hard = quotas.parse((quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard"))
+    hard = (quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard") or {}
     if not quotas.matches(quota, target, obj):
         return {}
     if target == "pods" and attributes.operation == "CREATE":
@@ -154,7 +155,7 @@ def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, requ
         if unsaid:
             raise refuse(attributes, f"failed quota: {name}: must specify {unsaid}")
     delta = {key: value for key, value in requested.of(attributes, quota).items() if key in hard}
-    used = quotas.parse((quota.get("status") or {}).get("used"))
+    hard, used = (quotas.parse(each, delta) for each in (hard, (quota.get("status") or {}).get("used")))
     unknown = sorted(delta.keys() - used.keys())
     if unknown:
         raise refuse(attributes, f"status unknown for quota: {name}, resources: {','.join(unknown)}")

@@ -157,7 +157,7 @@ class DisruptionController:
             "StatefulSet": context.informers.of(apps_v1.StatefulSet),
             "ReplicationController": context.informers.of(core_v1.ReplicationController),
         }
-        self.controller = Controller("disruption", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller("disruption", self.reconcile, workers=6, each=2, clock=context.clock)
         self._budgets.subscribe(lambda change: self.controller.enqueue(change.key))
         self._pods.subscribe(self._pod_changed)
         for informer in (self._deployments, *self._workloads.values()):

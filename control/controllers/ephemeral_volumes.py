@@ -38,7 +38,7 @@ class EphemeralVolumeController:
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._pods.add_index(_MADE, _made)
         self.controller = Controller(
-            "ephemeral volumes", self.reconcile, workers=2, queue="ephemeral_volume", clock=context.clock
+            "ephemeral volumes", self.reconcile, workers=6, each=2, queue="ephemeral_volume", clock=context.clock
         )
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)

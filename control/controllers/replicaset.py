@@ -145,7 +145,7 @@ class ReplicaSetController:
         self._batch_delay = BatchDelay()
         self._control = PodControl(self._client, context.recorder(f"{name}-controller"))
         queue = name if kind is apps_v1.ReplicaSet else "replicationmanager"
-        self.controller = Controller(name, self.reconcile, workers=5, queue=queue, clock=self._clock)
+        self.controller = Controller(name, self.reconcile, workers=15, each=5, queue=queue, clock=self._clock)
         self._sets.subscribe(self._set_changed)
         self._pods.subscribe(self._pod_changed)
 

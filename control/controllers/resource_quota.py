@@ -9,26 +9,25 @@ Upstream: pkg/controller/resourcequota.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from control.admission import quota as quotas
-from control.admission.quota_claims import DEVICES_OF_CLASS, attributes_classes
+from control.admission.quota_claims import attributes_classes
 from control.controllers.batch_delay import BatchDelay
 from control.controllers.context import Context
-from control.controllers.discovery import METADATA_LIST, ONE_OBJECT_BYTES, DiscoveredResource, served
+from control.controllers.quota_counts import count_objects
+from control.controllers.quota_names import target_of
 from control.controllers.quota_totals import Totals
 from control.controllers.step_counter import StepCounter
 from control.event_loop.pacing import TimeSlice
 from kube import quantity, resources
 from kube.api import core_v1, resource_v1
-from kube.client import Client, answered
 from kube.controller import Controller
-from kube.errors import AnswerTooLong, StatusError, timeout
+from kube.errors import StatusError
 from kube.indexer import by_namespace
 from kube.informer import Change, Informer
 from kube.pod_requests import is_infeasible
@@ -37,35 +36,8 @@ from kube.volume_binding import CLASS_ANNOTATION
 RESYNC_SECONDS = 300.0
 SETTLE_SECONDS = 2.0
 """Seconds from a change to a further count of its namespace (`_settle`)."""
-PAGE = 100
-"""Objects listed at a time."""
-COUNT_SECONDS = 60.0
-"""Seconds for counting the objects of a resource: an extension server's list may have no end."""
-_BARE_COUNTS = {"configmaps", "secrets", "replicationcontrollers", "resourcequotas"}
-"""Object counts that are named by the plural alone."""
-
+_ZERO = Decimal(0)
 _FINISHED = ("Succeeded", "Failed")
-_BY_CLASS = ".storageclass.storage.k8s.io/"
-
-_WHOLE = {
-    "pods": frozenset({"pods", "count/pods", "cpu", "memory", "ephemeral-storage"}),
-    "services": frozenset({"services", "count/services", "services.loadbalancers", "services.nodeports"}),
-    "persistentvolumeclaims": frozenset({"persistentvolumeclaims", "count/persistentvolumeclaims", "requests.storage"}),
-    "resourceclaims.resource.k8s.io": frozenset({"count/resourceclaims.resource.k8s.io"}),
-}
-"""Resources that objects use more of than a place, by what uses them."""
-
-
-def target_of(name: str) -> str:
-    """Return what uses a quota's resource, where that is more than a count: pods, services, claims; else ""."""
-    for target, names in _WHOLE.items():
-        if name in names:
-            return target
-    if _BY_CLASS in name:
-        return "persistentvolumeclaims"
-    if name.endswith(DEVICES_OF_CLASS):
-        return "resourceclaims.resource.k8s.io"
-    return "pods" if name.startswith(("requests.", "limits.", "hugepages-")) else ""
 
 
 class ResourceQuotaController:
@@ -81,7 +53,7 @@ class ResourceQuotaController:
             informer.add_index("namespace", by_namespace)
         self._batch_delay = BatchDelay()
         self.controller = Controller(
-            "resource quota", self.reconcile, workers=2, queue="resourcequota_primary", clock=context.clock
+            "resource quota", self.reconcile, workers=6, each=2, queue="resourcequota_primary", clock=context.clock
         )
         self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
@@ -136,16 +108,17 @@ class ResourceQuotaController:
         if not here:
             self._batch_delay.forget(namespace)
             return None
-        shapes = [msgspec.to_builtins(quota) for quota in here]
+        shapes = [_without_names(quota) for quota in here]
         failures: dict[str, StatusError] = {}
-        totals = await self._totals(namespace, shapes, failures)
+        targets = await _targets(here)
+        totals = await self._totals(namespace, shapes, targets, failures)
         # Nothing that is merely counted is within a scope.
-        plain = [quota.spec.hard for quota, shape in zip(here, shapes, strict=True) if not quotas.scopes(shape)]
-        names = sorted({name for hard in plain for name in hard})
-        counts = await count_objects(self._client, namespace, names, failures)
+        plain = [quota for quota, shape in zip(here, shapes, strict=True) if not quotas.scopes(shape)]
+        counted = targets if len(plain) == len(here) else await _targets(plain)
+        counts = await count_objects(self._client, namespace, counted, failures)
         problems = []
         for quota, shape in zip(here, shapes, strict=True):
-            failed = sorted(quota.spec.hard.keys() & failures.keys())
+            failed = failures.keys() & quota.spec.hard.keys() if failures else frozenset[str]()
             problems += [failures[name] for name in failed]
             try:
                 used = totals.of(shape) | ({} if quotas.scopes(shape) else counts)
@@ -156,12 +129,13 @@ class ResourceQuotaController:
             raise problems[0]
         return RESYNC_SECONDS
 
-    async def _totals(self, namespace: str, shapes: list[dict[str, Any]], failures: dict[str, StatusError]) -> Totals:
+    async def _totals(
+        self, namespace: str, shapes: list[dict[str, Any]], targets: Mapping[str, str], failures: dict[str, StatusError]
+    ) -> Totals:
         """Add up what is more than counted; note the failures of kinds that cannot be listed, by quota names."""
         totals, counter, number = Totals(shapes), StepCounter(), 0
         time_slice = TimeSlice()  # one large object may take longer than many small ones
-        names = {name for shape in shapes for name in shape["spec"].get("hard", ())}
-        for target in sorted({target_of(name) for name in names} - {""}):
+        for target in sorted({*targets.values()} - {""}):
             try:
                 async for obj in self._objects(target, namespace):
                     await time_slice.step()
@@ -169,16 +143,23 @@ class ResourceQuotaController:
                     number += 1
                     await counter.count(totals.steps)
             except StatusError as error:
-                failures |= {name: error for name in names if target_of(name) == target}
+                failures |= {name: error for name, needed in targets.items() if needed == target}
         self._batch_delay.record(namespace, number)
         return totals
 
     async def _write(self, quota: core_v1.ResourceQuota, used: quotas.Usage, failed: Collection[str]) -> None:
         """Write a quota's status; the resources that could not be counted keep the number that they had, as upstream."""
         hard, before = quota.spec.hard, quota.status.used
-        shown = quotas.render({name: used.get(name, Decimal(0)) for name in hard if name not in failed})
-        shown |= {name: before[name] for name in failed if name in before}
-        if quota.status.hard != hard or not _equal(quota.status.used, shown):
+        shown = {name: before[name] for name in failed if name in before}
+        equal, time_slice = quota.status.hard == hard, TimeSlice()
+        for name in hard:
+            if time_slice.over():
+                await time_slice.turn()
+            if name not in failed:
+                number = used.get(name, _ZERO)
+                shown |= quotas.render({name: number})
+                equal = equal and name in before and quantity.parse(before[name]) == number
+        if not equal or shown.keys() != before.keys():
             status = core_v1.ResourceQuotaStatus(hard=hard, used=shown)
             await self._client.update_status(msgspec.structs.replace(quota, status=status))
 
@@ -197,6 +178,25 @@ class ResourceQuotaController:
         path = resources.of(resource_v1.ResourceClaim).path(namespace)
         async for obj in self._client.each(path, resource_v1.ResourceClaim):
             yield obj
+
+
+def _without_names(quota: core_v1.ResourceQuota) -> dict[str, Any]:
+    """Return the JSON shape of a quota without its resources, which may be tens of thousands."""
+    spec, status = msgspec.structs.replace(quota.spec, hard={}), core_v1.ResourceQuotaStatus()
+    shape: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(quota, spec=spec, status=status))
+    return shape
+
+
+async def _targets(here: Iterable[core_v1.ResourceQuota]) -> dict[str, str]:
+    """Return `target_of` each resource that some quotas limit, in steps."""
+    targets, time_slice = dict[str, str](), TimeSlice()
+    for quota in here:
+        for name in quota.spec.hard:
+            if time_slice.over():
+                await time_slice.turn()
+            if name not in targets:
+                targets[name] = target_of(name)
+    return targets
 
 
 def _shape(obj: Any) -> dict[str, Any]:
@@ -233,82 +233,3 @@ def _resources(pod: core_v1.Pod) -> tuple[object, ...]:
 
 def _standing(claim: core_v1.PersistentVolumeClaim) -> tuple[object, ...]:
     return claim.status.allocated_resources, attributes_classes(_shape(claim))
-
-
-def _equal(a: dict[str, str | int | float], b: dict[str, str | int | float]) -> bool:
-    return a.keys() == b.keys() and all(quantity.parse(a[name]) == quantity.parse(b[name]) for name in a)
-
-
-def _counted(name: str) -> tuple[str, str] | None:
-    """Return (plural, group) of the objects that a quota name counts, None if it is not a plain count."""
-    if _BY_CLASS in name:
-        return None
-    if name in _BARE_COUNTS:
-        return name, ""
-    if name.startswith("count/"):
-        plural, _, group = name.removeprefix("count/").partition(".")
-        return plural, group
-    return None
-
-
-class _Number(msgspec.Struct):
-    """A page of a list, as far as counting needs it."""
-
-    items: list[msgspec.Raw] | None = None
-    metadata: _Rest = msgspec.field(default_factory=lambda: _Rest())
-
-
-class _Rest(msgspec.Struct, rename="camel"):
-    continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
-
-
-async def count_objects(
-    client: Client, namespace: str, quota_names: Iterable[str], failures: dict[str, StatusError]
-) -> quotas.Usage:
-    """Count the objects of a namespace that quota names such as "count/deployments.apps" mean; others are left out.
-
-    What a kind that cannot be listed raises is recorded in `failures`, by quota name.
-    """
-    wanted = {name: counted for name in quota_names if not target_of(name) and (counted := _counted(name)) is not None}
-    if not wanted:
-        return {}
-    resources, _ = await served(client)
-    by_name = {(r.plural, r.group): r for r in resources if r.namespaced}
-    numbers: dict[tuple[str, str], Decimal] = {}
-    for counted in set(wanted.values()):
-        resource = by_name.get(counted)
-        try:
-            async with asyncio.timeout(COUNT_SECONDS):
-                numbers[counted] = Decimal(await _number(client, resource, namespace) if resource is not None else 0)
-        except TimeoutError:
-            late = timeout(f"{'.'.join(counted)} could not be counted within {COUNT_SECONDS:g} seconds")
-            failures |= {name: late for name, place in wanted.items() if place == counted}
-        except StatusError as error:
-            failures |= {name: error for name, place in wanted.items() if place == counted}
-    return {name: numbers[counted] for name, counted in wanted.items() if counted in numbers}
-
-
-async def _number(client: Client, resource: DiscoveredResource, namespace: str) -> int:
-    """Request one object and the remaining count; if the server omits it, list metadata in pages."""
-    found, query, path = 0, {"limit": "1"}, resource.path(namespace)
-    limit: int | None = ONE_OBJECT_BYTES
-    while True:
-        try:
-            data = await client.call("GET", path, query=query, accept=METADATA_LIST, most_bytes=limit)
-            page = answered(data, _Number, path)
-        except AnswerTooLong:
-            if limit is None:
-                raise
-            query, limit = {"limit": str(PAGE)}, None  # the server ignores `limit`: the answer is the whole list
-            continue
-        except StatusError as error:
-            if error.not_found:
-                return 0
-            raise
-        found += len(page.items or ())
-        if not page.metadata.continue_:
-            return found
-        if page.metadata.remaining_item_count is not None:
-            return found + page.metadata.remaining_item_count
-        query, limit = {"limit": str(PAGE), "continue": page.metadata.continue_}, None

@@ -79,8 +79,11 @@ def prepare(path: Path) -> None:
 
     Raises Corrupt, and Unavailable or OSError if the disk cannot be written.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE))
-    os.chmod(path, MODE)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+    try:
+        os.fchmod(descriptor, MODE)  # a chmod of the path would follow a link
+    finally:
+        os.close(descriptor)
     try:
         with contextlib.closing(DatabaseFile(path)) as file, contextlib.closing(connect(path)) as connection:
             recovery.checkpoint_log(connection, file, path)

@@ -57,8 +57,8 @@ def not_served(problem: str) -> IngressRules:
 
 
 def paths(ingress: networking_v1.Ingress) -> int:
-    """Return the number of paths of an Ingress; a rule without paths counts as one."""
-    return sum(max(1, len(rule.http.paths) if rule.http is not None else 0) for rule in ingress.spec.rules)
+    """Return the number of paths of an Ingress; a rule without paths counts as one, and so does an Ingress without rules."""
+    return max(1, sum(max(1, len(rule.http.paths) if rule.http is not None else 0) for rule in ingress.spec.rules))
 
 
 def convert_in_steps(ingress: networking_v1.Ingress, view: View) -> Generator[int, None, IngressRules]:

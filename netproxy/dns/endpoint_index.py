@@ -1,7 +1,7 @@
 """Index of ready endpoints by Service and host label, and by address, updated incrementally.
 
 Any number of Services may have the same pods, so what an address or a label leads to must not be found by going through
-slices. An endpoint takes up to 280 bytes. Only a headless Service gives its endpoints names that an address leads back to, but
+slices. An endpoint takes up to 200 bytes. Only a headless Service gives its endpoints names that an address leads back to, but
 those of all are held: a Service of any number of endpoints may become headless at once. An address leads to Services, and
 these to labels, so a look-up costs no label of a Service that is not headless or does not exist.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import compress, islice
-from sys import intern  # noqa: TID251 -- a cache of that many names and addresses takes more memory than it saves
 from typing import Generic, TypeVar
 
 from kube.api import core_v1, discovery_v1
@@ -79,6 +78,8 @@ class EndpointIndex:
         """Address -> keys of Services, each as often as it has a label for the address."""
         self._labels: dict[str, _Table[str]] = {}
         """Key of a Service -> address -> labels."""
+        self._keys: dict[str, str] = {}
+        """Keys of Services with endpoints: all tables of one, also after changes, have the same text."""
         self._headless: set[str] = set()
         slices.subscribe(self._slice_changed)
         services.subscribe(self._service_changed)
@@ -114,12 +115,10 @@ class EndpointIndex:
     def _put(self, key: str, family: str, endpoints: Sequence[discovery_v1.Endpoint]) -> None:
         if not key or family not in BOTH or not endpoints:
             return
-        # The same label and address of many Services are one string, also when slices are replaced.
-        key = intern(key)
+        key = self._keys.setdefault(key, key)
         table = self._hosts[family].setdefault(key, _Table())
         labels = self._labels.setdefault(key, _Table())
         for label, ip in hosts_of(endpoints):
-            label, ip = intern(label), intern(ip)
             if table.put(label, ip):
                 self._owners.put(ip, key)
                 labels.put(ip, label)
@@ -139,7 +138,7 @@ class EndpointIndex:
         if not self._hosts[family][key]:
             del self._hosts[family][key]
         if not self._labels[key]:
-            del self._labels[key]
+            del self._labels[key], self._keys[key]
 
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         if change.type != "DELETED" and headless(change.new):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from sys import intern  # noqa: TID251 -- a cache of that many names and addresses takes more memory than it saves
 from typing import TypeGuard
 
 from kube.api import core_v1, discovery_v1
@@ -101,7 +100,7 @@ class PortIndex:
             if not table:
                 del self._tables[before]
         for labels, numbers in come.items():
-            self._tables.setdefault(intern(after), {}).setdefault(labels, {})[slice_key] = numbers
+            self._tables.setdefault(after, {}).setdefault(labels, {})[slice_key] = numbers
 
 
 def _leads(slice_: discovery_v1.EndpointSlice | None) -> TypeGuard[discovery_v1.EndpointSlice]:

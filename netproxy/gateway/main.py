@@ -11,14 +11,13 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from kube.api import discovery_v1
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, wait_listed
 from kube.serving.daemon import daemon
-from netproxy import local_addresses
 from netproxy.endpoints import NodeView
 from netproxy.gateway.api import Api, connected
 from netproxy.gateway.application import GatewayApplication
@@ -28,6 +27,7 @@ from netproxy.gateway.forwarding import Forwarder
 from netproxy.gateway.held_sockets import HeldSockets
 from netproxy.gateway.limits import BACKENDS, CLIENTS
 from netproxy.gateway.listening import Listening
+from netproxy.gateway.own_addresses import OwnAddresses
 from netproxy.gateway.pool import Pool
 from netproxy.model import owner_of
 from netproxy.tasks import Task, start
@@ -38,32 +38,10 @@ GC_THRESHOLDS = (20_000, 20, 50)
 conditions of routes takes 0.3 s with Python's defaults."""
 LIST_SECONDS = 15.0
 """Time that the start waits for the first lists."""
-ADDRESSES_SECONDS = 10.0
-"""Seconds between two reads of the node's addresses."""
 DRAIN_SECONDS = 3.0
 """Time that requests have when the process ends."""
 BEAT_SECONDS = 5.0
 """Seconds between two bytes to the network role, which ends a process that does not send them."""
-
-
-class OwnAddresses:
-    """The node's own addresses, which are no endpoints."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.addresses: frozenset[str] = frozenset()
-
-    async def read(self) -> bool:
-        """Read the addresses once; return whether they changed."""
-        before, self.addresses = self.addresses, frozenset(await local_addresses.global_addresses())
-        return self.addresses != before
-
-    async def run(self, changed: Callable[[], None]) -> None:
-        """Read them periodically, and call `changed` if they have changed, until cancelled."""
-        while True:
-            await self._clock.sleep(ADDRESSES_SECONDS)
-            if await self.read():
-                changed()
 
 
 @daemon

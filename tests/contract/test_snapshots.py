@@ -128,7 +128,7 @@ async def test_a_journal_beside_a_snapshot_is_not_part_of_it(
         (folder / "monday.db-journal").write_bytes(journal)
         yield
 
-    monkeypatch.setattr(snapshot, "_stopped", stopped)
+    monkeypatch.setattr(snapshot, "stopped", stopped)
     await wherry(installed, "snapshot", "restore", str(folder / "monday.db"), "--yes")
     store = await SqliteStore.open(database)
     assert await content(store) == before

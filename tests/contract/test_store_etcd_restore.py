@@ -156,7 +156,7 @@ async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_
 async def test_a_snapshot_of_etcd_can_be_restored_into_sqlite(store: EtcdStore, tmp_path: Path) -> None:
     before = await fill(store)
     await store.snapshot(tmp_path / "s.db")
-    restore_sqlite(tmp_path / "s.db", tmp_path / "state.db")
+    restore_sqlite(tmp_path / "s.db", tmp_path / "state.db", tmp_path)
     embedded = await SqliteStore.open(tmp_path / "state.db")
     try:
         assert await content(embedded) == before

@@ -263,7 +263,7 @@ AGAIN = (200, 201, 202, 404, 409)
 async def check_quota(site: Site) -> None:
     """No object is there that its quota was not charged for."""
     (quota,) = await site.objects(f"{NS}/resourcequotas")
-    used = quotas.parse(quota["status"]["used"])
+    used = quotas.parse(quota["status"]["used"], quota["status"]["used"])
     for target, path in (("pods", PODS), ("services", SERVICES), ("persistentvolumeclaims", CLAIMS)):
         totals = Totals([quota])
         for found in await site.objects(path):

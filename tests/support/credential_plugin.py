@@ -17,6 +17,8 @@ answer = open(folder + "/answer").read()
 if answer == "fail":
     sys.exit("no credentials today")
 print(answer)
+if os.path.exists(folder + "/status"):
+    sys.exit(3)
 """
 API_VERSION = "credentialprovider.kubelet.k8s.io/v1"
 
@@ -61,6 +63,10 @@ class CredentialPlugin:
     def fail(self) -> None:
         """Have the program end with an error from now on."""
         (self.folder / "answer").write_text("fail")
+
+    def fail_afterwards(self) -> None:
+        """Have the program end with an error after its answer from now on, without a message."""
+        (self.folder / "status").touch()
 
     @property
     def received(self) -> list[dict[str, Any]]:

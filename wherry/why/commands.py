@@ -58,7 +58,7 @@ def approve(request: str) -> str:
 
 
 def on_machine(address: str, *words: str) -> str:
-    """Return a command that runs on a node as root. A node reports its address itself: it is quoted, and no option of ssh."""
+    """Return a command that runs on a node as root. The address is an IP address, or "ADDRESS" to be filled in."""
     return shlex.join(["ssh", *(["--"] if address.startswith("-") else []), address, "sudo", *words])
 
 

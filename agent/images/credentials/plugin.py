@@ -31,6 +31,8 @@ Tokens = Callable[[core_v1.Pod, str], Awaitable[str]]
 """Returns a token of the pod's service account for an audience. Raises PluginError."""
 
 EXEC_SECONDS = 60.0
+MOST_STDERR = 2000
+"""Characters of a failed program's standard error that are logged: the last ones."""
 
 
 class _Auth(msgspec.Struct):
@@ -79,7 +81,7 @@ class Plugin:
                 if pod.spec.service_account_name or self.provider.token_attributes.require_service_account:
                     return []
             return await self._ask_once(image, account)
-        except (PluginError, StatusError, process.CommandError) as error:
+        except (PluginError, StatusError) as error:
             log.error("credential provider %s: %s", self.provider.name, error)
             return []
 
@@ -149,7 +151,11 @@ class Plugin:
         return found
 
     async def _exec(self, image: str, account: _Account | None) -> _Answer:
-        """Run the program. Raise PluginError, CommandError."""
+        """Run the program. Raise PluginError.
+
+        What it prints on standard output may contain a password, and its arguments may: neither is in an error. Upstream
+        logs standard error, too.
+        """
         version = self.provider.api_version
         request: dict[str, object] = {"kind": "CredentialProviderRequest", "apiVersion": version, "image": image}
         if account is not None:
@@ -157,11 +163,17 @@ class Plugin:
             request["serviceAccountAnnotations"] = dict(account.annotations)
         env: Mapping[str, str] = {one.name: one.value for one in self.provider.env}
         argv = [str(self._path), *self.provider.args]
-        result = await process.run(argv, input=msgspec.json.encode(request), timeout=EXEC_SECONDS, env=env)
+        asked = msgspec.json.encode(request)
+        try:
+            result = await process.run(argv, input=asked, timeout=EXEC_SECONDS, env=env, check=False)
+        except process.CommandError as error:
+            raise PluginError(error.why) from error
+        if result.returncode != 0:
+            stderr = result.stderr.strip()[-MOST_STDERR:]
+            raise PluginError(f"exit status {result.returncode}{f': {stderr}' if stderr else ''}")
         try:
             answer = msgspec.json.decode(result.stdout, type=_Answer)
         except UNREADABLE as error:
-            # Its output may contain a password, so it is not logged.
             raise PluginError(f"error decoding the answer: {error}") from error
         if answer.kind != "CredentialProviderResponse" or answer.api_version != version:
             raise PluginError(f"answered with {answer.api_version} {answer.kind}, expected {version}")

@@ -54,7 +54,7 @@ class AutoscalingController:
         self._calculator = Calculator(MetricsClient(context.client, context.clock), self._targets)
         self._histories: dict[str, shaping.History] = {}
         self._selectors = ScaleSelectors()
-        self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=5, clock=context.clock)
+        self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=15, each=5, clock=context.clock)
         self._autoscalers.subscribe(self._changed)
 
     async def run(self) -> None:

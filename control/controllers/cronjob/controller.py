@@ -35,7 +35,7 @@ class CronJobController:
         self._jobs.add_index("claim", by_controller_or_orphan)
         self._latest = Overlay(self._crons, context.clock)
         self._latest_jobs = Overlay(self._jobs, context.clock)
-        self.controller = Controller("cronjob", self.reconcile, workers=5, clock=self._clock)
+        self.controller = Controller("cronjob", self.reconcile, workers=15, each=5, clock=self._clock)
         self._crons.subscribe(lambda change: self.controller.enqueue(change.key))
         self._jobs.subscribe(self._job_changed)
 

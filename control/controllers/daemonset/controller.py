@@ -49,7 +49,7 @@ class DaemonSetController:
         self._failures: dict[str, Failures] = {}
         self._placements: dict[str, tuple[core_v1.PodSpec, Placement]] = {}
         self._control = PodControl(self._client, self._recorder)
-        self.controller = Controller("daemonset", self.reconcile, workers=2, clock=self._clock)
+        self.controller = Controller("daemonset", self.reconcile, workers=6, each=2, clock=self._clock)
         self._sets.subscribe(self._set_changed)
         self._pods.subscribe(OwnedPodEvents("DaemonSet", self.controller, self._expectations, self._selectors))
         self._nodes.subscribe(self._node_changed)

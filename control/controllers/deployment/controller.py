@@ -40,7 +40,7 @@ class DeploymentController:
         self._selectors = CompiledSelectorIndex(self._deployments)
         self._sets.add_index("claim", by_controller_or_orphan)
         self._pods.add_index("claim", by_controller_or_orphan)
-        self.controller = Controller("deployment", self.reconcile, workers=5, clock=self._clock)
+        self.controller = Controller("deployment", self.reconcile, workers=15, each=5, clock=self._clock)
         self._deployments.subscribe(lambda change: self.controller.enqueue(change.key))
         self._sets.subscribe(self._set_changed)
         self._pods.subscribe(self._pod_changed)

@@ -114,7 +114,9 @@ class EndpointsController:
         self._latest = Overlay(self._endpoints, context.clock)
         self._trigger_times = TriggerTimes()
         self._batch_delay = BatchDelay()
-        self.controller = Controller("endpoints", self.reconcile, workers=2, queue="endpoint", clock=context.clock)
+        self.controller = Controller(
+            "endpoints", self.reconcile, workers=6, each=2, queue="endpoint", clock=context.clock
+        )
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         follow_pods(
             self._pods,

@@ -63,7 +63,12 @@ class EndpointSliceMirroringController:
         self._slices.add_index(MIRRORED, by_mirrored)
         self._latest = Overlay(self._slices, context.clock)
         self.controller = Controller(
-            "endpointslice mirroring", self.reconcile, workers=2, queue="endpoint_slice_mirroring", clock=context.clock
+            "endpointslice mirroring",
+            self.reconcile,
+            workers=6,
+            each=2,
+            queue="endpoint_slice_mirroring",
+            clock=context.clock,
         )
         self._endpoints.subscribe(lambda change: self.controller.enqueue(change.key))
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))

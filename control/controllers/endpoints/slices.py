@@ -61,7 +61,7 @@ class EndpointSliceController:
         self._trigger_times = TriggerTimes()
         self._batch_delay = BatchDelay()
         self.controller = Controller(
-            "endpointslice", self.reconcile, workers=5, queue="endpoint_slice", clock=context.clock
+            "endpointslice", self.reconcile, workers=15, each=5, queue="endpoint_slice", clock=context.clock
         )
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         follow_pods(

@@ -73,7 +73,7 @@ class _Work:
     def __init__(self, context: Context, installation: Installation) -> None:
         self._installation = installation
         self.controller = Controller(
-            "gateway", self.reconcile, workers=WORKERS, clock=context.clock, owner=self._owner, round_robin=True
+            "gateway", self.reconcile, workers=WORKERS, clock=context.clock, owner=self._owner, each=1
         )
         self._delay = BatchDelay()
         self._informers = _informers(context.informers)

@@ -59,7 +59,7 @@ class JobController:
         self._control = PodControl(self._client, self._recorder)
         self._backoffs: dict[str, Backoff] = {}
         self._early = EarlySuccess()
-        self.controller = Controller("job", self.reconcile, workers=5, clock=self._clock)
+        self.controller = Controller("job", self.reconcile, workers=15, each=5, clock=self._clock)
         self.orphans = Controller(
             "job orphans", self.release_orphan, workers=2, queue="job_orphan_pod", clock=self._clock
         )

@@ -69,7 +69,7 @@ class ResourceClaimController:
         self._made: dict[str, dict[str, str]] = {}
         """Pod UID to its entries and the claims made for them, which the informer may not show yet."""
         self.controller = Controller(
-            "resource claims", self.reconcile, workers=4, queue="resource_claim", clock=context.clock
+            "resource claims", self.reconcile, workers=12, each=4, queue="resource_claim", clock=context.clock
         )
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)

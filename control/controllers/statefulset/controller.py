@@ -50,7 +50,7 @@ class StatefulSetController:
         self._revisions.add_index("claim", by_controller_or_orphan)
         self._latest_revisions = Overlay(self._revisions, context.clock)
         self._expectations = Expectations(self._clock)
-        self.controller = Controller("statefulset", self.reconcile, workers=5, clock=self._clock)
+        self.controller = Controller("statefulset", self.reconcile, workers=15, each=5, clock=self._clock)
         self._sets.subscribe(self._set_changed)
         self._pods.subscribe(OwnedPodEvents("StatefulSet", self.controller, self._expectations, self._selectors))
         self._claims.subscribe(self._claim_changed)

@@ -111,6 +111,20 @@ async def test_a_failed_credential_plugin_is_called_again_at_the_next_pull(
     assert len(plugin.received) >= 2
 
 
+async def test_an_answer_is_not_logged_whatever_its_plugin_ends_with(
+    node: NodeUnderTest, plugin: CredentialPlugin, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin.fail_afterwards()
+    await create(node, "late", app())
+    await node.event("late", "BackOff")
+    assert "credential provider vault: exit status 3\n" in caplog.text
+    assert "open" not in caplog.text and "get-credentials" not in caplog.text
+    plugin.fail()
+    await create(node, "later", app())
+    await node.event("later", "BackOff")
+    assert "credential provider vault: exit status 1: no credentials today\n" in caplog.text
+
+
 @pytest.mark.parametrize("plugin", [()], indirect=False)
 async def test_without_plugins_the_nodes_docker_configuration_counts(
     tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock, plugin: object

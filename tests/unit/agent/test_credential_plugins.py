@@ -79,7 +79,7 @@ async def test_an_answer_that_is_not_json_is_the_plugins_error(
     nothing: Any = None
 
     async def answer(*_: object, **__: object) -> Any:
-        return SimpleNamespace(stdout=output)
+        return SimpleNamespace(stdout=output, returncode=0)
 
     monkeypatch.setattr("agent.images.credentials.plugin.process.run", answer)
     with pytest.raises(PluginError, match="error decoding the answer"):

@@ -24,6 +24,7 @@ from agent.lifecycle import End
 from agent.pods.manager import PodManager
 from agent.pods.state import Termination
 from agent.pods.worker import PodWorker
+from agent.usage.model import Memory
 from cri.client import Client
 from cri.errors import MessageTooLargeError, UnavailableError
 from kube.api import core_v1
@@ -82,6 +83,12 @@ def test_files_in_memory_count_for_a_pod_of_which_nothing_runs_any_more() -> Non
     running = use("p", memory=3, d=4, m=8)
     assert usage_of(view, running, "memory").used == 3
     assert usage_of(view, dataclasses.replace(running, containers=()), "memory").used == 8
+
+
+def test_the_memory_of_a_pod_for_whose_containers_the_runtime_does_not_answer_is_that_of_its_cgroup() -> None:
+    """Otherwise it would be the last one to be evicted."""
+    silent = dataclasses.replace(use("p"), containers=(), memory=Memory(0.0, 5 << 20))
+    assert usage_of(PodView(pod("p"), (), None), silent, "memory").used == 5 << 20
 
 
 async def test_an_evicted_pod_whose_volumes_are_being_removed_is_still_the_first() -> None:

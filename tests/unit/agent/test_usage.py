@@ -10,8 +10,6 @@ from agent.interfaces import PodView
 from agent.usage.collector import Collector
 from agent.usage.model import CPU, ContainerUse, Memory
 from agent.usage.runtime_statistics import sum_cpu, sum_memory
-from cri.errors import MessageTooLargeError
-from cri.messages import PodSandboxAttributes, PodSandboxStats
 from kube.api import core_v1, meta_v1
 from tests.support.clock import FakeClock
 
@@ -48,26 +46,6 @@ def test_a_step_of_the_clock_spoils_one_rate(step: float) -> None:
         collector._cpu = found
     assert rates[:2] == [None, 500_000_000]
     assert rates[3:] == [800_000_000, 800_000_000]
-
-
-async def test_a_pod_whose_statistics_are_too_large_leaves_those_of_others() -> None:
-    class Runtime:
-        async def list_pod_sandbox_stats(self) -> None:
-            raise MessageTooLargeError("larger than max", code="RESOURCE_EXHAUSTED")
-
-        async def pod_sandbox_stats(self, sandbox_id: str) -> PodSandboxStats:
-            if sandbox_id == "small":
-                return PodSandboxStats(attributes=PodSandboxAttributes(id=sandbox_id))
-            raise MessageTooLargeError("larger than max", code="RESOURCE_EXHAUSTED")
-
-        async def list_container_stats(self, *, sandbox_id: str) -> None:
-            raise MessageTooLargeError("larger than max", code="RESOURCE_EXHAUSTED")
-
-    nowhere, client = Path("/nowhere"), cast(Any, SimpleNamespace(runtime=Runtime()))
-    collector = Collector(
-        client, cast(Any, None), FakeClock(), node_name="n", root_dir=nowhere, pods_dir=nowhere, logs_dir=nowhere
-    )
-    assert [each.attributes.id for each in await collector._sandboxes(["large", "small"])] == ["large", "small"]
 
 
 async def test_the_files_of_a_pod_of_which_nothing_runs_count_until_they_are_removed(

@@ -102,7 +102,8 @@ def test_quota_and_limits_are_computed(requests: Any, limits: Any, hard: Any, le
         "spec": {"containers": [{"name": c, "resources": {"requests": requests, "limits": limits}} for c in "ab"]},
     }
     usage = quota.usage("pods", obj)
-    quota.parse(quota.render(quota.subtract(usage, quota.parse(hard))))
+    left = quota.render(quota.subtract(usage, quota.parse(hard, hard)))
+    quota.parse(left, left)
     assert quota.show(usage)
     for kind in ("Container", "Pod"):
         item = {"type": kind, "min": least, "max": hard, "maxLimitRequestRatio": limits, "default": hard}

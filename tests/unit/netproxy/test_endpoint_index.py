@@ -1,8 +1,10 @@
 """The indexes of endpoints and ports: the same as the slices say, after any changes, in bounded memory."""
 
 import random
+import sys
 import time
 import tracemalloc
+import uuid
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,7 +130,7 @@ def held(directory: InformerDirectory) -> tuple[object, ...]:
         ip: {(key, each) for key in index._owners.get(ip) for each in index._labels[key].get(ip)}
         for ip in index._owners
     }
-    return tables, ports, hosts, names, index._headless
+    return tables, ports, hosts, names, index._headless, set(index._keys)
 
 
 @settings(max_examples=60, deadline=None)
@@ -150,7 +152,7 @@ def test_nothing_is_left_of_what_is_gone() -> None:
     for informer in (cluster.services, cluster.slices):
         for key in tuple(informer.keys()):
             informer._remove(key, informer.get(key))  # type: ignore[arg-type]
-    assert held(cluster.directory) == ({}, {}, {}, {}, set())
+    assert held(cluster.directory) == ({}, {}, {}, {}, set(), set())
     assert not any(cluster.directory._endpoints._hosts.values())
 
 
@@ -213,3 +215,14 @@ def test_a_lookup_of_an_address_checks_a_bounded_number_of_services() -> None:
     directory._endpoints._headless = counted = CountedSet()
     assert not list(directory.names_of_address("192.0.2.7"))
     assert 0 < counted.lookups <= endpoint_index.MAX_SERVICES
+
+
+def test_names_of_clients_are_not_interned() -> None:
+    """The first releases of Python 3.12 never free interned strings."""
+    services, slices = informers()
+    InformerDirectory(services, slices)
+    label, name = uuid.uuid4().hex, uuid.uuid4().hex
+    slices._set("default/own", slice_of(name, endpoint("192.0.2.7", hostname=label), suffix="own"))
+    for made in (f"{label}", f"default/{name}"):
+        copy = "".join([*made])
+        assert sys.intern(copy) is copy, "an equal one has been interned before"  # noqa: TID251

@@ -1,10 +1,12 @@
 import shutil
 import socket
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from kube import interned_strings
 from netproxy import modes
 from wherry import allocator, check, check_command, firewall, terminal
 from wherry.check import ROOTS_FOLDERS
@@ -52,6 +54,22 @@ def test_packages_of_extras_that_are_missing_are_named_with_the_extra(monkeypatc
     assert (found.level, found.what) == ("error", "no Python packages no_such_package, no.such.module")
     assert found.fix == "pip install 'wherry[all]'"
     assert list(check._packages(Settings(role="worker"))) == []
+
+
+def test_an_interpreter_that_never_frees_interned_strings_is_an_error_that_stops_up_and_join(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "getrefcount", lambda each: 3)
+    assert check._interpreter().level == "ok"
+    monkeypatch.setattr(sys, "getrefcount", lambda each: (1 << 32) - 1)
+    for name in ("_packages", "_programs", "_kernel", "_proxy_mode", "_room", "_settings_file", "_certificates"):
+        monkeypatch.setattr(check, name, lambda *settings: ())
+    monkeypatch.setattr(check.other_network, "findings", lambda settings, running: ())
+    monkeypatch.setattr(check.firewall, "obstacles", lambda settings: ())
+    with pytest.raises(WherryError, match="nothing was started"):
+        check.require(Settings(), running=True)
+    printed = capsys.readouterr().err
+    assert "never frees interned strings" in printed and interned_strings.FIX in printed
 
 
 def errors_of(settings: Settings) -> list[tuple[str, str]]:

@@ -18,9 +18,9 @@ from rich.cells import cell_len
 
 import wherry.why
 from control.auth.certificates import KUBELET_CLIENT
-from kube.api import certificates_v1
+from kube.api import certificates_v1, core_v1, meta_v1
 from wherry.why import commands, report
-from wherry.why.causes import certificate_requests
+from wherry.why.causes import certificate_requests, nodes
 from wherry.why.model import Cause, Moment, Reference, Story
 
 FOLDER = Path(wherry.why.__file__).parent
@@ -145,3 +145,23 @@ def test_a_name_that_would_be_an_option_is_to_be_filled_in() -> None:
         commands.replace_certificate(Reference("Secret", option, "shop")),
     ):
         assert option not in command and " NAME " in command
+
+
+@pytest.mark.parametrize(
+    ("addresses", "found"),
+    [
+        (["10.0.0.7"], "10.0.0.7"),
+        (["FD00::7", "10.0.0.7"], "fd00::7"),
+        (["admin@elsewhere.example", "10.0.0.7"], "10.0.0.7"),
+        (["elsewhere.example"], "ADDRESS"),
+        (["-oProxyCommand=x"], "ADDRESS"),
+        (["fe80::1%x@elsewhere.example"], "ADDRESS"),
+        ([""], "ADDRESS"),
+        ([], "ADDRESS"),
+    ],
+)
+def test_a_command_for_a_node_has_an_ip_address_of_it_and_nothing_else(addresses: list[str], found: str) -> None:
+    """A node reports its addresses itself."""
+    status = core_v1.NodeStatus(addresses=[core_v1.NodeAddress(type="InternalIP", address=each) for each in addresses])
+    node = core_v1.Node(metadata=meta_v1.ObjectMeta(name="node-1"), status=status)
+    assert nodes._look(node) == f"ssh {found} sudo systemctl status kubelet"

@@ -49,7 +49,7 @@ def test_a_restore_asks_only_about_what_is_a_snapshot(installed: Settings, tmp_p
 def test_a_restore_shows_what_it_restores_and_ends_without_consent(
     installed: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "_stopped", pytest.fail)
+    monkeypatch.setattr(snapshot, "stopped", pytest.fail)
     archive.write(tmp_path / "a.db", [Item("/registry/a", b"1", 7, 7)], 7, {})
     done = wherry(installed, "snapshot", "restore", str(tmp_path / "a.db"), answer="n\n")
     assert done.exit_code == 1 and not isinstance(done.exception, (typer.Abort, sqlite3.Error))

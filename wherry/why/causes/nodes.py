@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 
 from kube import object_conditions
 from kube.api import coordination_v1, core_v1, policy_v1
+from kube.ip_addresses import reached
 from kube.object_names import name_of, namespace_of
 from kube.selectors import from_label_selector
 from wherry.why import commands
@@ -75,7 +77,15 @@ def _look(node: core_v1.Node) -> str:
 
 
 def _address(node: core_v1.Node) -> str:
-    return next((each.address for each in node.status.addresses if each.type == "InternalIP"), name_of(node))
+    """Return the first InternalIP that is an IP address, "ADDRESS" to be filled in if there is none.
+
+    A node reports its addresses itself: another text could have an administrator log in to somebody else's machine.
+    """
+    for each in node.status.addresses:
+        if each.type == "InternalIP":
+            with contextlib.suppress(ValueError):
+                return str(reached(each.address))
+    return "ADDRESS"
 
 
 def _is_wherry(node: core_v1.Node) -> bool:

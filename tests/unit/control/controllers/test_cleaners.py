@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from control.admission import quota as quotas
-from control.controllers import disruption, namespace, resource_quota, role_aggregation, token_cleaner
+from control.controllers import disruption, namespace, quota_names, role_aggregation, token_cleaner
 from control.controllers import ttl_after_finished as ttl
 from control.controllers.certificates import cleaner
 from control.controllers.persistent_volumes.matching import find_match
@@ -230,7 +230,7 @@ def test_services_count_with_their_node_ports() -> None:
     ],
 )
 def test_what_uses_a_resource(name: str, target: str) -> None:
-    assert resource_quota.target_of(name) == target
+    assert quota_names.target_of(name) == target
 
 
 async def test_an_aggregating_role_has_each_rule_once_by_role_name() -> None:

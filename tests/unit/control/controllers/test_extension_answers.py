@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from control.controllers import namespace, resource_quota
+from control.controllers import namespace, quota_counts
 from control.controllers.autoscaling.target import Targets
 from control.controllers.discovery import DiscoveredResource
 from control.controllers.garbage.item_requests import ItemRequests
@@ -82,7 +82,7 @@ async def test_an_answer_that_is_no_list_is_a_failure_of_its_resource(body: byte
     assert failure.startswith("flunders.wardle.example.com: ") and "cannot be read" in failure
     failures: dict[str, StatusError] = {}
     client = Extension(body=b"[]").client()
-    assert await resource_quota.count_objects(client, "shop", ["count/flunders.wardle.example.com"], failures) == {}
+    assert await quota_counts.count_objects(client, "shop", ["count/flunders.wardle.example.com"], failures) == {}
     assert list(failures) == ["count/flunders.wardle.example.com"]
 
 
@@ -107,9 +107,7 @@ class IgnoresLimit(Extension):
 @pytest.mark.parametrize("objects", [1, 100])
 async def test_a_server_that_ignores_limit_is_counted_and_cleared(objects: int) -> None:
     server, failures = IgnoresLimit(objects), dict[str, StatusError]()
-    counts = await resource_quota.count_objects(
-        server.client(), "shop", ["count/flunders.wardle.example.com"], failures
-    )
+    counts = await quota_counts.count_objects(server.client(), "shop", ["count/flunders.wardle.example.com"], failures)
     assert counts == {"count/flunders.wardle.example.com": objects} and not failures
     remains = await namespace.delete_content(server.client(), "shop", 0.0)
     assert remains.empty and not server.objects
@@ -117,10 +115,10 @@ async def test_a_server_that_ignores_limit_is_counted_and_cleared(objects: int) 
 
 async def test_a_quota_counts_no_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     body = b'{"metadata": {"continue": "again"}, "items": [{}]}'
-    monkeypatch.setattr(resource_quota, "COUNT_SECONDS", 0.01)
+    monkeypatch.setattr(quota_counts, "COUNT_SECONDS", 0.01)
     failures: dict[str, StatusError] = {}
     client = Extension(body=body).client()
-    assert await resource_quota.count_objects(client, "shop", ["count/flunders.wardle.example.com"], failures) == {}
+    assert await quota_counts.count_objects(client, "shop", ["count/flunders.wardle.example.com"], failures) == {}
     assert failures["count/flunders.wardle.example.com"].code == 504
 
 

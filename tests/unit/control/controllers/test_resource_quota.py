@@ -12,7 +12,8 @@ from control.admission import quota as quotas
 from control.admission import quota_claims
 from control.controllers import quota_totals, resource_quota
 from control.controllers.context import Context
-from control.controllers.resource_quota import ResourceQuotaController, count_objects
+from control.controllers.quota_counts import count_objects
+from control.controllers.resource_quota import ResourceQuotaController
 from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, meta_v1, resource_v1
 from kube.client import Response

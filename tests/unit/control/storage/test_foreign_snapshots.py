@@ -63,7 +63,7 @@ def test_a_file_with_another_schema_is_no_snapshot(script: str, name: str, made:
     readers: list[Callable[[], object]] = [
         lambda: archive.summary(made),
         lambda: archive.read(made),
-        lambda: snapshot.restore(made, tmp_path / "state.db"),
+        lambda: snapshot.restore(made, tmp_path / "state.db", tmp_path),
     ]
     for read in readers:
         with pytest.raises(Corrupt, match=f"made.db is no snapshot: it has .*{name}"):
@@ -74,7 +74,7 @@ def test_a_file_with_another_schema_is_no_snapshot(script: str, name: str, made:
 def test_statistics_of_a_person_are_part_of_a_snapshot(made: Path, tmp_path: Path) -> None:
     change(made, "ANALYZE")
     assert archive.summary(made).keys == 1
-    assert snapshot.restore(made, tmp_path / "state.db") > 5
+    assert snapshot.restore(made, tmp_path / "state.db", tmp_path) > 5
 
 
 def test_a_statement_about_a_file_ends(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
