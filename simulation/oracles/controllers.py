@@ -113,7 +113,7 @@ class Controllers:
         controller, size = owner(after), after["spec"].get("replicas", 1)
         if controller is None or actor != "deployment-controller":
             return
-        if before is not None and before["spec"].get("replicas", 1) >= size:
+        if size <= (before["spec"].get("replicas", 1) if before is not None else 0):
             return
         uid, wanted = controller["uid"], self._sizes.of(controller["uid"])
         total = sum(each["spec"].get("replicas", 1) for each in self._objects.all("replicasets") if _owned(each, uid))

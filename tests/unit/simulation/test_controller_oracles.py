@@ -56,6 +56,7 @@ async def test_a_deployment_has_no_more_pods_than_its_surge_allows() -> None:
     world = World()
     sets = [sized("ReplicaSet", name, size, **owned("Deployment", "d")) for name, size in (("one", 4), ("two", 1))]
     assert await world.write(sized("Deployment", "d", 4), *sets, by=DEPLOYMENTS) == []
+    assert await world.write(sized("ReplicaSet", "new", 0, **owned("Deployment", "d")), by=DEPLOYMENTS) == []
     assert await world.write(sized("ReplicaSet", "two", 2, **owned("Deployment", "d")), by=DEPLOYMENTS) == ["surge"]
 
 
