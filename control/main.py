@@ -22,9 +22,10 @@ from kube.serving.daemon import daemon
 
 log = logging.getLogger(__name__)
 
-COLLECT = (20_000, 20, 50)
+COLLECT = (20_000, 10, 2)
 """The collector's thresholds. Objects here are trees, which go by reference count; looking for cycles as often as
-Python does by default costs a tenth of all time."""
+Python does by default costs a tenth of all time. A full collection follows two of young objects (400 000 at the most), so that
+it has few objects to go through (`kube.collecting.short_full_collections`)."""
 
 
 @daemon

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kube import resources, serialize
+from kube import errors, resources, serialize
 from kube.api import meta_v1
 from kube.errors import StatusError
 from kube.json_object import UNREADABLE
@@ -370,11 +370,18 @@ def _query(**options: Any) -> dict[str, str]:
     return {key: str(value) for key, value in options.items() if value}
 
 
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream without empty ones; what comes after the last line break is dropped."""
+async def lines(chunks: AsyncIterator[bytes], most_bytes: int | None = None) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream without empty ones; what comes after the last line break is dropped.
+
+    Raises StatusError 502 for a line of more than `most_bytes`.
+    """
     parts: list[bytes] = []
+    size = 0
     async for chunk in chunks:
         *whole, rest = chunk.split(b"\n")
+        if most_bytes is not None and max(size + len((*whole, rest)[0]), *map(len, (*whole[1:], rest))) > most_bytes:
+            raise errors.long_answer("a line of the answer", most_bytes)
+        size = len(rest) if whole else size + len(rest)
         if whole:
             whole[0] = b"".join((*parts, whole[0]))
             parts.clear()

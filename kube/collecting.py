@@ -1,4 +1,4 @@
-"""Delays the garbage collector where very many objects are created, none of which is garbage.
+"""Limits garbage collections: delays them where very many objects are created, and keeps those of all objects short.
 
 Python starts a collection after a number of new objects, also within a call in C, and traverses all young objects: that takes
 half of the time of the conversion of a large object, and no other thread runs meanwhile.
@@ -7,12 +7,15 @@ half of the time of the conversion of a large object, and no other thread runs m
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+FULL_SECONDS = 0.05
+"""CPU time of a full collection above which the next one must not traverse the same objects again."""
 
 
 def uncollected_call(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,6 +50,32 @@ def count_as_old() -> None:
     if not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()
+
+
+@contextmanager
+def short_full_collections() -> Iterator[None]:
+    """Freeze meanwhile what a full collection has left if it took longer than FULL_SECONDS.
+
+    A full collection is one step of the event loop whose length is that of everything in memory, and users decide how much
+    they store: two gigabytes took three seconds. Objects here are trees, which go by reference count, frozen or not. What is
+    in a cycle and becomes garbage after it was frozen remains in memory.
+    """
+    began = 0.0
+
+    def freeze(phase: str, info: dict[str, Any]) -> None:
+        nonlocal began
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            began = time.thread_time()
+        elif time.thread_time() - began > FULL_SECONDS:
+            gc.freeze()
+
+    gc.callbacks.append(freeze)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(freeze)
 
 
 @contextmanager

@@ -41,6 +41,10 @@ SECONDS = Histogram(
     *("host", "verb"),
     buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
 )
+SOCKET_HEARTBEAT = 30.0
+"""Seconds between pings of a WebSocket, whose other end may vanish without a word."""
+SOCKETS = -1
+"""Key of the connections of WebSockets, which have no limit."""
 ERRORS = (TimeoutError, aiohttp.ClientError, OSError)
 """Errors of a failed connection."""
 
@@ -132,6 +136,21 @@ class Connections:
                 server_hostname=self._access.server_name or None,
             )
 
+    async def open_socket(
+        self, path: str, headers: Mapping[str, str], subprotocol: str, most_bytes: int
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket; `path` has its query. Its head must come within a minute. Raises ERRORS."""
+        async with self._wait(60):
+            return await self._pool(SOCKETS).ws_connect(
+                URL(self.server + path, encoded=True),
+                protocols=(subprotocol,),
+                headers=headers,
+                heartbeat=SOCKET_HEARTBEAT,
+                max_msg_size=most_bytes,
+                ssl=self._settings(),
+                server_hostname=self._access.server_name or None,
+            )
+
     async def error_body(self, answer: aiohttp.ClientResponse) -> bytes:
         """Return the body of an answer that is no watch, a part of it if it is long. Raises ERRORS."""
         async with self._wait(60):
@@ -183,14 +202,29 @@ class Connections:
             pool = self._pools[size] = aiohttp.ClientSession(
                 connector=Connector(
                     check=self._certificates.check,
-                    limit=size,
+                    limit=max(size, 0),
                     keepalive_timeout=60,
                     socket_factory=_probing_socket,
                 ),
                 headers={"User-Agent": self._agent},
                 auto_decompress=True,
+                trace_configs=[_without_redirects()] if size == SOCKETS else None,
             )
         return pool
+
+
+def _without_redirects() -> aiohttp.TraceConfig:
+    """Return a setting of a session that makes each redirect an error: opening a WebSocket has no option for that."""
+
+    async def refuse(
+        session: aiohttp.ClientSession, context: object, found: aiohttp.TraceRequestRedirectParams
+    ) -> None:
+        answer = found.response
+        raise aiohttp.WSServerHandshakeError(answer.request_info, answer.history, status=answer.status)
+
+    config = aiohttp.TraceConfig()
+    config.on_request_redirect.append(refuse)
+    return config
 
 
 async def _body(answer: aiohttp.ClientResponse, limit: int | None) -> bytes:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -34,12 +35,14 @@ MIRROR_OF = "kubernetes.io/config.hash"
 """Annotation of a static pod's object: the UID that its agent has for it."""
 DENIED_PART = 16
 """Divisor of the limit for all of these together: users without any permission decide how many there are."""
-ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 60, 240, 1000
+ENTRY_BYTES, OBJECT_BYTES, RING_BYTES = 68, 240, 1700
 """Memory of an entry without its encoded form, of an object with entries, and of a namespace."""
 PAGE_BYTES, SHOWN_BYTES = 1 << 20, 240
 """Size of a page, and of an entry in it without its encoded form: it limits the number of entries too."""
 LONGEST_TEXT, LONGEST_NAME = 2048, 253
 """Characters of a text and of a name, after which they are cut: no object has a longer name."""
+BLOCK = 500
+"""Entries of a block, when those of a namespace are gone through."""
 MOST_LISTED = 64
 """Entries of an object that are kept in a list."""
 MOST_BYTES = 32 << 10
@@ -78,6 +81,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     details: Mapping[str, Any] | None = None
 
 
+class _Time(msgspec.Struct):
+    time: float
+
+
 class Page(msgspec.Struct, rename="camel", omit_defaults=True):
     """The API's answer: entries, the oldest first, and the time since which there is an entry for everything.
 
@@ -89,6 +96,18 @@ class Page(msgspec.Struct, rename="camel", omit_defaults=True):
     not_known: list[str] = msgspec.field(default_factory=list)
 
 
+def begin_of(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> float:
+    """Return the time from which entries are about an object: its first entry, or the end of the second of its creation."""
+    created = parse_time(metadata["creationTimestamp"]).timestamp()
+    uids = _uids(metadata)
+    return min([created + 1, *(each.time for each in entries if each.uid and each.uid in uids)])
+
+
+def _uids(metadata: Mapping[str, Any]) -> tuple[Any, Any]:
+    mirrored = (metadata.get("annotations") or {}).get(MIRROR_OF, "")
+    return metadata.get("uid"), mirrored if "-" not in mirrored else ""
+
+
 def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[Entry]:
     """Return the entries about the present object of a name, of those about all objects that have had it.
 
@@ -98,15 +117,25 @@ def of_present(entries: Sequence[Entry], metadata: Mapping[str, Any]) -> list[En
     One without a UID, or with the name for one (events about nodes), is about it if it is younger. Times of creation are
     whole seconds: in the first one, it is younger if it follows an entry with the UID.
     """
-    mirrored = (metadata.get("annotations") or {}).get(MIRROR_OF, "")
-    uids = metadata.get("uid"), mirrored if "-" not in mirrored else ""
-    names = "", metadata.get("name")
-    created = parse_time(metadata["creationTimestamp"]).timestamp()
-    begin = min([created + 1, *(each.time for each in entries if each.uid and each.uid in uids)])
+    uids, names = _uids(metadata), ("", metadata.get("name"))
+    begin = begin_of(entries, metadata)
     return [each for each in entries if (each.uid and each.uid in uids) or (each.uid in names and each.time >= begin)]
 
 
+Encoded = tuple[str, str, bytes]
+"""The key of an object's kind, its name, and an encoded entry about it."""
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Entry)
+_times = msgspec.msgpack.Decoder(_Time)
+
+
+def decoded(data: bytes) -> Entry:
+    """Return an entry from its encoded form."""
+    return _decoder.decode(data)
+
+
+def time_of(data: bytes) -> float:
+    """Return the time of an encoded entry."""
+    return _times.decode(data).time
 
 
 def _encoded(entry: Entry) -> bytes:
@@ -141,13 +170,15 @@ class _Object:
 
 
 class _Ring:
-    """The entries of one namespace, by object, and the objects in the order of all entries."""
+    """The entries of one namespace, by object, and in the order of all entries: `order` has the object of each of `encoded`."""
 
-    __slots__ = ("bytes", "dropped", "objects", "order")
+    __slots__ = ("added", "bytes", "dropped", "encoded", "objects", "order")
 
     def __init__(self, size: int) -> None:
         self.objects: dict[tuple[str, str], _Object] = {}
         self.order: deque[_Object] = deque()
+        self.encoded: deque[bytes] = deque()
+        self.added = 0
         self.bytes = size
         self.dropped = 0.0
         """Time of the newest entry that was dropped."""
@@ -195,6 +226,8 @@ class Journal:
             added += _object_bytes(about)
         known.add(entry)
         ring.order.append(known)
+        ring.encoded.append(entry)
+        ring.added += 1
         ring.bytes += added
         self.bytes += added
         if namespace == DENIED and ring.bytes > self._limit / DENIED_PART:
@@ -224,7 +257,7 @@ class Journal:
         dropped, entry = 0, b""
         while ring.order and (not dropped or dropped < size):
             oldest = ring.order.popleft()
-            entry = oldest.entries[0]
+            entry = ring.encoded.popleft()
             del oldest.entries[0]
             dropped += _entry_bytes(entry)
             if not oldest.entries:
@@ -240,6 +273,28 @@ class Journal:
         known = ring.objects.get((key, name)) if ring is not None else None
         for entry in reversed(known.entries) if known is not None else ():
             yield _entry_bytes(entry), _decoder.decode(entry)
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces that have entries."""
+        return list(self._rings)
+
+    def newest(self, namespace: str) -> Iterator[Sequence[Encoded]]:
+        """Yield the entries of a namespace in blocks, the newest first; entries may be added and dropped between two blocks."""
+        ring = self._rings.get(namespace)
+        passed, added = 0, ring.added if ring is not None else 0
+        while ring is not None:
+            begin = passed + ring.added - added
+            order = islice(reversed(ring.order), begin, begin + BLOCK)
+            encoded = islice(reversed(ring.encoded), begin, begin + BLOCK)
+            block = [(*known.about, data) for known, data in zip(order, encoded, strict=True)]
+            if not block:
+                return
+            passed += len(block)
+            yield block
+
+    def complete_since_all(self) -> float:
+        """Return the time since which the journal has every entry of all namespaces."""
+        return max([self.began, *(ring.dropped for ring in self._rings.values())])
 
     def page(self, keys: Sequence[str], namespace: str, name: str) -> Page:
         """Return the newest entries about an object whose kind has these keys, the oldest first.

@@ -62,7 +62,11 @@ async def run(
         raise CommandError(argv, error.strerror or str(error)) from error
     try:
         async with asyncio.timeout(timeout):
-            out, err = await process.communicate(data or None)
+            if data:
+                _feed(process, data)
+            out, err = await process.communicate()
+            if data:
+                await _close_input(process)
     except BaseException as error:
         _kill(process)
         with contextlib.suppress(TimeoutError):
@@ -76,6 +80,28 @@ async def run(
         output = (result.stderr or result.stdout).strip()[-2000:]
         raise CommandError(argv, f"exit status {result.returncode}: {output}", result)
     return result
+
+
+def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+    """Write a command's whole input. One that has ended already did not want it: its exit status is the error."""
+    assert process.stdin is not None
+    try:
+        process.stdin.write(data)
+        process.stdin.write_eof()
+    except OSError:
+        pass
+    except RuntimeError:  # of uvloop, for a transport that it has closed because the command has ended
+        if not process.stdin.is_closing():
+            raise
+
+
+async def _close_input(process: asyncio.subprocess.Process) -> None:
+    """Drop what an ended command has not read, and retrieve the error that this is to the event loop."""
+    assert process.stdin is not None
+    if not process.stdin.is_closing():
+        process.stdin.transport.abort()
+    with contextlib.suppress(OSError):
+        await process.stdin.wait_closed()
 
 
 async def pieces(argv: Sequence[str], *, timeout: float) -> AsyncGenerator[bytes, None]:

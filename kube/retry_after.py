@@ -22,6 +22,11 @@ class RetryAfterTransport:
         self._inner, self._clock = inner, clock
 
     @property
+    def inner(self) -> Transport:
+        """The transport that sends the requests."""
+        return self._inner
+
+    @property
     def server(self) -> str:
         """The server in use, if the inner transport reports it."""
         return getattr(self._inner, "server", "")

@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class RoundRobin(Generic[K]):
-    """Distinct keys. It is true while there is a key for a worker; its length includes those of owners without another worker."""
+    """Distinct keys. It is true while there is a key for a worker; the length counts those of owners without another worker."""
 
     def __init__(self, owner: Callable[[K], str], each: int = 1) -> None:
         self._owner, self._each = owner, each

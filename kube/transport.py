@@ -126,6 +126,23 @@ class HttpsTransport:
         finally:
             answer.close()
 
+    @contextlib.asynccontextmanager
+    async def socket(
+        self, path: str, subprotocol: str, *, most_bytes: int
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Lend a WebSocket, whose messages have at most `most_bytes`; `path` has its query. Raises StatusError on entry."""
+        connections = self._to(self.server)
+        try:
+            opened = await connections.open_socket(path, self._headers(None), subprotocol, most_bytes)
+        except aiohttp.WSServerHandshakeError as error:
+            reason = "Forbidden" if error.status == 403 else "NotFound" if error.status == 404 else ""
+            raise StatusError(error.status, reason, f"the API server refused it with status {error.status}") from error
+        except ERRORS as error:
+            await self._fail_over(connections, error)
+            raise _unreachable(connections.server, error) from error
+        async with opened:
+            yield opened
+
     async def _chunks(self, connections: Connections, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:
             async for chunk in connections.chunks(answer):

@@ -33,12 +33,16 @@ _NOBODY = (bytes(16), 0)
 
 
 class Query(NamedTuple):
-    """The local end of a packet: protocol, address, port and the number of the device that it comes from (0: any)."""
+    """The local end of a packet: protocol, address, port and the number of the device that it comes from (0: any).
+
+    With the address and the port of the peer it is one of a connection, whose socket is found first.
+    """
 
     protocol: str
     address: str
     port: int
     device: int = 0
+    peer: tuple[str, int] | None = None
 
 
 @functools.cache
@@ -86,8 +90,13 @@ def _user_of(answer: bytes) -> int:
 
 def _encoded(query: Query) -> bytes:
     family = socket.AF_INET6 if ":" in query.address else socket.AF_INET
-    own = (socket.inet_pton(family, query.address).ljust(16, b"\0"), query.port)
+    own = _packed(family, query.address, query.port)
+    other = _packed(family, *query.peer) if query.peer else _NOBODY
     # The local end of UDP stands in the place of the peer's ("for historical reasons", net/ipv4/udp_diag.c).
-    source, peer = (_NOBODY, own) if query.protocol == "UDP" else (own, _NOBODY)
+    source, peer = (other, own) if query.protocol == "UDP" else (own, other)
     head = _REQUEST.pack(family, PROTOCOLS[query.protocol], 0, 0, _ANY_STATE, source[1], peer[1], source[0], peer[0])
     return head + _REST.pack(query.device, _NO_COOKIE, _NO_COOKIE)
+
+
+def _packed(family: int, address: str, port: int) -> tuple[bytes, int]:
+    return socket.inet_pton(family, address).ljust(16, b"\0"), port

@@ -20,11 +20,14 @@ def disabled_problems(disabled: Iterable[str]) -> Iterator[Problem]:
 
 
 def unknown(disabled: Iterable[str], folder: Path) -> list[str]:
-    """Return a sentence for each disabled addon that does not exist: a typing error, or a file that comes later."""
+    """Return a sentence for each disabled addon that does not exist: a typing error, or a file that comes later.
+
+    Names that no addon can have are left to `disabled_problems`.
+    """
     present = {path.stem for path in folder.iterdir()} if folder.is_dir() else set()
     found = []
     for name in disabled:
-        if name not in BUILT_IN and name not in present:
+        if name not in BUILT_IN and name not in present and not names.dns1123_label(name):
             near = difflib.get_close_matches(name, [*BUILT_IN, *present], 1)
             found.append(f"--disable {name}: there is no such addon" + (f"; did you mean {near[0]}?" if near else ""))
     return found

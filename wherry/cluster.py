@@ -17,6 +17,7 @@ from kube.errors import StatusError
 from kube.retry_after import RetryAfterTransport
 from kube.servers import Servers
 from kube.transport import HttpsTransport
+from wherry import admin_kubeconfig
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -29,7 +30,9 @@ NO_NETWORK = "container runtime network not ready: NetworkReady=false"
 @contextlib.asynccontextmanager
 async def admin(settings: Settings) -> AsyncIterator[Client]:
     """Lend a client with all rights."""
-    async with _as(settings.layout.admin_kubeconfig, None, "`wherry up` writes it again") as client:
+    path = settings.layout.admin_kubeconfig
+    admin_kubeconfig.require_no_folder(path)
+    async with _as(path, None, admin_kubeconfig.FIX) as client:
         yield client
 
 

@@ -20,8 +20,8 @@ from wherry import os_errors
 from wherry.errors import WherryError
 from wherry.home_files import opened, read, unfinished
 
-COPIES = 5
-"""Number of dated copies that are kept."""
+_SECONDS = 5
+"""Seconds after the date of a change that the name of its copy may have, for changes within one second."""
 MAX_BYTES = 1 << 20
 LOCK_SECONDS = 1.0
 _DATED, _DATE = "wherry-backup", "%Y%m%dT%H%M%SZ"
@@ -32,7 +32,7 @@ class LeftError(WherryError):
 
 
 def change(path: Path, edit: Callable[[bytes], bytes], uid: int, gid: int, now: datetime) -> bool:
-    """Replace a user's file by what `edit` returns of its content, keeping a dated copy; False if nothing changes.
+    """Replace a user's file by what `edit` returns of its content, keeping one dated copy; False if nothing changes.
 
     The new file and the copy are readable by the user alone. Raise FileNotFoundError if there is no such file, LeftError if
     it is another's, no regular file, locked or not writable, and what `edit` raises.
@@ -101,19 +101,33 @@ def _locked(folder: int, name: str, uid: int, gid: int) -> Iterator[None]:
             os.unlink(lock, dir_fd=folder)
 
 
+def copies(path: Path, uid: int) -> dict[Path, bytes]:
+    """Return the dated copies of a user's file that were kept, with their contents. Raise LeftError, OSError."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), opened(path) as folder:
+        for name in _dated(folder, path.name):
+            found[path.with_name(name)], _ = _read(folder, name, uid)
+    return found
+
+
 def _copy(folder: int, name: str, data: bytes, uid: int, gid: int, now: datetime) -> None:
-    """Write a copy with the date in its name, and remove the oldest ones."""
-    for seconds in range(COPIES):  # of changes within one second
+    """Write a copy with the date in its name, and remove the former ones: what they hold are credentials."""
+    for seconds in range(_SECONDS):
         copy = f"{name}.{_DATED}-{now + timedelta(seconds=seconds):{_DATE}}"
         with contextlib.suppress(FileExistsError), unfinished(folder, name, data, uid, gid) as written:
             os.link(written, copy, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             break
     else:
         raise LeftError(f"no copy of it can be kept: {copy} exists")
+    for former in _dated(folder, name):
+        if former != copy:
+            with contextlib.suppress(OSError):
+                os.unlink(former, dir_fd=folder)
+
+
+def _dated(folder: int, name: str) -> list[str]:
     form = re.compile(rf"{re.escape(name)}\.{_DATED}-[0-9]{{8}}T[0-9]{{6}}Z")
-    for old in sorted(filter(form.fullmatch, os.listdir(folder)))[:-COPIES]:
-        with contextlib.suppress(OSError):
-            os.unlink(old, dir_fd=folder)
+    return sorted(filter(form.fullmatch, os.listdir(folder)))
 
 
 def _replace(folder: int, name: str, data: bytes, uid: int, gid: int, before: os.stat_result) -> None:

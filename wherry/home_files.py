@@ -24,10 +24,19 @@ _FILE_CLOCK = 5
 
 def user_kubeconfig() -> tuple[Path, pwd.struct_passwd]:
     """Return the default kubeconfig path and the account of the user who called sudo, root's if there is no such account."""
+    found = kubeconfig_of(os.environ.get("SUDO_USER") or "root")
+    return found or _kubeconfig(pwd.getpwuid(0))
+
+
+def kubeconfig_of(name: str) -> tuple[Path, pwd.struct_passwd] | None:
+    """Return the default kubeconfig path and the account of a name; None if there is no such account."""
     try:
-        user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
+        return _kubeconfig(pwd.getpwnam(name))
     except KeyError:
-        user = pwd.getpwuid(0)
+        return None
+
+
+def _kubeconfig(user: pwd.struct_passwd) -> tuple[Path, pwd.struct_passwd]:
     return Path(user.pw_dir) / ".kube" / "config", user
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from wherry import options, output
+from wherry import name_completion, options, output
 from wherry.errors import WherryError
 from wherry.membership import installed, root
 from wherry.progress import step
@@ -19,7 +19,9 @@ from wherry.terminal import confirmed, console, errors
 image_app = typer.Typer(no_args_is_help=True, help="Manage images in this machine's containerd.")
 _ARCHIVE = re.compile(r".\.(?:tar(?:\.(?:gz|xz|zst|bz2))?|t(?:gz|xz|zst|bz2?))\Z", re.IGNORECASE)
 """Name of an archive, compressed or not; an image's name rarely ends so."""
-Images = Annotated[list[str], typer.Argument(help="Names of images.", show_default=False)]
+Images = Annotated[
+    list[str], typer.Argument(help="Names of images.", show_default=False, autocompletion=name_completion.images)
+]
 
 
 def _machine(prefix: str) -> Settings:

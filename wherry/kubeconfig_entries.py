@@ -42,6 +42,8 @@ class Merged:
     text: str
     context: str
     current: bool
+    other_key: bool = False
+    """True if the context's user has another private key than the administrator's."""
 
 
 def own(access: Access) -> Own:
@@ -78,7 +80,12 @@ def merged(text: str, cluster: Own, *, add: bool = True, former: frozenset[str] 
         file.set("contexts", context, {"cluster": name, "user": name})
     if context and not file.current:
         file.set_current(context)
-    return Merged(file.text(), context, current=file.current == context != "")
+    return Merged(
+        file.text(),
+        context,
+        current=file.current == context != "",
+        other_key=context != "" and file.key_of(name) not in ("", cluster.key),
+    )
 
 
 def without(text: str, cluster: Own) -> str:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from wherry import admin_kubeconfig
 from wherry.errors import WherryError
 
 OWN = Path(sys.prefix, "kubectl/bin/kubectl")
@@ -41,6 +42,7 @@ def environment(arguments: Sequence[str], admin: Path, given: Mapping[str, str])
         return dict(given)
     if not admin.exists():
         raise WherryError(f"{admin} does not exist: name a kubeconfig in KUBECONFIG, or run this on the control plane")
+    admin_kubeconfig.require_no_folder(admin)
     if not os.access(admin, os.R_OK):
         raise WherryError(f"{admin} is only for root: run it with sudo, or name a kubeconfig in KUBECONFIG")
     return {**given, "KUBECONFIG": str(admin)}

@@ -123,6 +123,11 @@ class Layout:
         return self.etc / "admin.kubeconfig"
 
     @property
+    def kubeconfig_holders(self) -> Path:
+        """Names of the accounts whose kubeconfig got the administrator's context, one a line."""
+        return self.state / "kubeconfig-holders"
+
+    @property
     def agent_kubeconfig(self) -> Path:
         return self.etc / "agent.kubeconfig"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wherry import membership, options, os_errors
+from wherry import admin_kubeconfig, bash_words, encoding, membership, options, os_errors
 from wherry import settings as saved
 from wherry.addon_commands import addons_app
 from wherry.bundle_commands import bundle_app
@@ -24,6 +25,7 @@ from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
 from wherry.terminal import confirmed, console, errors
 from wherry.tool_commands import COMPLETION, add_tools, enable_completion
+from wherry.ui_command import ui
 from wherry.up_command import up
 from wherry.upgrade_command import upgrade
 from wherry.usage import CommandLine
@@ -130,15 +132,10 @@ def check(
 def kubeconfig(prefix: options.Prefix = "/") -> None:
     """Print the administrator's kubeconfig."""
     path = control_plane(prefix).layout.admin_kubeconfig
-    fix = "`wherry up` or `wherry certs renew` writes it again"
     try:
-        sys.stdout.write(path.read_text())
-    except PermissionError as error:
-        raise WherryError(f"{path} is only for root: run it with sudo") from error
+        sys.stdout.write(admin_kubeconfig.read(path).decode(errors="replace"))
     except FileNotFoundError as error:
-        raise WherryError(f"{path} is missing: {fix}") from error
-    except IsADirectoryError as error:
-        raise WherryError(f"{path} is a folder: remove it, then {fix}") from error
+        raise WherryError(f"{path} is missing: {admin_kubeconfig.FIX}") from error
 
 
 @app.command()
@@ -182,6 +179,7 @@ def reset(
 app.command()(membership.join)
 app.command()(upgrade)
 app.command()(why)
+app.command()(ui)
 app.command()(dev)
 add_tools(app)
 app.add_typer(membership.token_app, name="token")
@@ -196,9 +194,7 @@ app.add_typer(store_app, name="store")
 
 def main() -> None:
     """Run the command; an error is printed in one sentence."""
-    from kube.errors import StatusError
-    from kube.process import CommandError
-
+    encoding.adapt()
     if len(sys.argv) > 1 and sys.argv[1] in ("server", "agent", "proxy", "dns"):
         if sys.argv[1] == "server":
             from wherry import allocator
@@ -208,8 +204,19 @@ def main() -> None:
 
         run_role()
         return
+    complete: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if COMPLETION in os.environ:
         enable_completion()
+        if os.environ[COMPLETION] == "complete_bash":
+            complete = bash_words.adapted(os.environ)
+    with complete:
+        _run()
+
+
+def _run() -> None:
+    from kube.errors import StatusError
+    from kube.process import CommandError
+
     try:
         try:
             if Path(sys.argv[0]).name == PLUGIN_FILE:

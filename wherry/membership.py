@@ -11,7 +11,7 @@ import typer
 
 from kube import bootstrap_tokens
 from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
-from wherry import config_file, options, output, wanted
+from wherry import config_file, name_completion, options, output, wanted
 from wherry import settings as saved
 from wherry.command_options import options_of
 from wherry.errors import UsageError, WherryError
@@ -182,7 +182,10 @@ def show(prefix: options.Prefix = "/", format: options.Output = "table") -> None
 
 @token_app.command("delete")
 def delete(
-    token: Annotated[list[str], typer.Argument(help="Tokens or their IDs (the part before the dot).")],
+    token: Annotated[
+        list[str],
+        typer.Argument(help="Tokens or their IDs (the part before the dot).", autocompletion=name_completion.tokens),
+    ],
     prefix: options.Prefix = "/",
 ) -> None:
     """Delete tokens. Nodes that joined with them stay."""

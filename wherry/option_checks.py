@@ -89,7 +89,13 @@ def problems(settings: Settings, default_address: str | None) -> list[Problem]:
     if not settings.is_worker:
         own = account()
         group, user = (-1, -1) if own is None else (own.pw_gid, own.pw_uid)
-        found += snapshot_options.problems(settings.snapshot_options, group, user, named=bool(settings.snapshot_folder))
+        found += snapshot_options.problems(
+            settings.snapshot_options,
+            group,
+            user,
+            named=bool(settings.snapshot_folder),
+            own_credentials=bool(settings.snapshot_s3_credentials),
+        )
     return found
 
 

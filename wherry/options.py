@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from control import addon_names
+from wherry import name_completion
 from wherry.output import FORMATS
 
 
@@ -20,8 +20,15 @@ def values(*known: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def _option(help: str, *names: str, known: tuple[str, ...] = (), **more: Any) -> Any:
-    return typer.Option(*names, help=help, show_default=False, autocompletion=values(*known) if known else None, **more)
+def _option(
+    help: str,
+    *names: str,
+    known: tuple[str, ...] = (),
+    complete: Callable[[typer.Context, str], list[str]] | None = None,
+    **more: Any,
+) -> Any:
+    offered = values(*known) if known else complete
+    return typer.Option(*names, help=help, show_default=False, autocompletion=offered, **more)
 
 
 Prefix = Annotated[str, _option("Root of the installation's files, for a second one on a machine. Default: /.")]
@@ -144,7 +151,7 @@ Disable = Annotated[
     _option(
         "Addon to disable: local-path, service-load-balancer, metrics, gateway, or the name of a file of addons. "
         "May be repeated. Default: none.",
-        known=addon_names.BUILT_IN,
+        complete=name_completion.addons,
     ),
 ]
 

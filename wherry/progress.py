@@ -29,18 +29,20 @@ LEAST_WIDTH = 12
 """Characters of a step's name that a narrow terminal shows before its amount is cut."""
 BAR_CELLS = 20
 """Characters of a bar, which a terminal without room for it does not show."""
+ELLIPSES = 4
+"""Characters by which two ellipses are longer in ASCII (wherry/encoding.py)."""
 BYTES = "bytes"
 
 
 class Progress:
     """The amount of work that a step has done: bytes, or numbers of something else. `total` is 0 if it is not known.
 
-    `now` is what is worked on, shown on a terminal.
+    `missing` is the part of `done` that failed, `now` is what is worked on, shown on a terminal.
     """
 
     def __init__(self, what: str, unit: str = BYTES) -> None:
         self.what, self.unit = what, unit
-        self.done = self.total = 0
+        self.done = self.total = self.missing = 0
         self.now = ""
         self._began = time.monotonic()
 
@@ -65,6 +67,8 @@ class Progress:
         if not self.done:
             return ""
         done, total = self._text(self.done), self._text(self.total)
+        if self.missing:
+            return f"{self._text(self.done - self.missing)} of {done} {self.unit}"
         of = f" of {total}" if self.total > self.done and total != done else ""
         each_second = int(self.done / self.elapsed) if self.elapsed >= 0.1 else 0
         rate = f", {self._text(each_second)}/s" if each_second else ""
@@ -89,7 +93,8 @@ class _Line:
         self._progress, self._spinner = progress, Spinner("dots", style="green")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        mark, width = self._spinner.render(console.get_time()), max(1, options.max_width - 1)
+        longer = ELLIPSES if options.ascii_only else 0
+        mark, width = self._spinner.render(console.get_time()), max(1, options.max_width - 1 - longer)
         amount, bar = self._progress.amount(), self._progress.bar()
         if width < 4 + LEAST_WIDTH + BAR_CELLS + len(amount):
             bar = ""
@@ -118,7 +123,8 @@ def step(what: str, unit: str = BYTES, *, to: Console | None = None) -> Iterator
         _print(to, "✗", "red", progress, "")
         raise
     amount = progress.amount()
-    _print(to, "✓", "green", progress, f" ({f'{amount}, ' if amount else ''}{progress.elapsed:.1f} s)")
+    mark, style = ("!", "yellow") if progress.missing else ("✓", "green")
+    _print(to, mark, style, progress, f" ({f'{amount}, ' if amount else ''}{progress.elapsed:.1f} s)")
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from wherry import value_forms, writable_by_others
 from wherry.errors import Problem, wrong
 
 OFF, USUAL = "off", "0 */12 * * *"
-CREDENTIALS = "s3-credentials"
+CREDENTIALS, CREDENTIALS_OPTION = "s3-credentials", "snapshot-s3-credentials"
 LEAST_SECONDS = 60
 """Seconds between two scheduled snapshots at least."""
 MOST = 999_999_999
@@ -83,10 +83,13 @@ def machine_zone(path: Path = Path("/etc/localtime")) -> tzinfo:
         return UTC
 
 
-def problems(options: SnapshotOptions, group: int, user: int, *, named: bool) -> Iterator[Problem]:
+def problems(
+    options: SnapshotOptions, group: int, user: int, *, named: bool, own_credentials: bool
+) -> Iterator[Problem]:
     """Yield what cannot work; `group` and `user` are the control plane's account, -1 without one.
 
-    The folder is checked if it was `named`; the one of the installation is created.
+    The folder is checked if it was `named`; the one of the installation is created. With `own_credentials` an option names
+    the file of the access key.
     """
     try:
         _ = options.scheduled
@@ -99,6 +102,8 @@ def problems(options: SnapshotOptions, group: int, user: int, *, named: bool) ->
     if named and (why := folder_problem(options.folder, user)):
         yield wrong("snapshot-folder", options.folder, why)
     yield from _of_s3(options, group)
+    if options.bucket:
+        yield from _of_credentials(options, group, named=own_credentials)
 
 
 def folder_problem(path: Path, user: int) -> str:
@@ -130,12 +135,33 @@ def _of_s3(options: SnapshotOptions, group: int) -> Iterator[Problem]:
         yield wrong("snapshot-s3-endpoint", options.url, why, "snapshot-s3-insecure")
     if why := _ca_problem(options.ca):
         yield wrong("snapshot-s3-ca", options.ca, why)
-    if options.bucket and (why := secret_problem(options.credentials, group)):
-        yield wrong("snapshot-s3-credentials", options.credentials, why, "snapshot-s3-bucket")
     given = {"endpoint": options.endpoint, "folder": options.bucket_folder, "ca": options.ca}
     if not options.bucket and (without := [f"snapshot-s3-{name}" for name, value in given.items() if value]):
         why = "--snapshot-s3-bucket is missing: the other options of S3 have no effect without it"
         yield Problem(without[0], why, (*without[1:], "snapshot-s3-bucket"))
+
+
+def _of_credentials(options: SnapshotOptions, group: int, *, named: bool) -> Iterator[Problem]:
+    """Yield the problem of the file with the access key, as one of the option that needs it if none names the file."""
+    path, keys = options.credentials, "aws_access_key_id and aws_secret_access_key"
+    missing = _is_missing(path)
+    if missing and not named:
+        fix = f"write {keys} into it with mode 0600, or name another file with --snapshot-s3-credentials"
+        yield wrong("snapshot-s3-bucket", options.bucket, f"there is no file {path} with the access key: {fix}")
+    elif missing:
+        yield wrong(CREDENTIALS_OPTION, path, f"there is no such file: write {keys} into it with mode 0600")
+    elif why := secret_problem(path, group):
+        yield wrong(CREDENTIALS_OPTION, path, why, "snapshot-s3-bucket")
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # secret_problem has the reason
+        return False
+    return False
 
 
 def _ca_problem(path: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from wherry import option_checks, options, output
+from wherry import name_completion, option_checks, options, output
 from wherry.errors import OptionError, UsageError, WherryError
 from wherry.membership import control_plane, root
 from wherry.settings import Settings
@@ -58,6 +58,7 @@ def snapshot_restore(
             metavar="SNAPSHOT",
             help="Path of a snapshot, its name in the snapshot folder or in S3, or s3://BUCKET/FOLDER/NAME.",
             show_default=False,
+            autocompletion=name_completion.snapshots,
         ),
     ],
     prefix: options.Prefix = "/",
@@ -92,7 +93,10 @@ def snapshot_list(prefix: options.Prefix = "/", format: options.Output = "table"
 
 @snapshot_app.command("delete")
 def snapshot_delete(
-    names: Annotated[list[str], typer.Argument(help="Names of snapshots.", show_default=False)],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Names of snapshots.", show_default=False, autocompletion=name_completion.snapshots),
+    ],
     prefix: options.Prefix = "/",
 ) -> None:
     """Delete snapshots, in the snapshot folder and in S3."""

@@ -70,7 +70,9 @@ async def create(settings: Settings, path: Path | None, options: dict[str, Optio
                     progress.set(0, len(items))
                     for file, item in items.items():
                         progress.now = file
-                        await _add(archive, f"{name}/{file}", item, clock)
+                        text, collected = await _text(item)
+                        await _add(archive, f"{name}/{file}", text, clock)
+                        progress.missing += not collected
                         progress.add(1)
         if server.away:
             errors.print(f"the cluster's objects are not in it: {server.away}", style="yellow", soft_wrap=True)
@@ -93,8 +95,8 @@ def _folders(folder: Path) -> tuple[list[Path], list[str]]:
     return [folder, temporary], []
 
 
-async def _add(archive: tarfile.TarFile, name: str, item: Item, clock: Clock) -> None:
-    data = (await _text(item)).encode(errors="replace")
+async def _add(archive: tarfile.TarFile, name: str, text: str, clock: Clock) -> None:
+    data = text.encode(errors="replace")
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = len(data), 0o600, int(clock.now().timestamp())
     await asyncio.to_thread(archive.addfile, info, io.BytesIO(data))
@@ -125,11 +127,12 @@ def _groups(settings: Settings, options: dict[str, Option], server: ServerItems)
     }
 
 
-async def _text(item: Item) -> str:
+async def _text(item: Item) -> tuple[str, bool]:
+    """Return the text of an item and True, or why it was not collected and False."""
     try:
-        return await item()
+        return await item(), True
     except Exception as error:  # whatever is wrong with one item, the others are needed
-        return f"not collected: {redacted(_described(error))}\n"
+        return f"not collected: {redacted(_described(error))}\n", False
 
 
 def _described(error: Exception) -> str:

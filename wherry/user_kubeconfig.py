@@ -1,20 +1,22 @@
-"""The context of this cluster in the kubeconfig of the user who called sudo, and the commands that `wherry up` ends with.
+"""The context of this cluster in the kubeconfigs of users, and the commands that `wherry up` ends with.
 
-KUBECONFIG is not followed: sudo drops it by default, `wherry reset` has to find the file again, and it may name the
-administrator's own file.
+`wherry up` adds it to that of the user who called sudo; `wherry certs renew` and `wherry reset` change all that are known
+(kubeconfig_holders.py). KUBECONFIG is not followed: sudo drops it by default, `wherry reset` has to find the file again, and it
+may name the administrator's own file.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 from kube import kubeconfig
 from kube.clock import SYSTEM
 from kube.kubeconfig import KubeconfigError
-from wherry import home_changes, home_files, kubeconfig_entries, os_errors
+from wherry import admin_kubeconfig, home_changes, home_files, kubeconfig_entries, kubeconfig_holders, os_errors
 from wherry.home_changes import LeftError
-from wherry.kubeconfig_entries import Merged
+from wherry.kubeconfig_entries import Merged, Own
 from wherry.settings import Settings
 from wherry.terminal import console
 
@@ -28,23 +30,25 @@ def sudo() -> str:
 
 
 def present(settings: Settings) -> bytes:
-    """Return the administrator's kubeconfig, empty if there is none."""
+    """Return the administrator's kubeconfig, empty if there is none. Raise WherryError if a folder has its name."""
     try:
-        return settings.layout.admin_kubeconfig.read_bytes()
+        return admin_kubeconfig.read(settings.layout.admin_kubeconfig)
     except FileNotFoundError:
         return b""
 
 
-def update(settings: Settings, former: bytes) -> None:
-    """Update the context after the administrator's kubeconfig has changed, if there is one with its former key."""
+def update(settings: Settings, former: bytes, done: Path | None = None) -> None:
+    """Update the contexts in files with the former key after the administrator's kubeconfig changed; one may be done."""
     if settings.prefix == "/" and former != present(settings):
-        _merge(settings, former, add=False)
+        for target, user in kubeconfig_holders.all_of(settings):
+            if target != done:
+                _merge(settings, former, target, user, add=False)
 
 
 def offer(settings: Settings, former: bytes = b"") -> None:
     """Add the context to ~/.kube/config or update it, and print the next commands."""
     admin, (target, user) = settings.layout.admin_kubeconfig, home_files.user_kubeconfig()
-    found = _merge(settings, former, add=True) if settings.prefix == "/" else None
+    found = _give(settings, former, target, user) if settings.prefix == "/" else None
     heading, first = "The cluster is up. Try:", []
     if found is None:
         first = _commands(str(admin))
@@ -72,12 +76,37 @@ def offer(settings: Settings, former: bytes = b"") -> None:
     )
 
 
+def _give(settings: Settings, former: bytes, target: Path, user: pwd.struct_passwd) -> Merged | None:
+    """Merge the context into the caller's kubeconfig, and update those of others if certificates were renewed."""
+    found = _merge(settings, former, target, user, add=True)
+    if found is not None:
+        kubeconfig_holders.record(settings, user)
+    if former:
+        update(settings, former, target)
+    return found
+
+
 def remove(settings: Settings) -> None:
-    """Remove the context, and the file if nothing else is in it."""
-    target, user = home_files.user_kubeconfig()
-    admin, emptied = present(settings), b""
-    if settings.prefix != "/" or not admin:
+    """Remove the contexts, the files in which nothing else is, and copies of them; copies with other entries are named."""
+    if settings.prefix != "/" or not present(settings):
         return
+    try:
+        cluster = kubeconfig_entries.own(kubeconfig.load(settings.layout.admin_kubeconfig))
+    except KubeconfigError as error:
+        _leave(home_files.user_kubeconfig()[0], error)
+        return
+    for target, user in kubeconfig_holders.all_of(settings):
+        try:
+            _remove_from(target, user, cluster, present(settings))
+        except FileNotFoundError:
+            pass
+        except (LeftError, KubeconfigError, OSError) as error:
+            _leave(target, error)
+        _remove_copies(target, user, cluster)
+
+
+def _remove_from(target: Path, user: pwd.struct_passwd, cluster: Own, admin: bytes) -> None:
+    emptied = b""
 
     def edit(data: bytes) -> bytes:
         nonlocal emptied
@@ -85,20 +114,33 @@ def remove(settings: Settings) -> None:
         emptied = b"" if kept else data
         return kept.encode() or data
 
+    home_changes.change(target, edit, user.pw_uid, user.pw_gid, SYSTEM.now())
+    if emptied:
+        home_files.remove(target, emptied, user.pw_uid)
+
+
+def _remove_copies(target: Path, user: pwd.struct_passwd, cluster: Own) -> None:
+    """Remove the copies of a kubeconfig that hold nothing but this cluster's entries, and name the others."""
     try:
-        cluster = kubeconfig_entries.own(kubeconfig.load(settings.layout.admin_kubeconfig))
-        home_changes.change(target, edit, user.pw_uid, user.pw_gid, SYSTEM.now())
-        if emptied:
-            home_files.remove(target, emptied, user.pw_uid)
-    except FileNotFoundError:
-        return
-    except (LeftError, KubeconfigError, OSError) as error:
-        _leave(target, error)
+        for path, data in home_changes.copies(target, user.pw_uid).items():
+            if _only_of(cluster, data):
+                home_files.remove(path, data, user.pw_uid)
+            else:
+                console.print(f"\n{path} stays: it is {target} before the last change of Wherry's.", soft_wrap=True)
+    except (LeftError, OSError) as error:
+        reason = os_errors.reason(error) if isinstance(error, OSError) else error
+        console.print(f"\nCopies of {target} are not removed: {reason}.", soft_wrap=True)
 
 
-def _merge(settings: Settings, former: bytes, *, add: bool) -> Merged | None:
-    """Merge the cluster's entries into the user's kubeconfig; None if it is left as it is, with a sentence."""
-    target, user = home_files.user_kubeconfig()
+def _only_of(cluster: Own, data: bytes) -> bool:
+    try:
+        return not kubeconfig_entries.without(_decoded(data), cluster)
+    except KubeconfigError:
+        return False
+
+
+def _merge(settings: Settings, former: bytes, target: Path, user: pwd.struct_passwd, *, add: bool) -> Merged | None:
+    """Merge the cluster's entries into a user's kubeconfig; None if it is left as it is, with a sentence."""
     copies, found = {former, present(settings)} - {b""}, Merged("", "", current=False)
 
     def edit(data: bytes) -> bytes:
@@ -112,13 +154,19 @@ def _merge(settings: Settings, former: bytes, *, add: bool) -> Merged | None:
         cluster = kubeconfig_entries.own(kubeconfig.load(settings.layout.admin_kubeconfig))
         keys = frozenset() if add else kubeconfig_entries.keys(_decoded(former))
         try:
-            home_changes.change(target, edit, user.pw_uid, user.pw_gid, SYSTEM.now())
+            changed = home_changes.change(target, edit, user.pw_uid, user.pw_gid, SYSTEM.now())
         except FileNotFoundError:
+            changed = False
             if add and not home_files.give(target, edit(b""), user.pw_uid, user.pw_gid):
                 raise LeftError("its folder cannot be written") from None
     except (LeftError, KubeconfigError, OSError) as error:
-        _leave(target, error)
+        _leave(target, error, "" if add else f"; `{sudo()}wherry kubeconfig` prints the present credentials")
         return None
+    if changed and not add:
+        console.print(f"updated {target}: context {found.context}", soft_wrap=True)
+    if found.other_key and not add:
+        what = f"{target} keeps the credentials of its context {found.context}, which were not the administrator's"
+        console.print(f"{what}: `{sudo()}wherry kubeconfig` prints those", soft_wrap=True)
     return found
 
 
@@ -129,9 +177,9 @@ def _decoded(data: bytes) -> str:
         raise KubeconfigError("it is no kubeconfig: it is not UTF-8") from None
 
 
-def _leave(target: Path, error: Exception) -> None:
+def _leave(target: Path, error: Exception, fix: str = "") -> None:
     reason = os_errors.reason(error) if isinstance(error, OSError) else error
-    console.print(f"\n{target} is not changed: {reason}.", soft_wrap=True)
+    console.print(f"\n{target} is not changed: {reason}{fix}.", soft_wrap=True)
 
 
 def _commands(admin: str) -> list[str]:

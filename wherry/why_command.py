@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wherry import options, output, terminal
-from wherry.errors import UsageError, WherryError
+from wherry import caller_kubeconfig, name_completion, options, output, terminal
+from wherry.errors import UsageError
 
 if TYPE_CHECKING:
     from wherry.why.model import Story
@@ -30,6 +29,7 @@ def why(
             metavar="KIND/NAME",
             show_default=False,
             help="Object, such as pod/web-1; or: denied USER VERB RESOURCE[/NAME].",
+            autocompletion=name_completion.objects,
         ),
     ] = None,
     prefix: options.Prefix = "/",
@@ -78,7 +78,7 @@ def why(
     elif follow or source:
         option = "--follow" if follow else "--from"
         raise UsageError(f"{option} belongs to an object, not to `wherry why denied`")
-    paths = [kubeconfig] if kubeconfig else _kubeconfigs(prefix)
+    paths = [kubeconfig] if kubeconfig else caller_kubeconfig.paths(prefix)
     try:
         asyncio.run(_answer(paths, context, words, namespace, group or [], length, format, source, follow=follow))
     except KeyboardInterrupt:
@@ -97,22 +97,6 @@ def _duration(text: str) -> timedelta | None:
         return timedelta(seconds=seconds)
     except ValueError as error:
         raise UsageError(f"--since {text}: write a duration such as 90s, 10m or 2h") from error
-
-
-def _kubeconfigs(prefix: str) -> list[Path]:
-    from wherry.layout import Layout
-
-    given = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    if given:
-        return given
-    own, admin = Path("~/.kube/config").expanduser(), Layout(Path(prefix)).admin_kubeconfig
-    if own.exists() and not (prefix != "/" and admin.exists()):
-        return [own]
-    if not os.access(admin, os.R_OK):
-        raise WherryError(
-            f"{admin} cannot be read, and there is no kubeconfig {own}: name one with --kubeconfig, or in KUBECONFIG"
-        )
-    return [admin]
 
 
 async def _answer(

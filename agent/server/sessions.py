@@ -25,6 +25,7 @@ from agent.streaming.upgrade import Dial, Stream, UpgradeError, splice
 from kube.api import core_v1
 from kube.clock import Clock
 from kube.serving.frames import SessionYield
+from kube.serving.websocket import offered
 
 # What of an SPDY client's request the runtime's server has to see; credentials stay here.
 _PASSED_ON = {"connection", "upgrade", "x-stream-protocol-version"}
@@ -100,9 +101,9 @@ class Sessions:
         if protocol == "spdy/3.1":
             await self._pass_through(request, dial, AttachedClient())
             return
-        offered = websocket.offered_subprotocols(request.headers)
-        tunnelled = port_forward.TUNNEL_PROTOCOL in offered
-        spoken = None if tunnelled else channels.choose(offered)
+        found = offered(request.headers)
+        tunnelled = port_forward.TUNNEL_PROTOCOL in found
+        spoken = None if tunnelled else channels.choose(found)
         if not tunnelled and (spoken is None or not ports):
             raise SessionError(400, "no supported port forwarding protocol, or no ports, in the request")
         backend = await port_forward.connect(dial)
@@ -128,7 +129,7 @@ class Sessions:
         if request.upgrade() == "spdy/3.1":
             await self._pass_through(request, dial, client)
             return
-        spoken = channels.choose(websocket.offered_subprotocols(request.headers))
+        spoken = channels.choose(offered(request.headers))
         if spoken is None:
             raise SessionError(400, "unable to negotiate a WebSocket subprotocol")
         backend = await remote_command.connect(dial)

@@ -1,31 +1,31 @@
 """The server's side of a WebSocket over an upgraded connection (RFC 6455, by the websockets package, without its I/O).
 
-The HTTP server hands over the raw connection after authentication and authorization, so the handshake is done here, from the
-request that it read. Pings are answered; extensions are not offered. What a client may send of tiny frames is limited
-(kube.serving.frames): control frames to a rate, and sessions whose frames are waiting continue in their order. Messages may
-have any length, as upstream: they are received in fragments, and large frames are split (frame_splitter.py), so that no
-client makes the agent hold more than a fragment.
+The HTTP server hands over the raw connection after authentication and authorization, so the handshake is answered from the
+request that it read (kube.serving.websocket). Pings are answered; extensions are not offered. What a client may send of tiny
+frames is limited (kube.serving.frames): control frames to a rate, and sessions whose frames are waiting continue in their
+order. Messages may have any length, as upstream: they are received in fragments, and large frames are split
+(frame_splitter.py), so that no client makes the agent hold more than a fragment.
 """
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from agent.streaming.frame_splitter import FRAGMENT, FrameSplitter
 from agent.streaming.upgrade import Stream
+from kube.serving import websocket
 from kube.serving.frames import FRAME_CHUNK, ControlFrames, FrameCounter, SessionYield
+from kube.serving.websocket import NORMAL as NORMAL
+from kube.serving.websocket import POLICY_VIOLATION
 
 _MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
-
-NORMAL, POLICY_VIOLATION = 1000, 1008
 
 
 class HandshakeError(Exception):
@@ -120,15 +120,6 @@ class WebSocket:
         await self._stream.writer.drain()
 
 
-def offered_subprotocols(headers: Iterable[tuple[str, str]]) -> list[str]:
-    """List what the client offers, in its order of preference; header names in lower case."""
-    found = []
-    for name, value in headers:
-        if name == "sec-websocket-protocol":
-            found += [part.strip() for part in value.split(",") if part.strip()]
-    return found
-
-
 async def accept(
     stream: Stream,
     target: str,
@@ -137,24 +128,11 @@ async def accept(
     session_yield: SessionYield | None = None,
 ) -> WebSocket:
     """Answer the handshake of a request that was read elsewhere; target is its path and query. Raise HandshakeError."""
-    protocol = ServerProtocol(max_size=(None, FRAGMENT))
-    # The package takes only RFC 2616 tokens for subprotocols, which kubectl's SPDY/3.1+portforward.k8s.io is not.
-    passed = [(name, value) for name, value in headers if name != "sec-websocket-protocol"]
-    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in passed)]
-    protocol.receive_data("\r\n".join([*lines, "", ""]).encode("latin-1"))
-    request = next((event for event in protocol.events_received() if isinstance(event, Request)), None)
-    if request is None:
+    protocol, response, failure = websocket.answer(headers, subprotocol or "", (None, FRAGMENT), target)
+    if response:
+        stream.writer.write(response)
+        await stream.writer.drain()
+    if failure:
         await stream.close()
-        raise HandshakeError("not a WebSocket request")
-    response = protocol.accept(request)
-    if response.status_code == 101 and subprotocol:
-        response.headers["Sec-WebSocket-Protocol"] = subprotocol
-    protocol.send_response(response)
-    for data in protocol.data_to_send():
-        if data:
-            stream.writer.write(data)
-    await stream.writer.drain()
-    if response.status_code != 101:
-        await stream.close()
-        raise HandshakeError(str(protocol.handshake_exc))
+        raise HandshakeError(failure)
     return WebSocket(stream, protocol, session_yield)

@@ -1,4 +1,4 @@
-"""Meaning of the resource names of quotas: which objects use a resource, and which it counts. Pure."""
+"""Meaning of the resource names of quotas: the objects that use a resource, and those that it counts. Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Query: group, version, resource (plural name), namespace, name. Answers JSON (kube/journal.py: Page). Everybody who is
 authenticated may use the path (ClusterRole wherry:journal); then the object is authorized as a GET of it would be. Entries of
-the agent of a pod's node, or of a node, are merged into the answer (node_journal.py).
+the agent of a pod's node, or of a node, are merged into the answer (node_journal.py). Without any of the options that name an
+object, it is a list of entries about many (`journal_list.py`).
 
 An object's entries end with the object: the next owner of its name, or of its namespace's name, gets none about a former one.
 Denied requests are answered for namespace `(denied)` and name `NAMESPACE/NAME` (or `NAME`, if the kind has no namespaces), to
@@ -10,6 +11,8 @@ those who may get such objects in all namespaces.
 """
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 
@@ -20,12 +23,17 @@ from control.custom.definitions import Definitions
 from control.http.exchange import Request, Response
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
+from control.server import journal_list
 from control.server.node_journal import NodeJournals
 from kube import errors
-from kube.journal import DENIED, Journal, kind_key, of_present, resource_key
+from kube.journal import DENIED, Journal, begin_of, kind_key, of_present, resource_key
 from kube.json_object import Object
 from kube.owners import owner_of
 from kube.resources import Resource, by_path
+
+_found = by_path("", "v1", "namespaces")
+assert _found is not None
+_NAMESPACES = _found
 
 
 class JournalPage:
@@ -48,6 +56,10 @@ class JournalPage:
             raise errors.path_not_found()
         options = ("group", "version", "resource", "namespace", "name")
         group, version, plural, namespace, name = map(request.option, options)
+        if not (group or version or plural or name):
+            begin = await self._begin(self._journal, request.option("namespace"))
+            found = await journal_list.listed(self._journal, self._custom, self._authorizer, request, begin)
+            return Response(200, msgspec.json.encode(found))
         resource = by_path(group, version, plural) or await self._custom.find_prepared(group, version, plural)
         if resource is None or not name:
             raise errors.bad_request(f"name an object by the query options {', '.join(options)}")
@@ -72,6 +84,16 @@ class JournalPage:
         if obj is not None and place != DENIED:
             page = await self._nodes.merged(page, request, resource, obj)
         return Response(200, msgspec.json.encode(page))
+
+    async def _begin(self, journal: Journal, namespace: str) -> float:
+        """Return the time from which a list has entries of a namespace: it has none about a former namespace of its name."""
+        if not namespace:
+            return 0.0
+        obj = await self._present(_NAMESPACES, "", namespace)
+        if obj is None:
+            return math.inf
+        own = journal.page([kind_key("", "Namespace")], "", namespace)
+        return begin_of(own.entries, obj["metadata"])
 
     async def _present(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """Return the present object; None if there is none."""

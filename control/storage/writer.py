@@ -37,6 +37,7 @@ from control.storage.reserve import Reserve
 from control.storage.store import StoreError
 from kube import bounded_cache
 from kube.clock import Clock
+from kube.counters import Histogram, doubled
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,11 @@ WAITING = 4000
 """Maximum number of requests of the first batch after a failure, which fail together if the disk still does."""
 RETRY_SECONDS = 1.0
 """Seconds until the file is opened again after a failure."""
+COMMIT_SECONDS = Histogram(
+    "wherry_store_commit_duration_seconds",
+    "Time to write a batch of changes to the database and to wait for the disk (fsync).",
+    buckets=doubled(0.0005, 14),
+)
 
 
 class Writer:
@@ -171,7 +177,9 @@ class Writer:
         full = self._disk.error() if self._disk.full else None
         rows, events, outcomes = self._newest.decide(self._newest.expired(BATCH) + list(writes), self._connection, full)
         if rows:
+            begun = time.perf_counter()
             insert(self._connection, rows)
+            COMMIT_SECONDS.observe(time.perf_counter() - begun)
             # Not without rows: revisions of a failed commit are not in the file, and a list at one would fail.
             self._published = self.revision
             self._mark.record(self.revision)

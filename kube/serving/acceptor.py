@@ -42,10 +42,14 @@ class Acceptor:
         limits: ServingLimits,
         table: ConnectionTable,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        admits: Callable[[socket.socket], bool] | None = None,
     ) -> None:
-        """`end` closes the connection of a protocol at once; `tls` returns the settings for each connection."""
+        """`end` closes the connection of a protocol at once; `tls` returns the settings for each connection.
+
+        Connections that `admits` rejects are closed before they are counted.
+        """
         self._listening, self._make, self._end, self._tls = listening, make, end, tls
-        self._limits, self._table = limits, table
+        self._limits, self._table, self._admits = limits, table, admits
         tls_buffers.bound()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -112,6 +116,9 @@ class Acceptor:
         self._pause = self._loop.call_later(PAUSE, self._loop.add_reader, self._listening, self._ask)
 
     def _take(self, accepted: socket.socket, address: str) -> None:
+        if self._admits is not None and not self._admits(accepted):
+            accepted.close()
+            return
         closer = _Closer(self._end)
         connection = self._table.add(address, closer.close)
         if connection is None:

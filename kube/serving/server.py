@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 class BoundedServer(Server):
     """Serves a configuration whose protocol is a `BoundedProtocol`, on sockets that are given to `startup`."""
 
+    admits: Callable[[socket.socket], bool] | None = None
+    """Returns whether a connection that was accepted is served."""
+
     def __init__(self, config: Config, limits: ServingLimits, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         super().__init__(config)
         self.limits, self._tls = limits, tls
@@ -33,7 +36,7 @@ class BoundedServer(Server):
         """Accept connections on these sockets, which are bound."""
         self.servers: list[Any] = []
         for listening in sockets or ():
-            acceptor = Acceptor(listening, self._make, protocol.end, self.limits, self.table, self._tls)
+            acceptor = Acceptor(listening, self._make, protocol.end, self.limits, self.table, self._tls, self.admits)
             acceptor.start(self.config.backlog)
             self.servers.append(acceptor)
         self.started = True

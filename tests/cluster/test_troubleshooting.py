@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import images, limit_symptoms, machine_symptoms
+from tests.support import images, limit_symptoms, machine_symptoms, node_symptoms
 from tests.support.cluster import BUSYBOX, Cluster
 from tests.support.pages import Shell
 from tests.support.symptoms import Symptom, apply, claim, gateway, grant, load_balancer, once, pod, route, rows, walked
@@ -375,6 +375,8 @@ def shell(pages: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         PREFIX=str(pages.prefix),
         AS_NOBODY=f"setpriv --reuid=65534 --clear-groups {sys.executable} -m wherry.main",
         IDENTITY=" ".join(pages.identity()),
+        PYTHON=sys.executable,
+        DNS=pages.get("service", "-n", "kube-system", "kube-dns")["spec"]["clusterIP"],
     )
     try:
         once(made, "mkdir -p $ADDONS")
@@ -400,7 +402,13 @@ def test_a_symptom_that_disturbs_others_is_found_and_mended(shell: Shell, pages:
     assert not found, found[message]
 
 
+@pytest.mark.parametrize("group", node_symptoms.GROUPS)
+def test_symptoms_of_a_node_are_found_and_mended_as_their_rows_say(shell: Shell, pages: Cluster, group: str) -> None:
+    found = walked(shell, node_symptoms.GROUPS[group], str(pages.prefix))
+    assert not found, "\n".join(f"{message}: {why}" for message, why in found.items())
+
+
 def test_rows_without_a_test_are_marked_on_the_page() -> None:
     assert {message for message, row in rows().items() if row.tested} == {
-        message.strip() for message in (*ALL, *machine_symptoms.SYMPTOMS)
+        message.strip() for message in (*ALL, *machine_symptoms.SYMPTOMS, *node_symptoms.SYMPTOMS)
     }

@@ -147,3 +147,27 @@ async def test_an_answer_is_read_to_a_limit(transport: HttpsTransport) -> None:
     assert (await transport.request("GET", "/", most_bytes=2)).body == b"{}"
     with pytest.raises(StatusError, match="the answer to GET / is longer than 1 bytes"):
         await transport.request("GET", "/", most_bytes=1)
+
+
+async def test_a_websocket_does_not_follow_redirects() -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=307, headers={"Location": "/elsewhere"})
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    transport = HttpsTransport(Access(server=f"http://127.0.0.1:{runner.addresses[0][1]}"))
+    try:
+        with pytest.raises(StatusError, match="status 307"):
+            async with transport.socket("/exec", "v5.channel.k8s.io", most_bytes=1000):
+                pass
+        assert asked == ["/exec"]
+    finally:
+        await transport.close()
+        await runner.cleanup()

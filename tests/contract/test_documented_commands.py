@@ -42,6 +42,7 @@ def test_command_lines_of_a_document_can_be_typed(path: Path) -> None:
         ("private-registries", "wherry up --registry-mirror", "wherry up --max-pods 3 nonsense --registry-mirror"),
         ("private-registries", "wherry config validate", "wherry config validat"),
         ("backup", "wherry snapshot list", "wherry snapshot list --from tomorrow"),
+        ("install", "wherry token create --ttl 1h --desc", "wherry token create --ttl 1w --desc"),
         ("install", "wherry token create --ttl 1h --desc", "wherry token create --ttl 1h --dec"),
         ("packages", "scripts/package wheel", "scripts/pakage wheel"),
         ("api", "    kubectl get flowschemas", "    This is text."),
@@ -54,3 +55,33 @@ def test_a_wrong_line_is_found(page: str, line: str, wrong: str) -> None:
     assert line in text
     problem = found(f"docs/{page}.md", text.replace(line, wrong))
     assert problem and all(f"docs/{page}.md:" in each for each in problem)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "wherry up --proxy banana",
+        "wherry status --watch -o json",
+        "wherry completion tcsh",
+        "wherry up --proxy-mode auto --proxy upstream",
+        "wherry up --max-pods 0",
+        "wherry up --disable metrcs",
+        "wherry join https://10.0.0.1:6443 --token wrong",
+        "wherry logs proxy",
+        "wherry config print -o table",
+        "wherry why pod/web --since 10",
+        "wherry upgrade --check --to newest",
+        "wherry snapshot save --name scheduled",
+    ],
+)
+def test_a_value_that_the_command_refuses_is_found(line: str) -> None:
+    (problem,) = found("docs/page.md", f"    {line}\n")
+    assert problem.startswith(f"docs/page.md:1: {line}: {line}: ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["wherry up --node-ip ADDRESS --max-pods 9", "wherry why KIND/NAME --since TIME", "wherry join URL --token TOKEN"],
+)
+def test_words_in_capitals_stand_for_values(line: str) -> None:
+    assert found("docs/page.md", f"    {line}\n") == []

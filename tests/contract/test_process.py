@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from typing import Any
 
 import pytest
+import uvloop
 
-from kube.process import CommandError, pieces
+from kube.process import CommandError, pieces, run
+
+
+@pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
+def test_a_command_that_ends_before_it_reads_its_input_fails_with_its_status(
+    loop: Callable[[Coroutine[Any, Any, None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing() -> None:
+        for _ in range(30):
+            with pytest.raises(CommandError, match="exit status 4: no"):
+                await run(["sh", "-c", "echo no >&2; exit 4"], input="x" * (1 << 20))
+        assert (await run(["sha256sum"], input="x" * (1 << 20))).stdout.startswith("8f990ba0")
+
+    loop(failing())
+    gc.collect()
+    assert not caplog.messages  # of an exception that nobody retrieved
 
 
 async def test_output_and_errors_come_in_pieces() -> None:

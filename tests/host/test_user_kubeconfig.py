@@ -36,7 +36,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         admin = tmp_path / "admin.kubeconfig"
         admin.write_text(render(Access("https://192.0.2.2:6443", b"ca", b"cert", b"key"), user="kubernetes-admin"))
         monkeypatch.setattr(Layout, "admin_kubeconfig", admin)
+        monkeypatch.setattr(Layout, "kubeconfig_holders", tmp_path / "holders")
         monkeypatch.setattr(home_files, "user_kubeconfig", lambda: (folder / ".kube/config", user))
+        monkeypatch.setattr(home_files, "kubeconfig_of", lambda name: None)
         yield folder
 
 

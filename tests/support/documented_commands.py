@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from tests.support import kubectl_help, shell_words
+from tests.support import documented_values, kubectl_help, shell_words
 from tests.support.page_commands import ROOT, Line
 from wherry.main import app
 
@@ -201,7 +201,11 @@ def _wherry(words: list[str], whole: bool) -> list[str]:
         return [f"wherry {' '.join(words)}: {getattr(error, 'message', error)}"]
     if context.info_name in ("kubectl", "crictl", "ctr"):
         return _program([context.info_name, *context.args], whole) if context.args else []
-    return []
+    path = context.command_path.removeprefix("wherry").strip()
+    if not whole and path.split() == words:  # the name of a command in a sentence
+        return []
+    wrong = documented_values.problems(path, command.callback, dict(context.params))
+    return [f"wherry {' '.join(words)}: {problem}" for problem in wrong]
 
 
 @cache

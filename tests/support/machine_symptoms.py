@@ -65,6 +65,17 @@ class MachineSymptom:
 
 NO_PLUGINS = "hide /usr/lib/cni"
 PLUGINS = "umount /usr/lib/cni"
+READ = """
+import sys
+from pathlib import Path
+from control.controllers.addons import folder
+path, owners = Path(sys.argv[1]), [0, 65534]
+status = path.stat()
+try:
+    print(folder.read(folder.AddonFile("a", path, folder._stamp(status), ""), owners))
+except folder.FileRefused as error:
+    print(error)
+"""
 PKI = "$P/var/lib/wherry/pki"
 SYMPTOMS: dict[str, MachineSymptom] = {
     "this machine lacks what is named above; nothing was started": MachineSymptom(
@@ -167,5 +178,35 @@ SYMPTOMS: dict[str, MachineSymptom] = {
         "wherry check",
         "^05-other.conflist$",
         "rm $P/etc/cni/net.d/05-other.conflist",
+    ),
+    "this cluster is stored in SQLite, which one API server alone can use": MachineSymptom(
+        "true",
+        "wherry token create --control-plane",
+        "^store: sqlite",
+        "etcd --data-dir etcd --logger zap >etcd.log 2>&1 & etcd=$!; "
+        "until curl -sf http://127.0.0.1:2379/health; do kill -0 $etcd || break; sleep 0.1; done; "
+        "wherry store migrate --etcd-servers http://127.0.0.1:2379; kill $etcd; wait $etcd",
+    ),
+    "… cannot be read by the control plane: chgrp wherry …; chmod g+r …": MachineSymptom(
+        "install -m 755 -d $P/var/lib/wherry/addons && chmod 711 $P/var/lib/wherry && mount --bind $P /mnt\n"
+        "echo 'a: b' >$P/var/lib/wherry/addons/a.yaml && chmod 600 $P/var/lib/wherry/addons/a.yaml",
+        # As the control plane reads it, which has an account of its own under systemd; /mnt is reachable for all accounts.
+        f"setpriv --reuid=65534 --regid=65534 --clear-groups $PYTHON -c '{READ}' /mnt/var/lib/wherry/addons/a.yaml",
+        "^-rw------- .* a.yaml",
+        "chmod 644 $P/var/lib/wherry/addons/a.yaml",
+    ),
+    "the cluster does not know this machine any more": MachineSymptom(
+        """P=$TMP/worker; mkdir -p $P/etc/wherry $P/var/lib/kubelet/pki && chmod 755 $P/etc/wherry
+        sed 's/"role": *"[a-z-]*"/"role": "worker"/; s|"joined": *""|"joined": "https://192.0.2.9:6443"|' \\
+        $INSTALLED/etc/wherry/wherry.json >$P/etc/wherry/wherry.json && chmod 600 $P/etc/wherry/wherry.json
+        "$PYTHON" - >$P/var/lib/kubelet/pki/kubelet-client-current.pem <<'END'
+from datetime import timedelta
+from kube import pki
+from kube.clock import SYSTEM
+print(pki.new_ca("a", SYSTEM.now() - timedelta(days=4000)).cert_pem.decode())
+END""",
+        "wherry status",
+        "expired",
+        "wherry reset --yes",  # `wherry join` needs another machine
     ),
 }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kube.errors import StatusError
 from kube.object_names import key_of
 from wherry.errors import WherryError
 from wherry.why.model import Cause, reference
+from wherry.why.pacing import TimeSlice
 from wherry.why.reading import Reader
 
+T = TypeVar("T")
+R = TypeVar("R")
 MOST_DEPTH = 6
 """Limit of a chain of objects: a Service, a Deployment, a ReplicaSet, a pod, a claim, a node."""
 
@@ -22,6 +25,16 @@ class Diagnosis:
         self.reader = reader
         self._finders, self._other = finders, other
         self._asked: list[tuple[type[Any], str]] = []
+        self.time_slice = TimeSlice()
+        self._prepared: dict[tuple[int, Any], tuple[object, Any]] = {}
+
+    async def once(self, prepare: Callable[[Diagnosis, T], Awaitable[R]], obj: T) -> R:
+        """Return what a function of a module returns for an object; it is called once for each object."""
+        key = id(obj), prepare
+        if key not in self._prepared:
+            self._prepared[key] = obj, await prepare(self, obj)  # with the object: others cannot have its id then
+        found: R = self._prepared[key][1]
+        return found
 
     def is_asked(self, obj: Any) -> bool:
         """Return whether the causes of an object are being looked for: those of another one may not be found by it."""

@@ -15,21 +15,36 @@ from wherry.why.owners import controller_of
 from wherry.why.reading import Reader, event_time
 from wherry.why.times import duration, parsed
 
+MOST_EVENTS, LONGEST = 500, 2048
+"""Events about an object, the newest ones, and characters of one: everybody who may create events decides about them."""
+MOST_PARENTHESES = 20
+"""Parentheses of a text that are tried as the begin of its grounds."""
+
 
 async def moments(reader: Reader, obj: Any) -> list[Moment]:
     """Return what is known to have happened to an object, the oldest first."""
     known = await journal.about(reader, obj)
-    events = [each for each in _events(await reader.events(obj)) if not _recorded(each, known.moments)]
+    recorded = _texts(known.moments)
+    newest = await reader.events(obj)
+    if len(newest) > MOST_EVENTS:
+        reader.note(f"{len(newest) - MOST_EVENTS} older events about it, which are left out")
+    events = [each for each in _events(newest[-MOST_EVENTS:]) if (each.actor, each.text) not in recorded]
     writes = [] if known.whole else _writes(obj)
     return _counted(sorted([*known.moments, *writes, *_states(obj, known.ends), *events], key=_order))
 
 
-def _recorded(event: Moment, moments: Iterable[Moment]) -> bool:
-    """Return whether the journal has an event, which may have grounds there."""
-    return any(
-        each.actor == event.actor and (each.text == event.text or each.text.startswith(f"{event.text} ("))
-        for each in moments
-    )
+def _texts(moments: Iterable[Moment]) -> set[tuple[str, str]]:
+    """Return the actors and texts of the journal, also without the grounds that follow a text in parentheses."""
+    found: set[tuple[str, str]] = set()
+    for each in moments:
+        found.add((each.actor, each.text))
+        end = -1
+        for _ in range(MOST_PARENTHESES):
+            end = each.text.find(" (", end + 1)
+            if end < 0:
+                break
+            found.add((each.actor, each.text[:end]))
+    return found
 
 
 def _order(moment: Moment) -> float:
@@ -120,4 +135,10 @@ def _events(events: Sequence[core_v1.Event]) -> Iterable[Moment]:
             continue
         source = event.source.component if event.source is not None else None
         count = (event.series.count if event.series is not None else None) or event.count or 1
-        yield Moment(time, f"{event.reason}: {event.message or ''}", source or event.reporting_component or "", count)
+        text = f"{event.reason}: {event.message or ''}"
+        yield Moment(
+            time,
+            text if len(text) <= LONGEST else text[:LONGEST] + "...",
+            source or event.reporting_component or "",
+            count,
+        )

@@ -12,6 +12,8 @@ from wherry.why.model import Cause, Moment, Story
 FIX, INDENT = "fix: ", "    "
 BLANKS = (0x2800, 0x3164, 0x115F, 0x1160, 0xFFA0, 0x1D159)
 """Printable characters that are blank: an empty Braille pattern, fillers of Hangul, a musical symbol without a head."""
+IGNORED = (0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+"""Printable characters without a picture, most of which choose a variant of the one before."""
 NOTHING_WRONG = "nothing is wrong with it as far as the cluster's objects show"
 
 
@@ -47,12 +49,12 @@ def _conclusion(story: Story) -> list[str]:
 
 def _line(text: str) -> str:
     """Return a text without breaks and rows of blanks, which on a terminal would look like lines of their own."""
-    return " ".join(text.translate(dict.fromkeys(BLANKS, " ")).split())
+    return " ".join(text.translate(dict.fromkeys(BLANKS, " ") | dict.fromkeys(IGNORED)).split())
 
 
 def _command(text: str) -> str:
     """Return a command in which characters that cannot be seen are escaped."""
-    return text.translate({each: f"\\u{each:04x}" for each in BLANKS})
+    return text.translate({each: f"\\u{each:04x}" for each in (*BLANKS, *IGNORED)})
 
 
 def broken(line: str, width: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -105,6 +106,87 @@ async def test_the_journal_shows_an_object_to_those_alone_who_may_get_it() -> No
         assert (await page(cluster, "other", "eve")).status_code == 403
         assert (await page(cluster, "web", "eve", namespace="kube-system")).status_code == 403
         assert (await page(cluster, "web", "eve", resource="secrets")).status_code == 403
+
+
+def settings(name: str, namespace: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+
+
+async def listed(cluster: AsyncCluster, user: str = "kubernetes-admin", **query: str) -> httpx2.Response:
+    """Return the answer about all objects."""
+    transport = cluster.transport(user, None if user == "kubernetes-admin" else [])
+    async with httpx2.AsyncClient(base_url="http://cluster", transport=transport) as client:
+        return await client.get(PATH, params=query)
+
+
+async def test_what_was_decided_at_a_time_is_listed() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([pod("first"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}])
+        middle = SYSTEM.now().timestamp()
+        await cluster.apply(settings("second", "shop"))
+        answer = (await listed(cluster, since=str(middle))).json()
+        assert ("ConfigMap", "shop", "second", "kubernetes-admin") in {
+            (each.get("kind"), each.get("namespace"), each["name"], each["actor"]) for each in answer["entries"]
+        }
+        assert all(each["time"] > middle for each in answer["entries"])
+        assert answer["completeSince"] < middle and not answer["more"]
+        former = (await listed(cluster, until=str(middle))).json()["entries"]
+        assert {each["name"] for each in former if each.get("kind") == "Pod"} == {"first"}
+        times = [each["time"] for each in former]
+        assert times == sorted(times)
+        one = (await listed(cluster, limit="1")).json()
+        assert len(one["entries"]) == 1 and one["more"]
+        assert one["entries"][0]["time"] == max(each["time"] for each in answer["entries"])
+        for query in ({"since": "x"}, {"until": "nan"}, {"limit": "many"}):
+            refused = await listed(cluster, **query)
+            assert refused.status_code == 400 and "is a number" in refused.json()["message"]
+
+
+SHOP = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+
+
+async def test_the_list_has_objects_that_the_user_may_list_and_no_others() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([SHOP, settings("till", "shop"), settings("web", "default")])
+        await cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": "shop"}})
+        assert (await listed(cluster, "eve")).json()["entries"] == []
+        assert (await listed(cluster, "eve", namespace="shop")).json()["entries"] == []
+        rbac = "rbac.authorization.k8s.io"
+        binding = {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "eve", "namespace": "shop"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "eve", "apiGroup": rbac}],
+        }
+        await cluster.apply(binding)
+        found = (await listed(cluster, "eve", namespace="shop")).json()["entries"]
+        names = {(each.get("kind") or each["resource"], each["name"]) for each in found}
+        assert ("ConfigMap", "till") in names and not any(kind in ("Secret", "secrets") for kind, _ in names)
+        assert (await listed(cluster, "eve", namespace="default")).json()["entries"] == []
+        assert (await listed(cluster, "eve")).json()["entries"] == [], (
+            "of all namespaces only to those who may list in all"
+        )
+        everything = (await listed(cluster, limit="500")).json()["entries"]
+        assert {"web", "key", "till"} <= {each["name"] for each in everything}
+
+
+async def test_the_list_of_a_namespace_has_nothing_of_a_former_one_of_its_name() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([SHOP, settings("former", "shop")])
+        assert "former" in {each["name"] for each in (await listed(cluster, namespace="shop")).json()["entries"]}
+        await cluster.delete("namespace/shop")
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    await cluster.get("namespace/shop")
+                except ClusterError:
+                    break
+                await asyncio.sleep(0.02)
+        assert (await listed(cluster, namespace="shop")).json()["entries"] == []
+        await cluster.apply([SHOP, settings("present", "shop")])
+        names = {each["name"] for each in (await listed(cluster, namespace="shop")).json()["entries"]}
+        assert "present" in names and "former" not in names
 
 
 @pytest.mark.parametrize("query", [{"resource": "nopes"}, {"name": ""}, {"version": "v9"}])
@@ -247,3 +329,10 @@ async def test_notes_for_the_audit_log_stay_out_of_the_journal() -> None:
         )
         await cluster.apply(pod("web"))
         assert all("audit" not in str(entry) for entry in (await page(cluster, "web")).json()["entries"])
+
+
+async def test_those_who_may_list_nothing_do_not_learn_whether_a_namespace_exists() -> None:
+    async with AsyncCluster(0) as cluster:
+        await cluster.apply([SHOP, settings("web", "shop")])
+        answers = [(await listed(cluster, "nobody", namespace=name)).json() for name in ("shop", "none")]
+        assert answers[0] == answers[1] and answers[0]["entries"] == []

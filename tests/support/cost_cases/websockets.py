@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from agent.streaming import websocket
 from agent.streaming.upgrade import Stream
+from kube.serving.websocket import offered
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import HEAD, OBJECT, cases, fill
 
@@ -85,7 +86,7 @@ CASES: list[Case] = [
     *cases(
         "subprotocols",
         {"names": fill("a,"), "commas": fill(","), "spaces": fill(" ", "a", ",b")},
-        lambda text: websocket.offered_subprotocols([("sec-websocket-protocol", text)]),
+        lambda text: offered([("sec-websocket-protocol", text)]),
         largest=HEAD,
     ),
 ]

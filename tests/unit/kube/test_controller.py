@@ -140,7 +140,7 @@ async def test_in_round_robin_keys_of_one_owner_that_take_long_keep_no_worker_fr
         if key.startswith("evil/"):
             await asyncio.get_running_loop().create_future()
 
-    controller = Controller("test", reconcile, workers=2, clock=FakeClock(), round_robin=True)
+    controller = Controller("test", reconcile, workers=2, clock=FakeClock(), each=1)
     for number in range(5):
         controller.enqueue(f"evil/{number}")
     controller.enqueue("good/one")

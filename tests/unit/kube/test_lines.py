@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube.client import lines
+from kube.errors import StatusError
 
 
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
@@ -38,6 +39,19 @@ class Counted(bytes):
 
     def __radd__(self, other: bytes) -> bytes:
         raise AssertionError("copied again with each chunk")
+
+
+@pytest.mark.parametrize(
+    "parts", [(b"12345678901\n",), (b"1\n12345", b"678901"), (b"123456", b"78901\n"), (b"1\n12345678901\n2\n",)]
+)
+async def test_a_line_that_is_too_long_is_an_error_also_before_its_end(parts: tuple[bytes, ...]) -> None:
+    with pytest.raises(StatusError, match="longer than 10 bytes"):
+        _ = [line async for line in lines(chunks(*parts), 10)]
+
+
+async def test_lines_of_the_longest_size_are_read() -> None:
+    read = lines(chunks(b"12345", b"67890\n1234567890\n", b"1234567890", b"\n"), 10)
+    assert [line async for line in read] == [b"1234567890"] * 3
 
 
 async def test_a_long_line_is_put_together_once() -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from control.controllers.addons.applyset import Parent, addon_identifier
 from control.controllers.addons.folder import AddonFile
 from tests.unit.wherry.test_config_file import merged
-from wherry import addon_list, file_modes, output
+from wherry import addon_list, addons, file_modes, output
 from wherry.addon_list import Addon
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
@@ -35,6 +35,12 @@ def test_a_name_of_no_file_is_accepted_and_one_that_no_file_can_have_is_not() ->
         WherryError, match=r"^--disable board.yaml: .*it is local-path, service-load-balancer, metrics, gateway, or"
     ):
         complete(Settings(disable=["board.yaml"]), "192.0.2.1")
+
+
+def test_a_name_that_no_addon_can_have_is_refused_without_a_warning(tmp_path: Path) -> None:
+    assert addons.unknown(["*", "metrcs"], tmp_path) == [
+        "--disable metrcs: there is no such addon; did you mean metrics?"
+    ]
 
 
 def test_an_error_in_the_file_names_its_line(tmp_path: Path) -> None:

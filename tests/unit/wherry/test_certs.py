@@ -204,7 +204,12 @@ def test_an_administrators_kubeconfig_that_is_missing_or_a_folder_is_reported_wi
     )
     path.mkdir()
     assert "remove the folder, then `wherry certs renew`" in " ".join(certs(installed, "check").output.split())
-    shown = CliRunner().invoke(app, ["kubeconfig", "--prefix", installed.prefix])
-    assert str(shown.exception).startswith(f"{path} is a folder: remove it, then ")
+    for command in ("kubeconfig", "certs renew", "certs renew --all", "token list", "addons list", "kubectl get pods"):
+        name, *rest = command.split()
+        options = ["--prefix", installed.prefix]
+        words = [name, *options, *rest] if name == "kubectl" else [name, *rest, *options]
+        assert str(CliRunner().invoke(app, words).exception) == (
+            f"{path} is a folder: remove it, then `wherry up` or `wherry certs renew` writes it again"
+        ), command
     path.rmdir()
     assert f"renewed {path}: " in certs(installed, "renew").output and certs(installed, "check").exit_code == 0

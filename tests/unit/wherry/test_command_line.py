@@ -209,7 +209,10 @@ def test_a_line_about_an_image_is_read() -> None:
         "docker.io/library/busybox:1 application/vnd.oci.image.manifest.v1+json "
         "sha256:0123 2.1 MiB linux/amd64,linux/arm64 io.cri-containerd.image=managed "
     )
-    assert parsed(line) == Image("docker.io/library/busybox:1", "sha256:0123", "2.1 MiB", "linux/amd64,linux/arm64")
+    labels = frozenset({"io.cri-containerd.image"})
+    assert parsed(line) == Image(
+        "docker.io/library/busybox:1", "sha256:0123", "2.1 MiB", "linux/amd64,linux/arm64", labels
+    )
     assert parsed("too short") is None
     assert [column.heading for column in IMAGE_COLUMNS if not column.wide] == ["NAME", "SIZE", "DIGEST"]
 

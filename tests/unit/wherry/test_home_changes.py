@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from wherry import home_changes
-from wherry.home_changes import COPIES, LeftError, change
+from wherry.home_changes import LeftError, change, copies
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID, GID = os.getuid(), os.getgid()
@@ -58,22 +58,24 @@ def test_a_change_that_changes_nothing_writes_nothing(target: Path) -> None:
     assert files(target) == {"config": b"data!"} and target.parent.stat().st_mtime_ns == before
 
 
-def test_the_number_of_copies_is_bounded_and_other_files_stay(target: Path) -> None:
+def test_one_copy_is_kept_and_other_files_stay(target: Path) -> None:
     others = {"config.wherry-backup-old": b"a", "config.wherry-backup-20200101T000000Z.gz": b"b", "config.bak": b"c"}
     for name, data in others.items():
         (target.parent / name).write_bytes(data)
-    for day in range(COPIES + 3):
+    for day in range(3):
         change(target, lambda data, day=day: b"%d" % day, UID, GID, NOW + timedelta(days=day))  # type: ignore[misc]
-    found = files(target)
-    copies = sorted(found.keys() - others.keys() - {"config"})
-    assert len(copies) == COPIES and found[copies[-1]] == b"%d" % (COPIES + 1) and copies[0][21:29] == "20260105"
-    assert others.items() <= found.items()
+    assert files(target) == {**others, "config": b"2", "config.wherry-backup-20260104T030405Z": b"1"}
+    assert copies(target, UID) == {target.with_name("config.wherry-backup-20260104T030405Z"): b"1"}
 
 
-def test_two_changes_within_a_second_have_two_copies(target: Path) -> None:
-    for content in (b"1", b"2"):
-        assert change(target, lambda data, content=content: content, UID, GID, NOW)  # type: ignore[misc]
-    assert sorted(files(target).values()) == [b"1", b"2", b"data"]
+def test_changes_within_a_second_leave_the_last_copy(target: Path) -> None:
+    for number in range(7):
+        assert change(target, lambda data, number=number: b"%d" % number, UID, GID, NOW)  # type: ignore[misc]
+    assert sorted(files(target).values()) == [b"5", b"6"]
+
+
+def test_copies_of_a_file_that_is_not_there_are_none(tmp_path: Path) -> None:
+    assert copies(tmp_path / ".kube/config", UID) == {}
 
 
 def test_a_file_that_is_not_there_is_none_to_change(tmp_path: Path) -> None:

@@ -130,3 +130,14 @@ def test_an_option_is_no_folder(
         docs.main([option])
     assert ended.value.code == status
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pages_may_show_pictures_of_their_folder_which_exist(docs: ModuleType, tmp_path: Path) -> None:
+    for name in ("docs/a.png", "b.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    texts = {"docs/index.md": "![a](a.png) ![b](../b.png) ![c](c.png)\n"}
+    assert docs.problems(texts, tmp_path) == [
+        "docs/index.md:1: b.png is no page of the site: name it in backticks",
+        "docs/index.md:1: there is no file docs/c.png",
+    ]

@@ -12,7 +12,7 @@ from tests.unit.wherry.test_command_line import ALL
 from wherry.errors import WherryError
 from wherry.main import app
 
-FOR_ALL = set("check completion dev help kubeconfig kubectl logs status version why".split()) | {
+FOR_ALL = set("check completion dev help kubeconfig kubectl logs status ui version why".split()) | {
     "bundle create",
     "config print",
     "config validate",

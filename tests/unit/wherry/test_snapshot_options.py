@@ -67,7 +67,17 @@ def test_options_that_cannot_work_are_refused(wrong: dict[str, object], message:
         ({"snapshot_s3_region": "eu west"}, "--snapshot-s3-region eu west"),
         ({"snapshot_s3_ca": "/none"}, "--snapshot-s3-ca /none: there is no such file"),
         ({"snapshot_s3_timeout": 0}, "--snapshot-s3-timeout 0"),
-        ({"snapshot_s3_credentials": "/none"}, "--snapshot-s3-credentials /none: it cannot be read: No such file"),
+        (
+            {"snapshot_s3_credentials": "/none"},
+            "--snapshot-s3-credentials /none: there is no such file: write aws_access_key_id and aws_secret_access_key into it",
+        ),
+        (
+            {"snapshot_s3_credentials": "", "prefix": "/none"},
+            "--snapshot-s3-bucket backups: there is no file /none/etc/wherry/s3-credentials with the access key: write "
+            "aws_access_key_id and aws_secret_access_key into it with mode 0600, or name another file with "
+            "--snapshot-s3-credentials",
+        ),
+        ({"snapshot_s3_credentials": "/proc"}, "--snapshot-s3-credentials /proc: it is not a file"),
     ],
 )
 def test_options_of_a_bucket_are_checked(wrong: dict[str, object], message: str, credentials: str) -> None:

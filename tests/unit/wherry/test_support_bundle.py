@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -129,7 +130,7 @@ async def test_after_three_lists_that_took_too_long_no_other_is_requested(
 
 async def collected_lists(lists: Lists, monkeypatch: pytest.MonkeyPatch, server: ServerItems) -> list[str]:
     monkeypatch.setattr(cluster, "connect", lists.connect)
-    return [await support_bundle._text(item) for item in server.lists().values()]
+    return [(await support_bundle._text(item))[0] for item in server.lists().values()]
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -146,7 +147,7 @@ async def test_a_server_that_does_not_answer_is_asked_for_no_list(
 
     lists.effects = effects
     monkeypatch.setattr(cluster, "connect", lists.connect)
-    assert (await support_bundle._text(server.readiness)).startswith("not collected: ")
+    assert (await support_bundle._text(server.readiness))[0].startswith("not collected: ")
     found = await collected_lists(lists, monkeypatch, server)
     if away:
         why = "it was not requested: cannot reach the API server at https://a: no route to host"
@@ -164,7 +165,7 @@ async def test_a_server_that_hangs_is_waited_for_once(settings: Settings, monkey
     lists.effects = hanging
     monkeypatch.setattr(cluster, "connect", lists.connect)
     monkeypatch.setattr(support_objects, "PROBE_SECONDS", 0.01)
-    assert "did not answer within 0.01 s" in await support_bundle._text(server.readiness)
+    assert "did not answer within 0.01 s" in (await support_bundle._text(server.readiness))[0]
     await collected_lists(lists, monkeypatch, server)
     assert len(lists.requests) == 1
 
@@ -295,6 +296,16 @@ async def test_steps_are_shown_on_standard_error(
     await support_bundle.create(settings, tmp_path / "a.tgz", {})
     shown = capsys.readouterr()
     assert shown.err.startswith("✓ collect something (1 items, ") and not shown.out
+
+
+async def test_a_step_with_items_that_were_not_collected_has_no_green_mark(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ServerItems(settings)
+    server.away = "no route to host"
+    groups(monkeypatch, server.lists())
+    await support_bundle.create(settings, tmp_path / "a.tgz", {})
+    assert re.match(r"! collect something \(0 of \d+ items, ", capsys.readouterr().err)
 
 
 async def test_without_the_state_folder_the_bundle_is_among_temporary_files(

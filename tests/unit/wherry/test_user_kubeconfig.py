@@ -29,6 +29,7 @@ from wherry import (
     up,
     user_kubeconfig,
 )
+from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.main import app
 from wherry.settings import Settings
@@ -46,7 +47,9 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.admin, self.target = folder / "admin.kubeconfig", folder / "home/.kube/config"
-        self.target.parent.mkdir(parents=True)
+        self.others = {name: folder / name / ".kube/config" for name in ("root", "joe", "ann")}
+        for file in (self.target, *self.others.values()):
+            file.parent.mkdir(parents=True)
         self.admin.write_text(admin())
         self.printed = io.StringIO()
 
@@ -74,7 +77,9 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made, user = Place(tmp_path), pwd.getpwuid(os.getuid())
     monkeypatch.setattr(Layout, "admin_kubeconfig", made.admin)
+    monkeypatch.setattr(Layout, "kubeconfig_holders", tmp_path / "holders")
     monkeypatch.setattr(home_files, "user_kubeconfig", lambda: (made.target, user))
+    monkeypatch.setattr(home_files, "kubeconfig_of", lambda name: (path := made.others.get(name)) and (path, user))
     monkeypatch.setattr(user_kubeconfig, "console", PlainConsole(file=made.printed, width=20))
     monkeypatch.setenv("SUDO_USER", "jane")
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -184,6 +189,80 @@ def test_renewed_credentials_reach_nobody_who_did_not_have_the_former_ones(
     user_kubeconfig.update(Settings(), former)
     found = yaml.safe_load(place.target.read_text())
     assert found["users"] == document["users"] and found["clusters"][0]["cluster"]["server"].endswith(":7443")
+
+
+def renewed(place: Place) -> list[str]:
+    """Renew the administrator's credentials, and return what is printed of the contexts."""
+    former = place.admin.read_bytes()
+    place.admin.write_text(render(Access("https://10.0.0.1:6443", b"ca", b"new", b"new key"), user="kubernetes-admin"))
+    place.read()
+    user_kubeconfig.update(Settings(), former)
+    return place.read()
+
+
+def test_renewed_credentials_reach_roots_own_file_and_those_that_earlier_calls_set_up(
+    place: Place, tmp_path: Path
+) -> None:
+    place.up()
+    for file in place.others.values():
+        file.write_bytes(place.target.read_bytes())
+    (tmp_path / "holders").write_text("gone\njoe\n")
+    assert renewed(place) == [
+        f"updated {file}: context wherry" for file in (place.target, place.others["root"], place.others["joe"])
+    ]
+    for file in (place.target, place.others["root"], place.others["joe"]):
+        assert kubeconfig.load(file).key == b"new key"
+    assert kubeconfig.load(place.others["ann"]).key == b"key"  # no call of `wherry up` has set it up
+
+
+def test_the_account_that_up_sets_up_is_recorded_once(place: Place, tmp_path: Path) -> None:
+    place.up()
+    place.up()
+    assert (tmp_path / "holders").read_text() == f"{pwd.getpwuid(os.getuid()).pw_name}\n"
+    assert (tmp_path / "holders").stat().st_mode & 0o777 == 0o600
+
+
+def test_contexts_that_cannot_be_updated_are_named_with_the_command(place: Place) -> None:
+    place.up()
+    place.others["root"].symlink_to(place.target)
+    text = place.target.read_text().replace("a2V5", "b3RoZXI=")
+    place.target.write_text(text)
+    kept = f"{place.target} keeps the credentials of its context wherry, which were not the administrator's"
+    command = "`sudo wherry kubeconfig` prints"
+    assert [line for line in renewed(place) if line] == [
+        f"{kept}: {command} those",
+        f"{place.others['root']} is not changed: it is a link; {command} the present credentials.",
+    ]
+
+
+def test_a_folder_in_place_of_the_administrators_file_is_named_with_the_fix(place: Place) -> None:
+    place.admin.unlink()
+    place.admin.mkdir()
+    with pytest.raises(WherryError) as refused:
+        user_kubeconfig.present(Settings())
+    fix = "remove it, then `wherry up` or `wherry certs renew` writes it again"
+    assert str(refused.value) == f"{place.admin} is a folder: {fix}"
+
+
+def test_reset_removes_the_contexts_of_all_and_copies_with_nothing_else(place: Place, tmp_path: Path) -> None:
+    place.up()
+    for name in ("root", "joe"):
+        place.others[name].write_bytes(place.target.read_bytes())
+    (tmp_path / "holders").write_text("joe\n")
+    renewed(place)
+    assert len(place.copies) == 1
+    user_kubeconfig.remove(Settings())
+    assert [path for file in (place.target, *place.others.values()) for path in file.parent.iterdir()] == []
+    assert place.read() == []
+
+
+def test_reset_names_a_copy_that_holds_other_entries(place: Place) -> None:
+    place.target.write_text(OTHER)
+    place.up()
+    place.read()
+    user_kubeconfig.remove(Settings())
+    (copy,) = place.copies
+    assert place.read() == ["", f"{copy} stays: it is {place.target} before the last change of Wherry's."]
 
 
 def test_an_empty_kubeconfig_is_no_copy_of_a_missing_one(place: Place) -> None:

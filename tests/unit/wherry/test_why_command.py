@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.errors import StatusError
-from wherry import why_command
+from wherry import caller_kubeconfig, why_command
 from wherry.errors import WherryError
+from wherry.layout import Layout
 from wherry.why import report, times
 from wherry.why.causes import workloads
 from wherry.why.diagnosis import Diagnosis
@@ -51,21 +53,39 @@ def test_a_duration_is_read() -> None:
     assert why_command._duration("") is None
 
 
+def test_the_kubeconfig_that_is_used_in_place_of_an_unreadable_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, admin = tmp_path / "home/.kube/config", tmp_path / "prefix/etc/wherry/admin.kubeconfig"
+    for path in (own, admin):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr(Layout, "admin_kubeconfig", admin)
+    assert caller_kubeconfig.paths("/") == [own] and capsys.readouterr().err == ""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for another account than root
+    assert caller_kubeconfig.paths("/") == [own]
+    assert capsys.readouterr().err == f"{own} is used: {admin} is only for root\n"
+    with pytest.raises(WherryError, match=f"^{admin} is only for root: run it with sudo, or name a kubeconfig"):
+        caller_kubeconfig.paths(str(tmp_path / "prefix"))
+
+
 def test_the_kubeconfig_is_the_callers_else_the_administrators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, admin = tmp_path / "home", tmp_path / "prefix/etc/wherry/admin.kubeconfig"
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with pytest.raises(WherryError, match="and there is no kubeconfig"):
-        why_command._kubeconfigs(str(tmp_path / "prefix"))
+        caller_kubeconfig.paths(str(tmp_path / "prefix"))
     admin.parent.mkdir(parents=True)
     admin.write_text("")
     own = home / ".kube/config"
     own.parent.mkdir(parents=True)
     own.write_text("")
-    assert why_command._kubeconfigs(str(tmp_path / "prefix")) == [admin]  # the prefix names an installation
-    assert why_command._kubeconfigs("/") == [own]
+    assert caller_kubeconfig.paths(str(tmp_path / "prefix")) == [admin]  # the prefix names an installation
+    assert caller_kubeconfig.paths("/") == [own]
     monkeypatch.setenv("KUBECONFIG", "/one::/two")
-    assert why_command._kubeconfigs("/") == [Path("/one"), Path("/two")]
+    assert caller_kubeconfig.paths("/") == [Path("/one"), Path("/two")]
 
 
 def test_the_last_lines_are_the_cause_and_its_fix_and_texts_of_others_are_escaped() -> None:

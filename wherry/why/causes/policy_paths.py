@@ -5,19 +5,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-import msgspec
-
 from kube.api import core_v1, networking_v1
 from kube.object_names import name_of, namespace_of
 from kube.selectors import from_label_selector, from_map
-from wherry.why import commands
-from wherry.why.causes.policies import EGRESS, INGRESS, Policy, isolating, names, opens
-from wherry.why.causes.service_ports import number_at
+from wherry.why.causes.pod_ports import Rule, of_pod, of_rule
+from wherry.why.causes.policies import EGRESS, INGRESS, Policy, isolating, names, with_rule
 from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 
 DNS_NAMESPACE, DNS_SERVICE = "kube-system", "kube-dns"
-Rule = networking_v1.NetworkPolicyIngressRule | networking_v1.NetworkPolicyEgressRule
 
 
 async def path(diagnosis: Diagnosis, client: core_v1.Pod, service: core_v1.Service) -> Sequence[Cause]:
@@ -40,7 +36,7 @@ async def _to_service(diagnosis: Diagnosis, client: core_v1.Pod, service: core_v
         if client.spec.host_network and client.spec.node_name == pod.spec.node_name:
             incoming = []  # nor is traffic of a node to its own pods stopped
         for port in spec.ports:
-            number, protocol = number_at(pod, port), port.protocol or "TCP"
+            number, protocol = (await of_pod(diagnosis, pod)).number_at(port), port.protocol or "TCP"
             if number is None:
                 continue
             if outgoing and not await _allows(diagnosis, outgoing, EGRESS, pod, number, protocol, pod):
@@ -63,7 +59,8 @@ async def _dns(diagnosis: Diagnosis, client: core_v1.Pod) -> Sequence[Cause]:
         return ()
     number = 53
     for pod in pods:
-        number = next((number_at(pod, port) for port in service.spec.ports if port.protocol == "UDP"), None) or 53
+        own = await of_pod(diagnosis, pod)
+        number = next((own.number_at(port) for port in service.spec.ports if port.protocol == "UDP"), None) or 53
         if await _allows(diagnosis, outgoing, EGRESS, pod, number, "UDP", pod):
             return ()
     first = outgoing[0]
@@ -75,7 +72,7 @@ async def _dns(diagnosis: Diagnosis, client: core_v1.Pod) -> Sequence[Cause]:
         "to": [{"podSelector": {"matchLabels": service.spec.selector}, **where}],
         "ports": [{"port": number, "protocol": each} for each in ("UDP", "TCP")],
     }
-    return [Cause(text, _patched(first, EGRESS, rule), reference(first))]
+    return [Cause(text, with_rule(first, EGRESS, rule), reference(first))]
 
 
 async def _pods(diagnosis: Diagnosis, service: core_v1.Service) -> Sequence[core_v1.Pod]:
@@ -96,11 +93,13 @@ async def _allows(
     server: core_v1.Pod,
 ) -> bool:
     """Return whether a rule allows connections with a peer. `server` is the pod that is connected to."""
+    ports = await of_pod(diagnosis, server)
     for policy in policies:
         rules: Sequence[Rule] = policy.spec.egress if direction == EGRESS else policy.spec.ingress
         for rule in rules:
             peers = rule.to if isinstance(rule, networking_v1.NetworkPolicyEgressRule) else rule.from_
-            if not opens(rule.ports, number, protocol, server):
+            await diagnosis.time_slice.step()
+            if not (await of_rule(diagnosis, rule)).opens(number, protocol, ports):
                 continue
             if not peers:
                 return True
@@ -160,11 +159,4 @@ def _stopped(
         f"{what} {reference(subject)} allows it"
     )
     first = policies[0]
-    return Cause(text, _patched(first, direction, rule), reference(first))
-
-
-def _patched(policy: Policy, direction: str, rule: object) -> str:
-    """Return the command that adds a rule to a policy."""
-    field = "egress" if direction == EGRESS else "ingress"
-    plain: list[object] = msgspec.to_builtins(getattr(policy.spec, field))
-    return commands.patch(reference(policy), {"spec": {field: [*plain, rule]}}, merge=True)
+    return Cause(text, with_rule(first, direction, rule), reference(first))

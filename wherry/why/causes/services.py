@@ -19,6 +19,7 @@ from wherry.why.diagnosis import Diagnosis
 from wherry.why.model import Cause, reference
 from wherry.why.owners import template_owner
 
+ENDED = ("Succeeded", "Failed")
 WORKLOADS: tuple[type[Any], ...] = (apps_v1.Deployment, apps_v1.StatefulSet, apps_v1.DaemonSet)
 
 
@@ -33,13 +34,13 @@ async def causes(diagnosis: Diagnosis, service: core_v1.Service) -> Sequence[Cau
         return await service_endpoints.without_selector(diagnosis, service)
     if found := await _selection(diagnosis, service, spec):
         return found
-    pods = await _pods(diagnosis, service, spec)
+    pods = await pods_behind(diagnosis, service, spec)
     return [
-        *service_ports.missing(service, pods),
+        *await service_ports.missing(diagnosis, service, pods),
         *await policies.blocked(diagnosis, pods, spec.ports),
         *await service_endpoints.slices(diagnosis, service),
         *service_endpoints.load_balancer(service),
-        *service_ports.undeclared(service, pods),
+        *await service_ports.undeclared(diagnosis, service, pods),
         *await policies.limited(diagnosis, pods, spec.ports),
         *await service_endpoints.local_traffic(diagnosis, service),
         *service_ports.headless(service),
@@ -48,7 +49,7 @@ async def causes(diagnosis: Diagnosis, service: core_v1.Service) -> Sequence[Cau
 
 async def _selection(diagnosis: Diagnosis, service: core_v1.Service, spec: core_v1.ServiceSpec) -> Sequence[Cause]:
     """Return why there are no Ready pods behind a Service."""
-    pods = await _pods(diagnosis, service, spec)
+    pods = await pods_behind(diagnosis, service, spec)
     if not pods:
         return [await _no_pods(diagnosis, service, spec.selector)]
     ready = [pod for pod in pods if (found := condition(pod, "Ready")) is not None and found.status == "True"]
@@ -57,10 +58,13 @@ async def _selection(diagnosis: Diagnosis, service: core_v1.Service, spec: core_
     return await of_pods(diagnosis, pods)
 
 
-async def _pods(diagnosis: Diagnosis, service: core_v1.Service, spec: core_v1.ServiceSpec) -> Sequence[core_v1.Pod]:
+async def pods_behind(
+    diagnosis: Diagnosis, service: core_v1.Service, spec: core_v1.ServiceSpec
+) -> Sequence[core_v1.Pod]:
+    """Return the pods that a Service's selector selects, without those that have ended."""
     text = ",".join(f"{key}={value}" for key, value in spec.selector.items())
     found = await diagnosis.reader.all(core_v1.Pod, namespace_of(service), label_selector=text)
-    return [pod for pod in found if pod.status.phase not in ("Succeeded", "Failed")]
+    return [pod for pod in found if pod.status.phase not in ENDED]
 
 
 async def _no_pods(diagnosis: Diagnosis, service: core_v1.Service, selector: Mapping[str, str]) -> Cause:

@@ -20,6 +20,8 @@ from control.storage.compactor import Compactor
 from control.storage.snapshot import REVISION_BUMP, restore
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Compacted, Corrupt, KeyExists, Unavailable
+from control.storage.writer import COMMIT_SECONDS
+from kube.counters import Histogram
 from tests.support.clock import FakeClock, settle
 
 T = TypeVar("T")
@@ -33,6 +35,21 @@ async def test_all_files_are_private(tmp_path: Path) -> None:
     assert {"state.db", "state.db-wal", "snapshot.db"} <= set(modes)
     assert set(modes.values()) == {0o600}
     await store.close()
+
+
+async def test_commits_are_counted_and_timed(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    before = samples(COMMIT_SECONDS)
+    await store.create("/a", b"1")
+    await store.create("/b", b"1")
+    after = samples(COMMIT_SECONDS)
+    await store.close()
+    assert after["count"] == before.get("count", 0) + 2 and after["sum"] > before.get("sum", 0)
+
+
+def samples(histogram: Histogram) -> dict[str, float]:
+    """Return the count and the sum of a histogram without labels."""
+    return {each.name.rpartition("_")[2]: each.value for each in histogram.family().samples if not each.labels}
 
 
 async def test_commits_wait_for_the_disk(tmp_path: Path) -> None:
