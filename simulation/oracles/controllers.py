@@ -31,6 +31,10 @@ class Controllers:
         self.policies = Policies(objects)
         self._sizes: Recent[str, int] = Recent(now)
         """Wanted pods of ReplicaSets, and of Deployments with their surge, by UID."""
+        self._wanted: Recent[str, int] = Recent(now)
+        """Replicas of Deployments."""
+        self._available: Recent[str, int] = Recent(now)
+        """Available replicas of ReplicaSets."""
         self._ready: Recent[str, bool] = Recent(now)
         """By the pod's namespace and name."""
         self._terminating: dict[str, float] = {}
@@ -43,10 +47,14 @@ class Controllers:
         if resource == "namespaces" and meta.get("deletionTimestamp"):
             self._terminating.setdefault(meta["name"], self._now())
         if resource == "replicasets":
-            yield from self._surge(before, after, actor)
+            if actor == "deployment-controller":
+                yield from self._surge(before, after)
+                yield from self._availability(before, after)
             self._sizes.set(meta["uid"], after["spec"].get("replicas", 1))
+            self._available.set(meta["uid"], (after.get("status") or {}).get("availableReplicas", 0))
         elif resource == "deployments":
             self._sizes.set(meta["uid"], _most(after))
+            self._wanted.set(meta["uid"], after["spec"].get("replicas", 1))
         elif resource == "pods":
             self._ready.set(_place(after), is_ready(after))
             if before is None:
@@ -81,7 +89,8 @@ class Controllers:
                     blocks = reference["uid"] == meta["uid"] and reference.get("blockOwnerDeletion")
                     if blocks and self._is_old(each):
                         yield "foreground deletion", f"{name(before)} goes before {name(each)}"
-        self._sizes.forget(meta["uid"])
+        for recent in (self._sizes, self._wanted, self._available):
+            recent.forget(meta["uid"])
         if resource == "pods":
             self._ready.forget(_place(before))
 
@@ -109,9 +118,21 @@ class Controllers:
             if not any(self._ready.of(f"{namespace}/{before}")):
                 yield "ordinal order", f"{name(pod)} is created before {before} is ready"
 
-    def _surge(self, before: Object | None, after: Object, actor: str) -> Iterator[Broken]:
+    def _availability(self, before: Object | None, after: Object) -> Iterator[Broken]:
+        """Check that a rolling update takes no pods that are needed: at most 25 % may be unavailable."""
         controller, size = owner(after), after["spec"].get("replicas", 1)
-        if controller is None or actor != "deployment-controller":
+        if controller is None or before is None or before["spec"].get("replicas", 1) <= size:
+            return
+        wanted = min(self._wanted.of(controller["uid"]), default=0)
+        sets = [each["metadata"]["uid"] for each in self._objects.all("replicasets") if _owned(each, controller["uid"])]
+        taken = max(0, min(self._available.of(after["metadata"]["uid"]), default=0) - size)
+        left = sum(max(self._available.of(uid), default=0) for uid in sets) - taken
+        if taken and left < wanted - wanted // 4:
+            yield "availability", f"{name(after)} is scaled to {size}: {left} of {wanted} pods stay available"
+
+    def _surge(self, before: Object | None, after: Object) -> Iterator[Broken]:
+        controller, size = owner(after), after["spec"].get("replicas", 1)
+        if controller is None:
             return
         if size <= (before["spec"].get("replicas", 1) if before is not None else 0):
             return

@@ -60,6 +60,18 @@ async def test_a_deployment_has_no_more_pods_than_its_surge_allows() -> None:
     assert await world.write(sized("ReplicaSet", "two", 2, **owned("Deployment", "d")), by=DEPLOYMENTS) == ["surge"]
 
 
+@pytest.mark.parametrize(("new", "rules"), [(0, ["availability"]), (3, [])])
+async def test_a_rolling_update_leaves_enough_pods_available(new: int, rules: list[str]) -> None:
+    world = World()
+
+    def replica_set(name: str, replicas: int, available: int) -> Object:
+        each = sized("ReplicaSet", name, replicas, **owned("Deployment", "d"))
+        return each | {"status": {"availableReplicas": available}}
+
+    await world.write(sized("Deployment", "d", 4), replica_set("old", 4, 4), replica_set("new", 4, new))
+    assert await world.write(replica_set("old", 1, 4), by=DEPLOYMENTS) == rules
+
+
 # -- StatefulSets -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("ready", "policy", "rules"),
