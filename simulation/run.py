@@ -20,7 +20,7 @@ from simulation.history import History
 from simulation.observers.observer import Observers
 from simulation.observers.registers import Writer
 from simulation.oracles.convergence import unsettled
-from simulation.oracles.levels import leaks, levels
+from simulation.oracles.levels import leaks, levels, lowest
 from simulation.oracles.objects import Objects
 from simulation.oracles.safety import Safety
 from simulation.oracles.violations import Violation
@@ -241,7 +241,11 @@ async def _settle(scheduler: Scheduler, world: World, objects: Objects, report: 
     before = scheduler.seconds
     newest, level = objects.changes[-1][0] if objects.changes else 0, levels(world.members)
     await asyncio.sleep(QUIET_SECONDS)
-    for rule, text in leaks(level, levels(world.members)):
+    samples = []
+    for _ in range(5):
+        samples.append(levels(world.members))
+        await asyncio.sleep(1.7)
+    for rule, text in leaks(level, lowest(samples)):
         report(Violation(rule, text, scheduler.seconds))
     changed = Counter(key for revision, key in objects.changes if revision > newest)
     if changed:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from simulation.oracles.objects import Object, Objects, is_over, is_ready, name, selects
+from simulation.oracles.recent import Recent
 from simulation.origin import ORIGIN, Origin
 
 MOST_CHARGES = 500
@@ -20,12 +21,18 @@ class Evictions:
         self._charges: deque[tuple[Origin, str]] = deque(maxlen=MOST_CHARGES)
         """Evictions and the UIDs of the budgets that they were charged to."""
         self._created: dict[str, float] = {}
+        self._healthy: Recent[str, int] = Recent(now)
+        """Pods of each budget that are ready and are not being deleted, by its UID."""
 
     def budget(self, before: Object | None, budget: Object) -> Iterator[tuple[str, str]]:
         """Check a write of a budget."""
         origin, uid = ORIGIN.get(), budget["metadata"]["uid"]
+        self._count(budget)
         if before is None:
             self._created[uid] = self._now()
+        healthy, most = (budget.get("status") or {}).get("currentHealthy", 0), max(self._healthy.of(uid))
+        if healthy > most:
+            yield "budget", f"{name(budget)}: currentHealthy is {healthy}, and there were {most} in the last minute"
         if before is None or origin is None or not origin.path.endswith(SUFFIX):
             return
         self._charges.append((origin, uid))
@@ -37,9 +44,19 @@ class Evictions:
         if old.get("observedGeneration", 0) < before["metadata"].get("generation", 0):
             yield "eviction", f"{name(budget)}: {pod} is evicted before its newest generation was observed"
 
-    def pod(self, before: Object, after: Object | None) -> Iterator[tuple[str, str]]:
-        """Check a write of a pod that exists."""
-        origin = ORIGIN.get()
+    def _count(self, budget: Object) -> None:
+        pods = self._objects.all("pods", budget["metadata"]["namespace"])
+        selected = [pod for pod in pods if selects(budget["spec"]["selector"], pod)]
+        healthy = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in selected)
+        self._healthy.set(budget["metadata"]["uid"], healthy)
+
+    def pod(self, before: Object | None, after: Object | None) -> Iterator[tuple[str, str]]:
+        """Check a write of a pod."""
+        origin, known = ORIGIN.get(), after or before
+        for budget in self._objects.all("poddisruptionbudgets", known["metadata"]["namespace"] if known else ""):
+            self._count(budget)
+        if before is None:
+            return
         if origin is None or not origin.path.endswith(SUFFIX) or not _goes(before, after):
             return
         if is_over(before) or (before.get("status") or {}).get("phase") == "Pending":
@@ -54,6 +71,7 @@ class Evictions:
     def forget(self, budget: Object) -> None:
         """Drop a budget that is gone."""
         self._created.pop(budget["metadata"]["uid"], None)
+        self._healthy.forget(budget["metadata"]["uid"])
 
 
 def _pod_of(origin: Origin) -> str:

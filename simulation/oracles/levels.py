@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from control.assembly.api_server import ApiServer
 from simulation.world import ControlPlane
@@ -57,6 +58,16 @@ def _level(member: ControlPlane, api: ApiServer) -> Level:
             "writes": len(api.registry.unfinished),
         },
     )
+
+
+def lowest(samples: Sequence[Sequence[Level]]) -> list[Level]:
+    """Return the newest levels with the fewest tasks, reads and writes of all samples: heartbeats have some at a moment."""
+    found = []
+    for level in samples[-1]:
+        own = [each for sample in samples for each in sample if each.member == level.member]
+        under_way = {what: min(each.under_way[what] for each in own) for what in level.under_way}
+        found.append(replace(level, tasks=min(each.tasks for each in own), under_way=under_way))
+    return found
 
 
 def leaks(before: Sequence[Level], after: Sequence[Level]) -> Iterator[tuple[str, str]]:

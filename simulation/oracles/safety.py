@@ -88,8 +88,7 @@ class Safety:
             yield from self._fit(pod, node)
         if before is None:
             yield from self._quotas.pod(pod)
-        else:
-            yield from self._evictions.pod(before, pod)
+        yield from self._evictions.pod(before, pod)
         if before is not None and is_over(before) and not is_over(pod):
             yield "phase", f"{name(pod)} has ended and runs again"
         controller = owner(pod)

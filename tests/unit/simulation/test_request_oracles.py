@@ -11,7 +11,7 @@ import pytest
 from simulation.event_loop import Scheduler
 from simulation.origin import ORIGIN, Origin
 from simulation.processes import Process
-from tests.support.oracle_world import Object, World, obj, pod, request
+from tests.support.oracle_world import Object, World, changed, obj, pod, request
 
 PODS = "/api/v1/namespaces/default/pods"
 CREATE, DELETE = request("POST", PODS, at=100.0), request("DELETE", f"{PODS}/a")
@@ -51,7 +51,7 @@ def budget(allowed: int, *disrupted: str, observed: int = 1) -> Object:
         "disruptionsAllowed": allowed,
         "disruptedPods": dict.fromkeys(disrupted, "now"),
         "observedGeneration": observed,
-        "currentHealthy": 2,
+        "currentHealthy": 1,
         "desiredHealthy": 1,
     }
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
@@ -97,11 +97,21 @@ async def test_an_eviction_without_a_disruption_is_reported() -> None:
 
 async def test_a_pod_that_is_not_ready_or_that_a_newer_budget_selects_needs_no_disruption() -> None:
     unready, late = World(), World()
-    await unready.write(web(ready=False), budget(0))
+    await unready.write(changed(web(), name="b", uid="uid-b"), web(ready=False), budget(0))
     assert await unready.write(web(ready=False, **GOING), by=EVICT) == []
     await late.clock.advance(101)
     await late.write(web(), budget(0))
     assert await late.write(web(**GOING), by=EVICT) == []
+
+
+async def test_a_budget_that_counts_pods_that_are_not_ready_is_reported() -> None:
+    world = World()
+    await world.write(web())
+    assert await world.write(budget(0)) == []
+    await world.write(web(ready=False))
+    assert await world.write(budget(0)) == [], "it was ready in the last minute"
+    await world.clock.advance(61)
+    assert await world.write(budget(1)) == ["budget"]
 
 
 # -- deletions ------------------------------------------------------------------------------------------------------------
