@@ -239,8 +239,10 @@ async def _settle(scheduler: Scheduler, world: World, objects: Objects, report: 
             return
         await asyncio.sleep(10)
     before = scheduler.seconds
-    newest, level = objects.changes[-1][0] if objects.changes else 0, levels(world.members)
-    await asyncio.sleep(QUIET_SECONDS)
+    newest = objects.changes[-1][0] if objects.changes else 0
+    await asyncio.sleep(QUIET_SECONDS / 2)  # a new leader has started its controllers by then
+    level = levels(world.members)
+    await asyncio.sleep(QUIET_SECONDS / 2)
     samples = []
     for _ in range(5):
         samples.append(levels(world.members))
