@@ -42,7 +42,7 @@ from wherry.testing.nodes.scripts import Scripts
 
 CAPACITY = {"cpu": "24", "memory": "64Gi", "pods": "60"}
 """Of a node: all nodes together have room for all that the users may want at the same time."""
-SMALL = {"pods": "14"}
+SMALL = {"pods": "10"}
 """Of the first node, which is often full: the pods of DaemonSets have a priority by which they find room there."""
 ADDRESSES, NODE_PORTS = "10.96.0.0/27", (30000, 30011)
 """Addresses and node ports of Services: so few that two members often want the same."""
