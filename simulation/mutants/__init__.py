@@ -15,8 +15,6 @@ SURVIVING: dict[str, str] = {
     "recreated-objects-are-taken-for-modified": "needs a deletion and a creation of one name while an informer is behind",
     "informers-list-stale-caches": "an informer lists only on its own member, whose cache it follows then",
     "expectations-are-ignored": "needs a change of a ReplicaSet that overtakes those of its pods",
-    "policies-of-deletions-are-ignored": "deletions by users with a policy and old dependents are few",
-    "evictions-take-no-disruption": "evictions that a budget allows are few",
     "evictions-need-no-disruption": "the validation of budgets refuses a negative number",
     "evictions-do-not-wait-for-the-budget": "the controller counts a changed budget within milliseconds",
     "node-ports-of-other-servers-are-free": "each server reads the stored Services before it assigns a port",
