@@ -6,14 +6,14 @@ import argparse
 import os
 import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
 import msgspec
 
+from simulation import shrinking
 from simulation.faults import KINDS
+from simulation.forks import forked, results
 from simulation.mutants import MUTANTS
 from simulation.run import Result, Settings, simulate
 from simulation.world import prepare
@@ -29,26 +29,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.executable, [sys.executable, "-m", "simulation", *(sys.argv[1:] if arguments is None else arguments)]
         )
     given = _parse(arguments)
-    settings = Settings(hours=given.hours, members=given.members, nodes=given.nodes, faults=tuple(given.faults))
+    settings = Settings(
+        hours=given.hours,
+        members=given.members,
+        nodes=given.nodes,
+        faults=tuple(given.faults),
+        dropped_faults=given.without_faults,
+        dropped_steps=given.without_steps,
+        registers=not given.without_registers,
+        timeline=given.replay,
+    )
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     prepare()
     simulate(0, Settings(hours=0.02, nodes=1, members=1))  # imports and caches, so that each seed begins alike
+    return _run(given, seeds, settings)
+
+
+def _run(given: argparse.Namespace, seeds: range, settings: Settings) -> int:
     began, total, injected, bad = time.monotonic(), 0.0, Counter[str](), set[int]()
     digests: dict[int, str] = {}
-    for result in _results([seed for seed in seeds for _ in range(given.repeat)], settings, given.processes):
+    for result in results([seed for seed in seeds for _ in range(given.repeat)], settings, given.processes):
         total += result.seconds
         injected.update(result.faults)
         print(_line(result), flush=True)
         for violation in result.violations:
-            print(f"  {violation.at:.3f} s: {violation.rule}: {violation.text}")
+            print(f"  {violation.at:.3f} s: {violation.rule}: {violation.text} (step {violation.step})")
         if digests.setdefault(result.seed, result.digest) != result.digest:
             print(f"  the trace of seed {result.seed} differs from that of its first run")
             bad.add(result.seed)
-        if result.violations:
-            bad.add(result.seed)
         if given.replay:
             print("\n".join(result.lines))
+        if result.violations:
+            if given.shrink and result.seed not in bad:
+                _shrink(result, settings, given.shrink)
+            bad.add(result.seed)
+            if given.first:
+                break
     real = time.monotonic() - began
     print(
         f"{total / 3600 / YEAR_HOURS:.5f} cluster-years in {real:.0f} s, "
@@ -56,6 +73,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{len(bad)} of {len(seeds)} seeds with violations"
     )
     return 1 if bad else 0
+
+
+def _shrink(result: Result, settings: Settings, seconds: float) -> None:
+    """Print the shortest schedule that breaks the same rule first."""
+    seed, rule = result.seed, result.violations[0].rule
+    plain = msgspec.structs.replace(settings, timeline=False)
+    found = shrinking.shrink(plain, result, rule, lambda smaller: forked(seed, smaller), seconds)
+    broken = next(violation for violation in found.result.violations if violation.rule == rule)
+    print(f"  shortest schedule found in {seconds:g} s: {shrinking.summary(found)}")
+    print(f"  {broken.at:.3f} s: {broken.rule}: {broken.text} (step {broken.step})")
+    print(f"  scripts/simulate --seeds {seed} {shrinking.options(found.settings)} --replay", flush=True)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -75,42 +103,27 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--repeat", type=int, default=1, help="runs of each seed, whose traces must not differ (default: 1)"
     )
+    parser.add_argument("--first", action="store_true", help="stop after the first seed with violations")
+    parser.add_argument(
+        "--shrink",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="real time to search for the shortest schedule that breaks the same rule (default: 120; 0: do not)",
+    )
+    for what in ("faults", "steps"):
+        text = f"numbers of {what} that are left out"
+        parser.add_argument(f"--without-{what}", type=shrinking.numbers_of, default=(), metavar="1-3,7", help=text)
+    parser.add_argument("--without-registers", action="store_true", help="no user changes ConfigMaps all the time")
     names = [each.name for each in MUTANTS]
     parser.add_argument("--mutant", choices=names, help="a fault to put into the code, which the rules have to find")
-    parser.add_argument("--replay", action="store_true", help="print the end of the trace")
+    parser.add_argument("--replay", action="store_true", help="print the timeline: who did what, and why")
     return parser.parse_args(arguments)
-
-
-def _results(seeds: Sequence[int], settings: Settings, number: int) -> Iterator[Result]:
-    """Run each seed in a fork of this process, in which nothing has happened since the first run."""
-    with ThreadPoolExecutor(number) as pool:
-        yield from pool.map(lambda seed: _forked(seed, settings), seeds)
-
-
-def _forked(seed: int, settings: Settings) -> Result:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            with os.fdopen(writing, "wb") as pipe:
-                pipe.write(msgspec.msgpack.encode(simulate(seed, settings)))
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
-    if not data:
-        raise RuntimeError(f"the process of seed {seed} ended without a result")
-    return msgspec.msgpack.decode(data, type=Result)
 
 
 def _line(result: Result) -> str:
     settled = "not settled" if result.settled_after is None else f"settled after {result.settled_after:.0f} s"
     return (
         f"seed {result.seed}: {result.seconds / 3600:.2f} h, {result.iterations} iterations, {result.writes} writes, "
-        f"{result.requests}, {settled}, trace {result.digest[:16]}"
+        f"{result.requests}, observed {result.observed}, {settled}, trace {result.digest[:16]}"
     )

@@ -31,6 +31,10 @@ class Deadlock(Exception):
     """Nothing is ready to run, and nothing ever will be."""
 
 
+class Stopped(Exception):
+    """The run was stopped."""
+
+
 class _Future(asyncio.Future[Any]):
     """A future whose place in a set follows from the order in which futures were created, not from its address."""
 
@@ -75,16 +79,20 @@ class Scheduler:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.seconds, self.iterations = rng, 0.0, 0
+        self.stopped = False
+        """Set it to end the run before its time."""
         self._ready: dict[ProcessLoop, None] = {}
         """Loops that have something to run."""
         self._timers: list[tuple[float, float, int, asyncio.TimerHandle, ProcessLoop]] = []
         """Of all loops: time, a random number for the order at that time, and a unique one."""
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run until a coroutine, in a loop of its own, has ended; return its result. Raise Deadlock."""
+        """Run until a coroutine, in a loop of its own, has ended; return its result. Raise Deadlock, Stopped."""
         task = ProcessLoop(self).create_task(main)
         ready, timers = self._ready, self._timers
         while not task.done():
+            if self.stopped:
+                raise Stopped
             if not ready or (timers and timers[0][0] <= self.seconds):
                 self._advance()
                 continue

@@ -18,6 +18,7 @@ import msgspec
 from kube.client import Response, Transport
 from kube.errors import StatusError
 from kube.errors import timeout as timed_out
+from simulation.origin import ORIGIN, Origin
 from simulation.processes import Process, current
 
 T = TypeVar("T")
@@ -37,6 +38,10 @@ class Network(msgspec.Struct):
     """Probability that a message takes up to seconds."""
     partitioned: set[str] = msgspec.field(default_factory=set)
     """Names of processes that nothing reaches, and that reach nothing."""
+    late: set[str] = msgspec.field(default_factory=set)
+    """Names of members that the store's watch sends nothing to."""
+    sent: list[Callable[[Origin], None]] = msgspec.field(default_factory=list)
+    """Functions that are called with each request when it is sent."""
 
     def latency(self) -> float:
         """Return how many seconds a message takes."""
@@ -80,6 +85,9 @@ class Link:
         most_bytes: int | None = None,
     ) -> Response:
         """Send a request and return the answer. Raise StatusError."""
+        origin = Origin(method, path, self._agent, current(), asyncio.get_running_loop().time())
+        for listener in self._network.sent:
+            listener(origin)
         server = await self._reach()
         network = self._network
         lost = network.rng.random() < network.lost
@@ -93,12 +101,15 @@ class Link:
                 method, path, query=query, headers=headers, body=body, timeout=timeout, most_bytes=most_bytes
             ),
         )
+        token = ORIGIN.set(msgspec.structs.replace(origin, server=server.process.name))
         try:
             async with asyncio.timeout(timeout):
                 response = await answer
                 await asyncio.sleep(network.latency())
         except TimeoutError:
             raise timed_out(f"no answer to {method} {path} within {timeout} seconds") from None
+        finally:
+            ORIGIN.reset(token)
         if lost or not self._joined(server):
             raise _broken("connection reset before the answer")
         return response

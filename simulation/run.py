@@ -7,20 +7,25 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 
+from kube.client import MERGE, Client
 from kube.errors import StatusError
 from simulation import processes
-from simulation.event_loop import Deadlock, Scheduler
+from simulation.event_loop import Deadlock, Scheduler, Stopped
 from simulation.faults import KINDS, Faults
 from simulation.history import History
+from simulation.observers.observer import Observers
+from simulation.observers.registers import Writer
 from simulation.oracles.convergence import unsettled
+from simulation.oracles.levels import leaks, levels, lowest
 from simulation.oracles.objects import Objects
 from simulation.oracles.safety import Safety
 from simulation.oracles.violations import Violation
 from simulation.sources import replaced
+from simulation.timeline import Timeline
 from simulation.trace import Trace
 from simulation.workload import User
 from simulation.world import World, prepare
@@ -28,6 +33,8 @@ from wherry.testing.nodes.scripts import Exit, Outcome, Run, Start
 
 SETTLE_SECONDS = 2400.0
 """Virtual seconds after the last fault in which everything must be settled: the longest back-off is 1 000 s."""
+HEAL_SECONDS = 900.0
+"""Longest time for which the API may not answer after the last fault: a member may be paused for 10 minutes."""
 QUIET_SECONDS = 300.0
 """Virtual seconds without a write, except heartbeats, that a settled cluster must have."""
 
@@ -40,11 +47,24 @@ class Settings(msgspec.Struct, frozen=True):
     members: int = 3
     nodes: int = 5
     users: int = 2
-    user_pause: float = 20.0
+    observers: bool = True
+    """Clients that watch and read on each member."""
+    register_pause: float = 4.0
+    """Mean seconds between two writes of the registers that observers read."""
+    user_pause: float = 15.0
     """Mean seconds between two actions of a user."""
-    fault_pause: float = 90.0
+    fault_pause: float = 60.0
     """Mean seconds between two faults."""
     faults: tuple[str, ...] = KINDS
+    dropped_faults: tuple[int, ...] = ()
+    dropped_steps: tuple[int, ...] = ()
+    """Numbers of faults and of the users' steps that are left out."""
+    registers: bool = True
+    """A user writes the registers."""
+    timeline: bool = False
+    """The result has the timeline."""
+    stop_at: str = ""
+    """Rule whose first violation ends the run."""
 
 
 class Result(msgspec.Struct):
@@ -59,9 +79,14 @@ class Result(msgspec.Struct):
     settled_after: float | None = None
     faults: dict[str, int] = {}
     requests: dict[str, int] = {}
+    observed: dict[str, int] = {}
+    """Number of events, lists and reads that were checked."""
     violations: list[Violation] = []
+    fault_numbers: list[int] = []
+    step_numbers: list[int] = []
+    """Numbers of the faults and of the users' steps."""
     lines: list[str] = []
-    """The end of the trace."""
+    """The timeline, if it was requested."""
 
 
 def simulate(seed: int, settings: Settings) -> Result:
@@ -75,11 +100,15 @@ def simulate(seed: int, settings: Settings) -> Result:
     try:
         with replaced(random.Random(rng.random()), lambda: scheduler.seconds):
             scheduler.run(_run(scheduler, rng, settings, result))
+    except Stopped:
+        pass  # as requested
     except Deadlock:
         result.violations.append(Violation("deadlock", "nothing will ever run again", scheduler.seconds))
     finally:
         gc.enable()
         logging.disable(logging.NOTSET)
+    result.faults = dict(result.faults)
+    result.step_numbers.sort()
     result.seconds, result.iterations = scheduler.seconds, scheduler.iterations
     processes.forget_killed()
     return result
@@ -87,34 +116,57 @@ def simulate(seed: int, settings: Settings) -> Result:
 
 async def _run(scheduler: Scheduler, rng: random.Random, settings: Settings, result: Result) -> None:
     world = World(scheduler, rng, members=settings.members, nodes=settings.nodes)
-    trace, objects = Trace(world.store, lambda: scheduler.seconds), Objects(world.store)
+    timeline = Timeline() if settings.timeline else None
+    trace, objects = Trace(world.store, lambda: scheduler.seconds, timeline), Objects(world.store)
     history = History(trace)
 
     def report(violation: Violation) -> None:
         trace.add("violation", f"{violation.rule}: {violation.text}")
-        result.violations.append(violation)
+        result.violations.append(msgspec.structs.replace(violation, step=scheduler.iterations))
+        scheduler.stopped = violation.rule == settings.stop_at
 
-    Safety(world, objects, history, report)
+    safety = Safety(world, objects, history, report)
     end = settings.hours * 3600
     world.scripts.add("*", _containers(random.Random(rng.random()), world, end), optional=True)
-    faults = Faults(world, random.Random(rng.random()), trace, settings.fault_pause, settings.faults)
-    users = [User(world, random.Random(rng.random()), history, settings.user_pause) for _ in range(settings.users)]
+    faults = Faults(
+        world, random.Random(rng.random()), trace, settings.fault_pause, settings.faults, settings.dropped_faults
+    )
+    users = [
+        User(world, random.Random(rng.random()), history, settings.user_pause, number, settings.dropped_steps)
+        for number in range(settings.users)
+    ]
+    result.fault_numbers, result.faults = faults.numbers, faults.injected
+    writer = Writer(world.client(), random.Random(rng.random()), history, settings.register_pause)
+    seed = random.Random(rng.random())
+    observers = Observers(world, seed, report, trace.count) if settings.observers else None
     faults.until, clients = end, processes.Process("users", scheduler)
     world.start()
+    checking = asyncio.create_task(safety.run())
+    if observers is not None:
+        observers.start()
     await asyncio.sleep(5)
-    for user in users:
-        user.until = end
-    working = [clients.start(user.run()) for user in users]
-    if settings.faults:
-        await faults.run()
+    working = []
+    actors: list[User | Writer] = [*users, *([writer] if settings.registers else [])]
+    for each in actors:
+        if isinstance(each, User):
+            each.steps = result.step_numbers
+        each.until = end
+        working.append(clients.start(each.run()))
+    await faults.run()
     await _until(lambda: all(task.done() for task in working), end + 600)
-    await _heal(world)
+    await _heal(world, report)
     since = scheduler.seconds
-    await _settle(scheduler, objects, settings, result, report)
+    await _settle(scheduler, world, objects, report)
+    if observers is not None:
+        result.observed = observers.finish()
     result.settled_after = None if any(v.rule == "settled" for v in result.violations) else scheduler.seconds - since
-    result.digest, result.writes, result.lines = trace.digest(), trace.writes, trace.lines
-    result.faults, result.requests = dict(faults.injected), dict(history.outcomes)
-    for task in working:
+    checking.cancel()
+    result.digest, result.writes = trace.digest(), trace.writes
+    result.lines = list(timeline.lines) if timeline is not None else []
+    result.requests = dict(history.outcomes)
+    for failure in objects.failures:
+        raise failure
+    for task in (*working, checking):
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
@@ -133,25 +185,32 @@ def _containers(rng: random.Random, world: World, end: float) -> Callable[[Start
     return outcome
 
 
-async def _heal(world: World) -> None:
-    """Undo what users and faults have left: nodes without power or room, cordons and quotas."""
+async def _heal(world: World, report: Callable[[Violation], None]) -> None:
+    """Undo what users and faults have left: nodes without power or room, cordons and limits of quotas."""
     network = world.network
     network.lost = network.cut = network.slow = 0.0
     network.partitioned.clear()
+    network.late.clear()
     for node in world.nodes:
         node.power_on()
-    client = world.client()
-    for node in world.nodes:
-        await _persist(client.call, "PATCH", f"/api/v1/nodes/{node.name}", b'{"spec":{"unschedulable":null}}')
+    changes = [(f"/api/v1/nodes/{node.name}", b'{"spec":{"unschedulable":null}}') for node in world.nodes]
     for namespace in ("default", "shop", "batch"):
-        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
-        await _persist(client.call, "DELETE", path, b"")
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas/small"
+        changes.append((path, b'{"spec":{"hard":{"pods":"1000"}}}'))
+    client = world.client()
+    for path, body in changes:
+        try:
+            async with asyncio.timeout(HEAL_SECONDS):
+                await _persist(client, path, body)
+        except TimeoutError:
+            report(Violation("service", f"PATCH {path} fails for {HEAL_SECONDS:g} s", world.clock.monotonic()))
+            return
 
 
-async def _persist(call: Callable[..., Awaitable[bytes]], method: str, path: str, body: bytes) -> None:
+async def _persist(client: Client, path: str, body: bytes) -> None:
     while True:
         try:
-            await call(method, path, body=body, content_type="application/merge-patch+json")
+            await client.call("PATCH", path, body=body, content_type=MERGE)
             return
         except StatusError as error:
             if error.code == 404:
@@ -167,13 +226,11 @@ async def _until(condition: Callable[[], bool], most: float) -> bool:
     return False
 
 
-async def _settle(
-    scheduler: Scheduler, objects: Objects, settings: Settings, result: Result, report: Callable[[Violation], None]
-) -> None:
+async def _settle(scheduler: Scheduler, world: World, objects: Objects, report: Callable[[Violation], None]) -> None:
     """Wait until everything is settled and nothing is written any more."""
     end = scheduler.seconds + SETTLE_SECONDS
     while True:
-        left = sorted(unsettled(objects, settings.nodes))
+        left = sorted(unsettled(objects, len(world.nodes)))
         if not left:
             break
         if scheduler.seconds >= end:
@@ -183,7 +240,15 @@ async def _settle(
         await asyncio.sleep(10)
     before = scheduler.seconds
     newest = objects.changes[-1][0] if objects.changes else 0
-    await asyncio.sleep(QUIET_SECONDS)
+    await asyncio.sleep(QUIET_SECONDS / 2)  # a new leader has started its controllers by then
+    level = levels(world.members)
+    await asyncio.sleep(QUIET_SECONDS / 2)
+    samples = []
+    for _ in range(5):
+        samples.append(levels(world.members))
+        await asyncio.sleep(1.7)
+    for rule, text in leaks(level, lowest(samples)):
+        report(Violation(rule, text, scheduler.seconds))
     changed = Counter(key for revision, key in objects.changes if revision > newest)
     if changed:
         text = ", ".join(f"{key} ({number})" for key, number in changed.most_common(5))

@@ -18,13 +18,15 @@ from simulation.link import Network, in_process
 from simulation.processes import Process
 
 T = TypeVar("T")
+LATE_SECONDS = 0.5
+"""Interval in which a watch checks that it is still late."""
 
 
 class RemoteStore:
-    """The store as one API server reaches it (see `control.storage.store.Store`); `process` is that of the store."""
+    """The store as an API server, `member`, reaches it (`control.storage.store.Store`); `process` is that of the store."""
 
-    def __init__(self, store: MemoryStore, process: Process, network: Network) -> None:
-        self._store, self._process, self._network = store, process, network
+    def __init__(self, store: MemoryStore, process: Process, network: Network, member: str) -> None:
+        self._store, self._process, self._network, self._member = store, process, network, member
 
     async def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         network = self._network
@@ -57,7 +59,7 @@ class RemoteStore:
         return await self._call(lambda: self._store.delete(key, expected_revision))
 
     def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> RemoteWatch:
-        return RemoteWatch(self._store.watch(prefix, after_revision, previous=previous), self._network)
+        return RemoteWatch(self._store.watch(prefix, after_revision, previous=previous), self._network, self._member)
 
     async def compact(self, revision: int) -> None:
         await self._call(lambda: self._store.compact(revision))
@@ -79,8 +81,8 @@ class RemoteStore:
 class RemoteWatch:
     """A watch whose batches arrive later, or that the network cuts."""
 
-    def __init__(self, watch: MemoryWatch, network: Network) -> None:
-        self._watch, self._network = watch, network
+    def __init__(self, watch: MemoryWatch, network: Network, member: str) -> None:
+        self._watch, self._network, self._member = watch, network, member
 
     def __aiter__(self) -> RemoteWatch:
         return self
@@ -88,6 +90,12 @@ class RemoteWatch:
     async def __anext__(self) -> Batch:
         batch = await self._watch.__anext__()
         await asyncio.sleep(self._network.latency())
+        if self._member in self._network.late:
+            while self._member in self._network.late:  # noqa: ASYNC110 - the faults run in another event loop
+                await asyncio.sleep(LATE_SECONDS)
+            if self._network.rng.random() < 0.5:
+                await self._watch.aclose()
+                raise Unavailable("the watch of the store was late")
         if self._network.cut and self._network.rng.random() < self._network.cut:
             await self._watch.aclose()
             raise Unavailable("the watch of the store was cut")

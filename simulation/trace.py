@@ -1,4 +1,4 @@
-"""The trace of a run: everything that happened, as a hash and, for reading, as lines."""
+"""The trace of a run: everything that happened, as a hash and, if somebody reads it, as a timeline."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Callable
 
 from control.storage.memory import MemoryStore
 from control.storage.memory_rows import Row
-
-SHOWN = 4000
-"""Lines that are kept."""
+from simulation.origin import ORIGIN
+from simulation.timeline import Timeline
 
 
 class Trace:
-    """Writes of the store and faults, in order."""
+    """Requests of users, writes of the store, faults and what observers receive, in order."""
 
-    def __init__(self, store: MemoryStore, seconds: Callable[[], float]) -> None:
-        self._seconds = seconds
+    def __init__(self, store: MemoryStore, seconds: Callable[[], float], timeline: Timeline | None = None) -> None:
+        self._seconds, self._timeline = seconds, timeline
         self._hash = hashlib.sha256()
-        self.lines: list[str] = []
         self.writes = self.entries = 0
         store.subscribe(self._written)
 
-    def add(self, actor: str, text: str, secret: bytes = b"") -> None:
-        """Add an entry; `secret` is a part that only the hash has."""
-        line = f"{self._seconds():14.6f} {actor:12} {text}"
-        self._hash.update(line.encode() + secret)
+    def add(self, actor: str, text: str) -> None:
+        """Add an entry that the timeline shows."""
+        self.count(f"{actor} {text}".encode())
+        if self._timeline is not None:
+            self._timeline.add(self._seconds(), actor, text)
+
+    def count(self, entry: bytes) -> None:
+        """Add an entry to the hash only."""
+        self._hash.update(b"%f " % self._seconds() + entry)
         self.entries += 1
-        self.lines.append(line)
-        if len(self.lines) > 2 * SHOWN:
-            del self.lines[:SHOWN]
 
     def digest(self) -> str:
         """Return the hash of all entries."""
@@ -37,5 +37,8 @@ class Trace:
 
     def _written(self, row: Row) -> None:
         self.writes += 1
-        kind = "deleted" if row.deleted else "created" if row.before is None or row.before.deleted else "updated"
-        self.add("store", f"{row.item.revision} {kind} {row.item.key}", row.item.value)
+        item, origin = row.item, ORIGIN.get()
+        actor = origin.actor if origin is not None else ""
+        self.count(f"{actor} {item.revision} {item.key} {row.deleted} ".encode() + item.value)
+        if self._timeline is not None:
+            self._timeline.written(self._seconds(), row)

@@ -30,6 +30,7 @@ from kube.node_names import NODE_PREFIX, NODES_GROUP
 from simulation.clock import SimulatedClock
 from simulation.event_loop import Scheduler
 from simulation.link import Link, Network
+from simulation.origin import ORIGIN, Origin
 from simulation.processes import Process
 from simulation.sources import START
 from simulation.store import RemoteStore
@@ -41,6 +42,10 @@ from wherry.testing.nodes.scripts import Scripts
 
 CAPACITY = {"cpu": "24", "memory": "64Gi", "pods": "60"}
 """Of a node: all nodes together have room for all that the users may want at the same time."""
+SMALL = {"pods": "10"}
+"""Of the first node, which is often full: the pods of DaemonSets have a priority by which they find room there."""
+ADDRESSES, NODE_PORTS = "10.96.0.0/27", (30000, 30011)
+"""Addresses and node ports of Services: so few that two members often want the same."""
 T = TypeVar("T", bound=msgspec.Struct)
 RESTART_SECONDS = 2.0
 """Time from the end of an API server to its next start, as systemd's."""
@@ -89,7 +94,8 @@ class ControlPlane:
 
     async def _run(self) -> None:
         world, clock = self._world, self._world.clock
-        store = RemoteStore(world.store, world.store_process, world.network)
+        ORIGIN.set(Origin("", "", "apiserver", self.process, clock.monotonic(), self.name))
+        store = RemoteStore(world.store, world.store_process, world.network, self.name)
 
         async def opened() -> Engine:
             return Engine(store, Compactor(store, clock).run, shared=True)
@@ -113,6 +119,7 @@ class Node:
 
     def __init__(self, name: str, number: int, world: World) -> None:
         self.name, self._world = name, world
+        self._capacity = CAPACITY | (SMALL if number == 1 else {})
         self.process = Process(name, world.scheduler)
         self.client = world.client(UserInfo(NODE_PREFIX + name, groups=(NODES_GROUP,)), f"kubelet/{name}")
         informers = world.client(agent=f"kubelet/{name}")  # of all pods and nodes, which a kubelet may not list
@@ -130,7 +137,7 @@ class Node:
             await asyncio.sleep(0)
             while self.name not in self.nodes.names():
                 with contextlib.suppress(ClusterError, StatusError):
-                    await self.nodes.add(self.name, capacity=CAPACITY)
+                    await self.nodes.add(self.name, capacity=self._capacity)
                 await asyncio.sleep(1)
             await self.recover()
 
@@ -168,9 +175,14 @@ class World:
         self.store, self.scripts = MemoryStore(self.clock), Scripts()
         self.process, self.store_process = Process("world", scheduler), Process("store", scheduler)
         base = config_of(prepare(), 6443)
-        self.config: ControlConfig = msgspec.structs.replace(base, store="etcd")
+        self.config: ControlConfig = msgspec.structs.replace(
+            base, store="etcd", service_cidr=ADDRESSES, node_port_range=NODE_PORTS
+        )
         self.members = [ControlPlane(f"control-{n}", self) for n in range(1, members + 1)]
         self.nodes = [Node(f"node-{n}", n, self) for n in range(1, nodes + 1)]
+
+        self.observers: list[Process] = []
+        """Processes of clients that faults reach too."""
 
     def start(self) -> None:
         """Start all processes."""

@@ -1,6 +1,7 @@
 """NamespaceLifecycle: nothing is created in a namespace that is not there or is going away, and some namespaces stay.
 
-A namespace made a moment ago may not be in the watch cache yet, so a miss asks the store.
+A namespace made a moment ago may not be in the watch cache yet, so a miss asks the store. One that another server has deleted
+may still be there: what is created in it is taken back (control.registry.deleted_namespaces).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from control.admission.refusal import refuse
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup, find
+from control.registry.deleted_namespaces import add_cause, is_terminating, terminating_text
 from kube.errors import not_found
 
 PROTECTED = frozenset({"default", "kube-system", "kube-public"})
@@ -33,18 +35,8 @@ class NamespaceLifecycle(Plugin):
         namespace = await find(self._lookup, "namespaces", "", name)
         if namespace is None:
             raise not_found("", "namespaces", name)
-        terminating = namespace.get("status", {}).get("phase") == "Terminating"
-        if terminating or "deletionTimestamp" in namespace["metadata"]:
-            error = refuse(
-                attributes, f"unable to create new content in namespace {name} because it is being terminated"
-            )
-            cause = {
-                "reason": "NamespaceTerminating",
-                "message": f"namespace {name} is being terminated",
-                "field": "metadata.namespace",
-            }
-            error.details["causes"] = [*error.details.get("causes", ()), cause]
-            raise error
+        if is_terminating(namespace):
+            raise add_cause(refuse(attributes, terminating_text(name)), name)
 
 
 def _is_review(attributes: Attributes) -> bool:

@@ -127,7 +127,11 @@ class NamespaceController:
         await self.controller.run()
 
     def _namespace_changed(self, change: Change[core_v1.Namespace]) -> None:
-        if change.type != "DELETED" and change.new.metadata.deletion_timestamp is not None:
+        old, new = change.old, change.new
+        if change.type == "DELETED" or new.metadata.deletion_timestamp is None:
+            return
+        # Not for conditions, which this controller writes: while requests fail, they name other failures each time.
+        if old is None or old.metadata.deletion_timestamp is None or old.spec != new.spec:
             self.controller.enqueue(change.key)
 
     def _departed(self, name: str) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from control.event_loop import offload
-from control.registry import disabled_fields, metadata, pod_traces
+from control.registry import deleted_namespaces, disabled_fields, metadata, pod_traces
 from control.registry.context import SERVER, Context, Written
 from control.registry.deletion import Release
 from control.registry.managed import track
@@ -156,8 +156,8 @@ async def store_nothing(registry: Registry, resource: Resource, namespace: str, 
 async def store_new(
     registry: Registry, strategy: Strategy, namespace: str, name: str, uid: str, value: bytes, stored: bytes
 ) -> Written:
-    """Store a new object, served as `value`; raises 409 AlreadyExists."""
-    resource = strategy.resource
+    """Store a new object, served as `value`; raises 409 AlreadyExists, and 404 or 403 if its namespace was deleted."""
+    resource, accepted = strategy.resource, deleted_namespaces.accepts(registry, namespace)
     key = resource.key(namespace, name)
     try:
         item = await registry.store.create(key, stored, strategy.ttl)
@@ -173,6 +173,8 @@ async def store_new(
     except StoreError as error:
         raise storage_error(error) from error
     await wait_until_cached(registry, item)
+    if accepted:
+        await deleted_namespaces.take_back(registry, resource, namespace, name, item)
     if resource.target == "pods":
         pod_traces.created(namespace, name, uid, item.revision)
     return Written(codec.with_revision(value, item.revision), True, name, uid, item.revision)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulation.oracles.objects import Object, Objects, is_over, is_ready, name, owner
+from simulation.oracles.objects import Object, Objects, is_over, is_ready, name, owner, selects
 
 
 def unsettled(objects: Objects, nodes: int) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _service(service: Object, objects: Objects) -> Iterator[str]:
     wanted = {
         pod["status"].get("podIP")
         for pod in objects.all("pods", meta["namespace"])
-        if _matches(selector, pod) and is_ready(pod) and not is_over(pod)
+        if selects({"matchLabels": selector}, pod) and is_ready(pod) and not is_over(pod)
     }
     found = {
         address
@@ -148,11 +148,14 @@ def _service(service: Object, objects: Objects) -> Iterator[str]:
 
 def _budget(budget: Object, objects: Objects) -> Iterator[str]:
     yield from _observed(budget)
-    selector = budget["spec"]["selector"]["matchLabels"]
-    pods = [pod for pod in objects.all("pods", budget["metadata"]["namespace"]) if _matches(selector, pod)]
-    healthy = sum(is_ready(pod) and not is_over(pod) for pod in pods)
-    if (budget.get("status") or {}).get("currentHealthy", 0) != healthy:
-        yield f"{name(budget)}: currentHealthy is {budget['status'].get('currentHealthy')}, not {healthy}"
+    pods = [
+        pod for pod in objects.all("pods", budget["metadata"]["namespace"]) if selects(budget["spec"]["selector"], pod)
+    ]
+    healthy, least = sum(is_ready(pod) and not is_over(pod) for pod in pods), budget["spec"]["minAvailable"]
+    wanted = {"currentHealthy": healthy, "desiredHealthy": least, "disruptionsAllowed": max(0, healthy - least)}
+    for field, number in wanted.items():
+        if (found := (budget.get("status") or {}).get(field, 0)) != number:
+            yield f"{name(budget)}: {field} is {found}, not {number}"
 
 
 def _quota(quota: Object, objects: Objects) -> Iterator[str]:
@@ -160,8 +163,3 @@ def _quota(quota: Object, objects: Objects) -> Iterator[str]:
     used = ((quota.get("status") or {}).get("used") or {}).get("pods")
     if used != str(number):
         yield f"{name(quota)}: used is {used}, not {number}"
-
-
-def _matches(selector: dict[str, str], pod: Object) -> bool:
-    labels = pod["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in selector.items())

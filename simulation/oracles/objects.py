@@ -26,23 +26,27 @@ class Objects:
     """Objects by resource, namespace and name; `listeners` get each change (resource, before, after, revision)."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self._by_key: dict[str, tuple[str, Object]] = {}
+        self._by_resource: dict[str, dict[str, Object]] = {}
         self.keys: dict[int, str] = {}
         """Keys by the revision of their change."""
         self.changes: deque[tuple[int, str]] = deque(maxlen=1000)
         """Revisions and keys of the newest changes that are no heartbeats."""
         self.listeners: list[Callable[[str, Object | None, Object | None, int], None]] = []
+        self.failures: list[Exception] = []
+        """Errors of listeners."""
         store.subscribe(self._written)
 
     def all(self, resource: str, namespace: str | None = None) -> Iterator[Object]:
         """Return the objects of a resource, those of a namespace if one is given."""
-        for found, obj in self._by_key.values():
-            if found == resource and namespace in (None, obj["metadata"].get("namespace", "")):
+        for obj in self._by_resource.get(resource, {}).values():
+            if namespace in (None, obj["metadata"].get("namespace", "")):
                 yield obj
 
     def every(self) -> Iterator[tuple[str, Object]]:
         """Return all objects with their resources."""
-        yield from self._by_key.values()
+        for resource, found in self._by_resource.items():
+            for obj in found.values():
+                yield resource, obj
 
     def _written(self, row: Row) -> None:
         key = row.item.key
@@ -50,17 +54,19 @@ class Objects:
         resource = _resource(key)
         if resource in QUIET:
             return
-        before = self._by_key.get(key)
-        after: Object | None = None
+        known = self._by_resource.setdefault(resource, {})
+        before, after = known.get(key), None
         if row.deleted:
-            self._by_key.pop(key, None)
+            known.pop(key, None)
         else:
-            after = msgspec.json.decode(row.item.value)
-            self._by_key[key] = resource, after
+            after = known[key] = msgspec.json.decode(row.item.value)
         if not _is_heartbeat(resource, before, after):
             self.changes.append((row.item.revision, key))
-        for listener in self.listeners:
-            listener(resource, before[1] if before else None, after, row.item.revision)
+        try:
+            for listener in self.listeners:
+                listener(resource, before, after, row.item.revision)
+        except Exception as error:  # of an oracle: the request that is served must not fail by it
+            self.failures.append(error)
 
 
 def _resource(key: str) -> str:
@@ -73,11 +79,11 @@ def _resource(key: str) -> str:
     return parts[1] if "." in parts[0] else parts[0]
 
 
-def _is_heartbeat(resource: str, before: tuple[str, Object] | None, after: Object | None) -> bool:
+def _is_heartbeat(resource: str, before: Object | None, after: Object | None) -> bool:
     """Return whether a node has only reported that it is there."""
     if resource != "nodes" or before is None or after is None:
         return False
-    return _without_heartbeat(before[1]) == _without_heartbeat(after)
+    return _without_heartbeat(before) == _without_heartbeat(after)
 
 
 def _without_heartbeat(node: Object) -> Object:
@@ -115,3 +121,9 @@ def is_ready(pod: Object) -> bool:
     """Return whether a pod is Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def selects(selector: Object, obj: Object) -> bool:
+    """Return whether a selector's labels are those of an object."""
+    labels = obj["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())

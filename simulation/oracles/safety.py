@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 from kube import quantity
 from simulation.history import Acknowledged, History
+from simulation.oracles import deletions
+from simulation.oracles.controllers import Controllers
+from simulation.oracles.deletions import Remains
+from simulation.oracles.evictions import Evictions
+from simulation.oracles.leadership import Leadership
 from simulation.oracles.objects import Object, Objects, is_over, name, owner
+from simulation.oracles.quotas import Quotas
 from simulation.oracles.violations import Violation
 from simulation.world import World
+
+CHECK_SECONDS = 30.0
+MOST_LATER = 500
+"""Revisions by which that of an answer may be later than the deletion that it acknowledges."""
 
 
 class Safety:
@@ -17,24 +28,56 @@ class Safety:
 
     def __init__(self, world: World, objects: Objects, history: History, report: Callable[[Violation], None]) -> None:
         self._world, self._objects, self._report = world, objects, report
+        now = world.clock.monotonic
+        self._quotas, self._evictions = Quotas(objects, now), Evictions(objects, now)
+        self._controllers = Controllers(objects, now)
+        self._leadership, self._remains = Leadership(world.store), Remains(world, objects)
         objects.listeners.append(self._written)
         history.listeners.append(self._acknowledged)
+        history.deletions.append(self._controllers.policies.sent)
+        world.network.sent.append(lambda origin: self._add(self._leadership.sent(origin)))
+
+    async def run(self) -> None:
+        """Check now and then what may not remain for long."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._add(self._remains.check())
+
+    def _add(self, broken: Iterator[tuple[str, str]], revision: int = 0) -> None:
+        for rule, text in broken:
+            shown = f"revision {revision}: {text}" if revision else text
+            self._report(Violation(rule, shown, self._world.clock.monotonic()))
 
     def _written(self, resource: str, before: Object | None, after: Object | None, revision: int) -> None:
-        for rule, text in self._broken(resource, before, after):
-            self._report(Violation(rule, f"revision {revision}: {text}", self._world.clock.monotonic()))
+        if after is not None:
+            self._add(self._broken(resource, before, after), revision)
+        elif before is not None:
+            self._add(self._removed(resource, before), revision)
 
-    def _broken(self, resource: str, before: Object | None, after: Object | None) -> Iterator[tuple[str, str]]:
-        if after is None:
-            return
+    def _removed(self, resource: str, before: Object) -> Iterator[tuple[str, str]]:
+        yield from deletions.removal(before)
+        yield from self._controllers.removed(resource, before)
+        if resource == "pods":
+            yield from self._evictions.pod(before, None)
+        elif resource == "resourcequotas":
+            self._quotas.forget(before)
+        elif resource == "poddisruptionbudgets":
+            self._evictions.forget(before)
+
+    def _broken(self, resource: str, before: Object | None, after: Object) -> Iterator[tuple[str, str]]:
         if before is not None:
             yield from _identity(before, after)
+        yield from self._controllers.written(resource, before, after)
         if resource == "pods":
             yield from self._pod(before, after)
         elif resource == "services":
             yield from self._service(after)
         elif resource == "jobs" and before is not None:
             yield from _job(before, after)
+        elif resource == "resourcequotas":
+            yield from self._quotas.quota(before, after)
+        elif resource == "poddisruptionbudgets":
+            yield from self._evictions.budget(before, after)
 
     # -- pods -----------------------------------------------------------------------------------------------------------
     def _pod(self, before: Object | None, pod: Object) -> Iterator[tuple[str, str]]:
@@ -44,7 +87,8 @@ class Safety:
         if node and not former:
             yield from self._fit(pod, node)
         if before is None:
-            yield from self._quota(pod)
+            yield from self._quotas.pod(pod)
+        yield from self._evictions.pod(before, pod)
         if before is not None and is_over(before) and not is_over(pod):
             yield "phase", f"{name(pod)} has ended and runs again"
         controller = owner(pod)
@@ -63,16 +107,6 @@ class Safety:
             yield "fit", f"{name(pod)} is bound to {node}, whose pods request {cpu} of {limit} processors"
         if len(here) > int(allocatable.get("pods", "0")):
             yield "fit", f"{name(pod)} is bound to {node}, which has {len(here)} pods"
-
-    def _quota(self, pod: Object) -> Iterator[tuple[str, str]]:
-        namespace = pod["metadata"]["namespace"]
-        for quota in self._objects.all("resourcequotas", namespace):
-            hard = ((quota.get("status") or {}).get("hard") or {}).get("pods")
-            if hard is None:
-                continue
-            number = sum(not is_over(each) for each in self._objects.all("pods", namespace))
-            if number > int(hard):
-                yield "quota", f"{name(pod)} is pod {number} of {hard} in {namespace}"
 
     def _one_at_a_time(self, pod: Object) -> Iterator[tuple[str, str]]:
         meta = pod["metadata"]
@@ -100,12 +134,15 @@ class Safety:
 
     # -- answers --------------------------------------------------------------------------------------------------------
     def _acknowledged(self, write: Acknowledged) -> None:
+        self._add(self._controllers.acknowledged(write))
         if not write.revision:
             return
-        key = self._objects.keys.get(write.revision)
-        if key is None or not key.endswith(f"/{write.name}"):
-            text = f"{write.method} {write.path} of {write.name} was acknowledged at revision {write.revision}: it is of {key}"
-            self._report(Violation("acknowledged", text, self._world.clock.monotonic()))
+        # After a deletion whose outcome the store did not report, the revision may be a later one.
+        first = write.revision - (MOST_LATER if write.method == "DELETE" else 0)
+        keys = [self._objects.keys.get(revision, "") for revision in range(max(0, first), write.revision + 1)]
+        if not any(key.endswith(f"/{write.name}") for key in keys):
+            text = f"{write.method} {write.path} of {write.name} was acknowledged at revision {write.revision}"
+            self._add(iter([("acknowledged", f"{text}, which is of {keys[-1]}")]))
 
 
 def _identity(before: Object, after: Object) -> Iterator[tuple[str, str]]:

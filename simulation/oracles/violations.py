@@ -12,3 +12,5 @@ class Violation(msgspec.Struct, frozen=True):
     text: str
     at: float
     """Virtual seconds since the start."""
+    step: int = 0
+    """Iterations of all event loops until then."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from simulation.changed_imports import Mutant
-from simulation.mutants import MUTANTS
+from simulation.mutants import MUTANTS, SURVIVING
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,3 +25,11 @@ def test_a_mutant_changes_one_place_of_its_module_which_stays_valid(mutant: Muta
 def test_a_mutant_of_a_text_that_is_gone_is_reported() -> None:
     with pytest.raises(ValueError, match="0 times: correct the mutant m"):
         Mutant("m", "kube.leases", "what is not there", "").changed("")
+
+
+def test_the_documentation_says_of_each_mutant_whether_it_is_found() -> None:
+    rows = re.findall(r"^\| ([a-z-]+) \| (.+) \|$", (ROOT / "docs/simulation.md").read_text(), re.M)
+    documented = {name: text for name, text in rows if name in {mutant.name for mutant in MUTANTS}}
+    assert documented.keys() == {mutant.name for mutant in MUTANTS}
+    missed = {name: text.removeprefix("not found: ") for name, text in documented.items() if "not found" in text}
+    assert missed == SURVIVING

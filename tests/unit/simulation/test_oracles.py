@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -14,67 +12,22 @@ from control.storage.memory import MemoryStore
 from simulation.history import Acknowledged
 from simulation.oracles.convergence import unsettled
 from simulation.oracles.objects import Objects
-from simulation.oracles.safety import Safety
-from simulation.oracles.violations import Violation
 from tests.support.clock import FakeClock
-
-Object = dict[str, Any]
-FOLDERS = {
-    "Pod": "pods",
-    "Service": "services/specs",
-    "Node": "minions",
-    "ResourceQuota": "resourcequotas",
-    "Job": "jobs",
-}
+from tests.support.oracle_world import Object, World, changed, obj, pod
 
 
-def obj(kind: str, name: str, spec: Object | None = None, status: Object | None = None, **meta: Any) -> Object:
-    namespace = {} if kind == "Node" else {"namespace": "default"}
-    metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z", **namespace, **meta}
-    return {"kind": kind, "metadata": metadata, "spec": spec or {}, "status": status or {}}
-
-
-def pod(name: str, node: str = "", cpu: str = "1", phase: str = "Running", **meta: Any) -> Object:
-    containers = [{"resources": {"requests": {"cpu": cpu}}}]
-    return obj("Pod", name, {"containers": containers, "nodeName": node}, {"phase": phase}, **meta)
+def ended(name: str, node: str = "") -> Object:
+    """Return a pod whose container is not restarted."""
+    each = pod(name, node, "2", "Succeeded")
+    each["spec"]["restartPolicy"] = "Never"
+    return each
 
 
 def service(name: str, address: str, port: int = 0) -> Object:
     return obj("Service", name, {"clusterIPs": [address], "ports": [{"port": 80, "nodePort": port}]})
 
 
-class World:
-    """A cluster of written objects, without processes."""
-
-    def __init__(self) -> None:
-        self.clock, self.nodes = FakeClock(), list[Any]()
-        self.store = MemoryStore(self.clock)
-        self.objects, self.found = Objects(self.store), list[Violation]()
-        self.listeners: list[Callable[[Acknowledged], None]] = []
-        Safety(self, self.objects, self, self.found.append)  # type: ignore[arg-type]
-
-    async def write(self, *objects: Object) -> list[str]:
-        """Write objects one after the other, and return the rules that were broken."""
-        for each in objects:
-            meta = each["metadata"]
-            place = f"{meta['namespace']}/" if "namespace" in meta else ""
-            key = f"/registry/{FOLDERS[each['kind']]}/{place}{meta['name']}"
-            present = await self.store.get(key)
-            if present is None:
-                await self.store.create(key, json.dumps(each).encode())
-            else:
-                await self.store.update(key, json.dumps(each).encode(), present.revision)
-        return [violation.rule for violation in self.found]
-
-
 NODE = obj("Node", "n1", status={"allocatable": {"cpu": "2", "pods": "2"}})
-QUOTA = obj("ResourceQuota", "small", status={"hard": {"pods": "1"}})
-
-
-def changed(original: Object, **meta: Any) -> Object:
-    copied = copy.deepcopy(original)
-    copied["metadata"].update(meta)
-    return copied
 
 
 @pytest.mark.parametrize(
@@ -84,12 +37,11 @@ def changed(original: Object, **meta: Any) -> Object:
         pytest.param([NODE, pod("a"), pod("a", "n1"), pod("a", "n1")], [], id="a binding"),
         pytest.param([NODE, pod("a", "n1", "2"), pod("b", "n1")], ["fit"], id="too many processors"),
         pytest.param([NODE, *(pod(name, "n1", "0") for name in "abc")], ["fit"], id="too many pods"),
-        pytest.param([NODE, pod("a", "n1", "2", "Succeeded"), pod("b", "n1", "2")], [], id="a pod that has ended"),
+        pytest.param([NODE, ended("a", "n1"), pod("b", "n1", "2")], [], id="a pod that has ended"),
         pytest.param([pod("a", "n9")], ["binding"], id="a node that does not exist"),
         pytest.param([NODE, pod("a", "n1"), pod("a", "")], ["binding"], id="a binding that ends"),
-        pytest.param([pod("a", phase="Failed"), pod("a")], ["phase"], id="a pod that has ended and runs"),
-        pytest.param([QUOTA, pod("a")], [], id="a quota that is kept"),
-        pytest.param([QUOTA, pod("a"), pod("b")], ["quota"], id="a quota that is exceeded"),
+        pytest.param([ended("a"), pod("a")], ["phase"], id="a pod that has ended and runs"),
+        pytest.param([pod("a", phase="Failed")], ["restart policy"], id="a pod that ends and is to be restarted"),
         pytest.param([service("a", "10.0.0.1"), service("b", "10.0.0.2")], [], id="two addresses"),
         pytest.param([service("a", "10.0.0.1"), service("b", "10.0.0.1")], ["address"], id="one address twice"),
         pytest.param([service("a", "None"), service("b", "None")], [], id="two headless Services"),

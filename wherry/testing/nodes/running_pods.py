@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -156,8 +155,11 @@ class RunningPods:
                     raise
                 return
         if stepped.delete:
-            with contextlib.suppress(StatusError):
+            try:
                 await node.client.delete(core_v1.Pod, name, namespace, grace_period_seconds=0, uid=running.uid)
+            except StatusError as error:
+                if not (error.not_found or error.conflict):  # else the pod is gone, or another one has its name
+                    raise
             self._forget(f"{namespace}/{name}")
 
     def _forget(self, key: str) -> None:

@@ -1,0 +1,1 @@
+"""Clients that watch, list and read all the time, and compare what they receive with the store."""
