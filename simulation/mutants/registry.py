@@ -32,7 +32,7 @@ REGISTRY = (
         "False",
     ),
     Mutant("quotas-are-not-enforced", QUOTA, "used[key] + value > hard[key]", "False"),
-    Mutant("quotas-are-not-charged", QUOTA, "        for name in charged:\n", "        for name in ():\n"),
+    Mutant("quotas-are-not-charged", QUOTA, "for name in sorted(charged):\n", "for name in ():\n"),
     Mutant(
         "node-ports-of-other-servers-are-free",
         "control.registry.core.service.allocator",
