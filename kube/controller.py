@@ -11,7 +11,7 @@ from kube import cancellation
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.fair_steps import FairSteps
-from kube.step_limit import Limit, Shares, StepTooLong, limited
+from kube.step_limit import Limit, OwnerStopped, Shares, StepTooLong, limited
 from kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,14 @@ class Controller:
                 await asyncio.sleep(0)
                 continue
             try:
-                again = await limited(self._reconcile(key), Limit(_shares, owner))
+                again = await limited(self._reconcile(key), Limit(_shares, owner, pauses=True))
             except StatusError as error:
                 # Conflicts and absences mean that our copy was behind; the next iteration sees the change.
                 level = logging.DEBUG if error.replaced or error.not_found else logging.WARNING
                 log.log(level, "%s: %s: %s", self.name, key, error)
                 self.queue.add_rate_limited(key)
+            except OwnerStopped:
+                self.queue.add_after(key, _shares.delay(owner))
             except StepTooLong as error:
                 log.error(
                     "%s: %s: %s; all objects in %s are delayed for %.0f seconds", self.name, key, error, owner, PAUSE

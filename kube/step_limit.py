@@ -20,6 +20,7 @@ that it is not hit.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import threading
@@ -28,10 +29,9 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from kube.counters import Counter
 from kube.cpu_timer import CpuTimer
 from kube.fair_steps import FairSteps, StepsOfLoop
-from kube.rate import Rate
+from kube.step_shares import Shares as Shares
 from kube.steps import Step, stepwise
 
 A = TypeVar("A")
@@ -39,72 +39,18 @@ T = TypeVar("T")
 
 TICK = 0.05
 """Seconds of CPU time between two samples. A step is long if it is under way at two of them."""
-LONG = Counter("wherry_long_steps_seconds", "CPU time for which long steps of tasks held the event loop", "work")
-STOPPED = Counter(
-    "wherry_stopped_steps", "Number of steps that were stopped for holding the event loop too long", "work"
-)
-EVERY = Counter("wherry_steps_seconds", "CPU time of all steps of tasks whose time is charged to an owner", "work")
 
 
 class StepTooLong(Exception):
     """A step of the work took longer than its limit and was stopped."""
 
 
+class OwnerStopped(StepTooLong):
+    """A step of other work of the same owner was stopped: this work does not continue."""
+
+
 class _Stop(BaseException):
     """Raised inside of a step; no Exception, which the work might continue after."""
-
-
-class Shares:
-    """Limit of each step of one kind of work, and of the total time of long steps of each owner, or of all its steps.
-
-    `work` names the kind in metrics; a step has `seconds` of CPU time. Charged steps of an owner may take that much at
-    once, and then `share` of all time. Whose step was stopped waits for `pause` seconds. With `fair` all steps are counted,
-    and wait for each other; they are charged if `every_step` is true, too.
-    """
-
-    def __init__(
-        self,
-        work: str,
-        seconds: float,
-        share: float,
-        pause: float,
-        fair: FairSteps | None = None,
-        *,
-        every_step: bool = False,
-        shared_with: Shares | None = None,
-    ) -> None:
-        """`shared_with` is other work of the same owners, whose time is counted together with that of this."""
-        self.seconds, self.fair, self.every_step, self._work = seconds, fair, every_step, work
-        self._rate: Rate = Rate(seconds, share, pause) if shared_with is None else shared_with._rate
-        self._whole = seconds + share * pause
-        LONG.add(work, amount=0)
-        STOPPED.add(work, amount=0)
-        if fair is not None:
-            EVERY.add(work, amount=0)
-
-    def delay(self, owner: str) -> float:
-        """Return the seconds for which an owner's work is to wait before it continues."""
-        return self._rate.delay(owner, time.monotonic()) if self._rate else 0.0
-
-    def charge(self, owner: str, seconds: float, *, stopped: bool, every_step: bool = False) -> None:
-        """Note what a long step has taken, and whether it was stopped; with `every_step` its end charges its time."""
-        LONG.add(self._work, amount=seconds)
-        if stopped:
-            STOPPED.add(self._work)
-        if stopped or not every_step:
-            self._rate.charge(owner, self._whole if stopped else seconds, time.monotonic())
-
-    def count(self, owner: str, seconds: float, *, every_step: bool) -> None:
-        """Count the time of a step that has ended, however short it was; with `every_step` charge it."""
-        if self.fair is not None:
-            self.fair.count(seconds)
-        self.add(owner, seconds, every_step=every_step)
-
-    def add(self, owner: str, seconds: float, *, every_step: bool) -> None:
-        """Add the time of steps that `fair` has counted; with `every_step` charge it."""
-        EVERY.add(self._work, amount=seconds)
-        if every_step and owner:
-            self._rate.charge(owner, seconds, time.monotonic())
 
 
 class Limit:
@@ -113,15 +59,19 @@ class Limit:
     With `completes` the work decides from when on, or meanwhile, its steps are charged but not stopped (`complete`, `whole`).
     `every_step` may be set to False for an owner that works for others: only its long steps are charged. With `spread` short
     steps wait for each other as those of `fair` do, measured by a clock that costs less, and are not charged.
+    With `pauses` the work ends with OwnerStopped at its next step once another step of the owner was stopped: otherwise all
+    that had begun before would take the time of a stopped step, one after the other.
     """
 
     __slots__ = (
+        "_began",
         "_completes",
         "_inner",
         "_last",
         "_since",
         "every_step",
         "owner",
+        "pauses",
         "shares",
         "spread",
         "stopped",
@@ -129,10 +79,17 @@ class Limit:
     )
 
     def __init__(
-        self, shares: Shares, owner: str = "", *, completes: bool = False, spread: FairSteps | None = None
+        self,
+        shares: Shares,
+        owner: str = "",
+        *,
+        completes: bool = False,
+        spread: FairSteps | None = None,
+        pauses: bool = False,
     ) -> None:
-        self.shares, self.owner, self.spread = shares, owner, spread
+        self.shares, self.owner, self.spread, self.pauses = shares, owner, spread, pauses
         self._completes = completes
+        self._began = time.monotonic() if pauses else 0.0
         self.every_step = shares.every_step
         self.stops = True
         self._inner = 0.0
@@ -182,6 +139,12 @@ class Limit:
             self._since, self.stopped = 0.0, True  # what the work does while the exception passes is a step of its own
             raise _Stop
 
+    def check(self) -> None:
+        """Raise OwnerStopped, once, if other work of the owner was stopped since this began; not while it has to be whole."""
+        if self.pauses and self.stops and self.shares.has_stopped_since(self.owner, self._began):
+            self.pauses = False
+            raise OwnerStopped("another step of the same owner held the event loop too long")
+
     def keep_whole(self, whole: bool) -> None:  # noqa: FBT001 - what `stops` is set to
         """Stop no step any more, or again, if the work may decide that."""
         self.stops = not (whole and self._completes)
@@ -216,8 +179,13 @@ def limited(work: Coroutine[Any, Any, T], limit: Limit) -> Awaitable[T]:
     if spread is not None:
         return _spread(work, limit, spread.here())
     if fair is None:
-        return stepwise(work, limit.run)
-    return stepwise(work, limit.run_counted, lambda: fair.wait(limit.owner))
+        return stepwise(work, limit.run, limit.check if limit.pauses else None)
+
+    def wait() -> asyncio.Future[None] | None:
+        limit.check()
+        return fair.wait(limit.owner)
+
+    return stepwise(work, limit.run_counted, wait)
 
 
 def _spread(work: Coroutine[Any, Any, T], limit: Limit, steps: StepsOfLoop) -> Awaitable[T]:

@@ -16,7 +16,7 @@ from typing import Any
 from agent.metrics.counters import DEFAULT_BUCKETS, Counter, Histogram
 from agent.metrics.exposition import Families, Text
 from kube.loops import FAILURES, RUNNING, TASKS, count_tasks
-from kube.step_limit import EVERY, LONG, STOPPED
+from kube.step_shares import EVERY, LONG, STOPPED
 
 _START = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
 _PULL = (1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800, 2700, 3600)

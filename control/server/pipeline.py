@@ -39,7 +39,7 @@ from kube.fair_steps import FairSteps
 from kube.journal import Journal
 from kube.owners import owner_of
 from kube.selectors import FieldSelector
-from kube.step_limit import Limit, Shares, StepTooLong, limited
+from kube.step_limit import Limit, OwnerStopped, Shares, StepTooLong, limited
 from kube.tracing import spans
 from kube.tracing.tracer import Tracer
 from kube.uid import new_uid
@@ -111,7 +111,7 @@ class Pipeline:
         start = time.perf_counter()
         answer: Answer
         try:
-            limit = Limit(self._shares)
+            limit = Limit(self._shares, pauses=True)
             work = self._answer(request, credentials, user, limit, start)
             # What this process asks itself belongs to work that has limits of its own.
             answer = await (limited(work, limit) if user is None else work)
@@ -169,8 +169,9 @@ class Pipeline:
         auditing.begin(self.auditor, request, attributes)
         if auditing.waits(request):
             await auditing.settled(request)
-        if (delay := self._shares.delay(limit.owner)) and not _is_exempt(request, user):
-            raise errors.too_many_requests("too many requests, please try again later", math.ceil(delay))
+        limit.pauses = not _is_exempt(request, user)
+        if limit.pauses and (delay := self._shares.delay(limit.owner)):
+            raise _too_many_requests(delay)
         if b"impersonate-" in b" ".join(request.headers):  # as a part of some name, which `wanted` looks at
             user = await self._impersonated(request, user)
         request.user = user
@@ -266,6 +267,10 @@ class Pipeline:
                 metrics.writing -= 1
 
 
+def _too_many_requests(delay: float) -> StatusError:
+    return errors.too_many_requests("too many requests, please try again later", math.ceil(delay))
+
+
 def _as_status_error(request: Request, error: Exception) -> StatusError:
     """Return the Status of a request that failed; log errors that are not the client's."""
     if isinstance(error, StatusError):
@@ -273,6 +278,8 @@ def _as_status_error(request: Request, error: Exception) -> StatusError:
     if isinstance(error, StoreError):
         log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
         return storage_error(error)
+    if isinstance(error, OwnerStopped):
+        return _too_many_requests(PAUSE)
     if isinstance(error, StepTooLong):
         log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
     if isinstance(error, TimeoutError | StepTooLong):
