@@ -43,7 +43,7 @@ from kube.tracing.tracer import Tracer
 from kube.transport import HttpsTransport
 
 log = logging.getLogger(__name__)
-COLLECT = (10_000, 10, 2)
+COLLECT = (10_000, 10, 50)
 """The collector's thresholds. Objects here are trees, which go by reference count; a collection of all objects blocks the event
 loop for 0.4 s of CPU time if pods have 36 000 containers, with Python's thresholds every few seconds. One of as many young
 objects as the API server's thresholds have blocks it for 0.2 s."""

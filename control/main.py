@@ -17,7 +17,7 @@ from collections.abc import Callable
 from control.config import ControlConfig
 from control.storage.engine import open_engine
 from kube.clock import SYSTEM, Clock
-from kube.collecting import uncollected
+from kube.collecting import short_full_collections, uncollected
 from kube.serving.daemon import daemon
 
 log = logging.getLogger(__name__)
@@ -52,16 +52,17 @@ async def run(
         from control.assembly.api_server import ApiServer
 
     async with ApiServer.open(config, clock, opening) as server:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work, name=name) for name, work in server.embedded_components()]
-            # No garbage: `ready` may collect, and to go through 50 000 objects would block the first requests for 70 ms.
-            gc.freeze()
-            ready()
-            await server.background.until(stop.wait())
-            log.info("stopping")
-            await server.drain()
-            for task in tasks:
-                task.cancel()
+        with short_full_collections():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work, name=name) for name, work in server.embedded_components()]
+                # No garbage: `ready` may collect, and to go through 50 000 objects would block the first requests for 70 ms.
+                gc.freeze()
+                ready()
+                await server.background.until(stop.wait())
+                log.info("stopping")
+                await server.drain()
+                for task in tasks:
+                    task.cancel()
 
 
 def main(config: ControlConfig) -> None:

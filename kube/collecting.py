@@ -57,8 +57,9 @@ def short_full_collections() -> Iterator[None]:
     """Freeze meanwhile what a full collection has left if it took longer than FULL_SECONDS.
 
     A full collection is one step of the event loop whose length is that of everything in memory, and users decide how much
-    they store: two gigabytes took three seconds. Objects here are trees, which go by reference count, frozen or not. What is
-    in a cycle and becomes garbage after it was frozen remains in memory.
+    they store: two gigabytes took three seconds. This is for a process whose objects are trees, which go by reference count,
+    frozen or not: what is in a cycle and becomes garbage after it was frozen remains in memory. The API server is one; a
+    node's daemons are not (kube/serving/garbage.py).
     """
     began = 0.0
 

@@ -29,7 +29,7 @@ from netproxy.proxy import ServiceProxy
 from netproxy.tasks import Task, start
 
 log = logging.getLogger(__name__)
-GC_THRESHOLDS = (20_000, 20, 2)
+GC_THRESHOLDS = (20_000, 20, 50)
 """The collector's thresholds. Objects here are trees, which go by reference count; with 10 000 Services, looking for
 cycles as often as Python does by default costs a quarter of the start."""
 

@@ -1,6 +1,4 @@
-"""Common setup of all daemons: the limit of file descriptors is raised, long steps and garbage collections are limited,
-free memory is released.
-"""
+"""Common setup of all daemons: the limit of file descriptors is raised, long steps are limited, free memory is released."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec
 
-from kube.collecting import short_full_collections
 from kube.serving.garbage import collect
 from kube.serving.limits import raise_descriptor_limit
 from kube.serving.memory import give_back
@@ -36,7 +33,7 @@ def _with_tasks(
         raise_descriptor_limit()
         tasks = [asyncio.create_task(work(), name=name) for name, work in works.items()]
         try:
-            with sampling(), short_full_collections():
+            with sampling():
                 await run(*args, **kwargs)
         finally:
             for task in tasks:

@@ -33,7 +33,7 @@ from netproxy.model import owner_of
 from netproxy.tasks import Task, start
 
 log = logging.getLogger(__name__)
-GC_THRESHOLDS = (20_000, 20, 2)
+GC_THRESHOLDS = (20_000, 20, 50)
 """The collector's thresholds: objects and routes are trees, which go by reference count. A search for cycles among 8000
 conditions of routes takes 0.3 s with Python's defaults."""
 LIST_SECONDS = 15.0

@@ -49,11 +49,13 @@ def connections_of(users: frozenset[int] | None) -> Iterator[Callable[[socket.so
     def admits(accepted: socket.socket) -> bool:
         try:
             address, port = accepted.getpeername()[:2]
-            query = socket_lookup.Query("TCP", address, port, peer=accepted.getsockname()[:2])
+            # A socket that is bound to the device is found by that alone, any other one by its addresses, too.
+            query = socket_lookup.Query("TCP", address, port, loopback, peer=accepted.getsockname()[:2])
             found = socket_lookup.owners(connection, [query])
         except OSError:
-            return True  # the client has gone, or the kernel is short of memory: limits hold all the same
-        return found.get(query, 0) in users
+            return False  # the client has gone, or the kernel is short of memory
+        return found.get(query) in users
 
+    loopback = socket.if_nametoindex("lo")
     with netlink.connect(socket_lookup.PROTOCOL, timeout=_TIMEOUT) as connection:
         yield admits
