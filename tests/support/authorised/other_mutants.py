@@ -73,9 +73,9 @@ OTHERS = (
     ),
     Mutant(
         "one who acts as another is asked about as themselves",
-        "control.server.pipeline:Pipeline._answer",
-        "user = acting.user",
-        "pass",
+        "control.server.pipeline:Pipeline._impersonated",
+        "return acting.user",
+        "return user",
         ("get", "list", "create"),
     ),
     Mutant(

@@ -15,6 +15,7 @@ from tests.support.authorised.targets import METRICS, Target, same_storage, targ
 _MANY = ("list", "watch", "deletecollection")
 _POLICIES, _WEBHOOKS = "admissionpolicies", "webhookconfigurations"
 OTHERWISE: dict[str, tuple[tuple[str, ...], str]] = {
+    "control.registry.deleted_namespaces": (("namespaces",), "the namespace that something was created in"),
     "control.admission.limit_ranger": (("limitranges",), "limits of the namespace that is written to"),
     "control.admission.node_addresses": (("ipaddresses", "servicecidrs"), "addresses that a node may not report"),
     "control.admission.pod_topology_labels": (("nodes",), "labels of the node that a pod is bound to"),
