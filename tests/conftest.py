@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,11 +14,24 @@ from control.storage import reserve
 settings.register_profile("wherry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("wherry")
 
+_modules = itertools.count(1)
 
-def pytest_collection_finish() -> None:
-    """Keep modules and collected tests out of garbage collections: each took up to a second in a worker of a whole tier."""
+
+def _freeze() -> None:
+    """Keep what there is out of later garbage collections: each took seconds in a worker of a whole tier."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    _freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_collections() -> None:
+    """Freeze what modules of tests have left, after some of them."""
+    if next(_modules) % 10 == 0:
+        _freeze()
 
 
 @pytest.fixture(autouse=True)
