@@ -390,9 +390,14 @@ async def test_of_writes_that_meet_the_end_of_the_space_those_that_are_stored_ar
     """etcd carries out the write that takes it past its quota, and refuses it: writes beside each other show that."""
     async with etcd(tmp_path / "etcd", quota=1 << 20) as cluster:
         store = await open_etcd(cluster)
-        old = [await store.create(f"/old{number}", b"") for number in range(60)]
-        acknowledged, refused = set[str](), 0
-        for wave in range(30):
+        old = [await store.create(f"/old{number}", b"") for number in range(400)]
+        acknowledged, refused, after = set[str](), 0, 0
+        wave = -1
+        while (
+            after < 20
+        ):  # etcd knows its size when it has committed, ten times a second: however many waves that takes
+            wave += 1
+            after += refused > 0
             writes = [store.update(item.key, b"x" * 60_000, item.revision) for item in old[wave * 2 : wave * 2 + 2]]
             writes += [store.create(f"/new{wave}-{number}", b"x" * 60_000) for number in range(2)]
             answers = await asyncio.gather(*writes, return_exceptions=True)
