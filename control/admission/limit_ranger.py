@@ -5,6 +5,7 @@ minimum, maximum and the limit-to-request ratio. Messages are upstream's (plugin
 
 The namespace's users choose both numbers, of containers and of resources in a LimitRange, and their product may be thousands of
 times as large as the request. So a pod gets no more defaults than may be stored, and an error has a limit of problems.
+They choose the number of LimitRanges, too: one request of a namespace reads them at a time, one LimitRange after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from control.admission import object_work
-from control.admission.namespace_locks import NamespaceLocks
 from control.admission.pod_resources import pod_totals
 from control.admission.refusal import aggregate, refuse
 from control.event_loop.pacing import TimeSlice
@@ -22,6 +22,7 @@ from control.interfaces.lookup import Lookup
 from control.registry.storing import LARGEST_OBJECT, object_too_large
 from kube import quantity
 from kube.json_object import Object
+from kube.locks import Locks
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 MOST_PROBLEMS = 100
@@ -35,7 +36,7 @@ class LimitRanger(Plugin):
     targets = ("pods", "persistentvolumeclaims")
 
     def __init__(self, lookup: Lookup) -> None:
-        self._lookup, self._locks = lookup, NamespaceLocks()
+        self._lookup, self._locks = lookup, Locks()
 
     def handles(self, attributes: Attributes) -> bool:
         if attributes.resource.target == "pods":  # a pod's resources change through `resize` alone
@@ -64,13 +65,13 @@ class LimitRanger(Plugin):
 
     async def _compare(self, attributes: Attributes) -> None:
         time_slice, obj = TimeSlice(), attributes.obj
-        totals: tuple[Resources, Resources] = {}, {}
+        totals: tuple[Resources, Resources] | None = None
         assert obj is not None
         async for limit_range, _ in self._lookup.each("limitranges", attributes.namespace):
             if attributes.resource.target == "pods":
-                if totals == ({}, {}) and any(item.get("type") == "Pod" for item in _items(limit_range)):
+                if totals is None and any(item.get("type") == "Pod" for item in _items(limit_range)):
                     totals = await object_work.run(attributes, pod_totals, obj["spec"])
-                comparisons = pod_problems(obj, totals, limit_range)
+                comparisons = pod_problems(obj, totals or ({}, {}), limit_range)
             else:
                 comparisons = claim_problems(obj, limit_range)
             problems = []

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from control.admission import limited_resources, object_work
 from control.admission import quota as quotas
-from control.admission.namespace_locks import NamespaceLocks
 from control.admission.quota import Usage
 from control.admission.refusal import refuse
 from control.interfaces.admission import Attributes, Plugin
 from control.interfaces.lookup import Lookup
 from kube.errors import StatusError
 from kube.json_object import Object
+from kube.locks import Locks
 
 _ATTEMPTS = 5
 _IGNORED = frozenset(
@@ -84,7 +84,7 @@ class ResourceQuota(Plugin):
     def __init__(self, lookup: Lookup, configuration: Object | None = None) -> None:
         self._lookup = lookup
         self._limited = limited_resources.parse(configuration or {})
-        self._locks = NamespaceLocks()
+        self._locks = Locks()
 
     def handles(self, attributes: Attributes) -> bool:
         if not attributes.namespace or attributes.resource.target in _IGNORED:
