@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from control.storage import schema
-from control.storage.snapshot import sync
+from control.storage.database_folder import sync
 from control.storage.store import Corrupt, Item, Unavailable
 
 PAGE = 1000

@@ -70,7 +70,7 @@ def _copy_out(folder: int, path: Path, suffix: str, target: Path) -> bool:
 
 def move_in(file: Path, folder: int, name: str) -> None:
     """Move a file of a private folder into an open folder, over a file of that name; raises OSError. Blocks."""
-    _sync(file)
+    sync(file)
     try:
         os.replace(file, name, dst_dir_fd=folder)
     except OSError as error:
@@ -93,7 +93,8 @@ def remove(folder: int, *names: str) -> None:
             os.unlink(name, dir_fd=folder)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Sync a file or folder to the disk; blocks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

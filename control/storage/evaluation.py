@@ -19,7 +19,8 @@ from control.storage.watcher import Change, WatchEvent
 from control.storage.watcher_group import Account, Group
 from kube import cancellation
 from kube.fair_steps import FairSteps
-from kube.step_limit import Limit, Shares, limited
+from kube.step_limit import Limit, limited
+from kube.step_shares import Shares
 
 log = logging.getLogger(__name__)
 STEP_SECONDS = 1.0

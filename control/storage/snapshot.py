@@ -27,9 +27,9 @@ def write_snapshot(source: Path, path: Path) -> None:
         # A separate connection in the file's journal mode: a snapshot that is restored must not be changed.
         with contextlib.closing(sqlite3.connect(f"file:{source}?mode=rw", uri=True)) as connection:
             connection.execute("VACUUM INTO ?", (str(partial),))
-        sync(partial)
+        database_folder.sync(partial)
         os.replace(partial, path)
-        sync(path.parent)
+        database_folder.sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -98,12 +98,3 @@ def _newest(path: Path) -> int:
             return revision
     except (sqlite3.Error, StoreError):
         return 0
-
-
-def sync(path: Path) -> None:
-    """Sync a file or folder to the disk; blocks."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
