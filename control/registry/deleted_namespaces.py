@@ -63,9 +63,8 @@ async def take_back(registry: Registry, resource: Resource, namespace: str, name
             found = await _current(registry, namespace, item.revision)
             if found is not None and not is_terminating(found.obj):
                 return
-            with contextlib.suppress(
-                KeyNotFound, RevisionConflict
-            ):  # somebody has deleted it, or knows that it is there
+            # Somebody may have deleted it, or know that it is there.
+            with contextlib.suppress(KeyNotFound, RevisionConflict):
                 await registry.store.delete(item.key, item.revision)
             break
         except StoreError as error:
