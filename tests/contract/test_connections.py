@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -23,11 +23,9 @@ from kube.transport import HttpsTransport
 from tests.support.control import api_server
 
 
-@pytest.fixture
-async def transport() -> AsyncIterator[HttpsTransport]:
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(text="{}")
-
+@contextlib.asynccontextmanager
+async def answered_by(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[HttpsTransport]:
+    """Lend a transport to a server that answers each GET so."""
     application = web.Application()
     application.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(application, access_log=None)
@@ -35,9 +33,20 @@ async def transport() -> AsyncIterator[HttpsTransport]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     made = HttpsTransport(Access(server=f"http://127.0.0.1:{runner.addresses[0][1]}"))
-    yield made
-    await made.close()
-    await runner.cleanup()
+    try:
+        yield made
+    finally:
+        await made.close()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[HttpsTransport]:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="{}")
+
+    async with answered_by(answer) as made:
+        yield made
 
 
 async def test_callers_that_repeat_requests_do_not_starve_waiting_ones_of_connections(
@@ -156,18 +165,8 @@ async def test_a_websocket_does_not_follow_redirects() -> None:
         asked.append(request.path)
         return web.Response(status=307, headers={"Location": "/elsewhere"})
 
-    application = web.Application()
-    application.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    transport = HttpsTransport(Access(server=f"http://127.0.0.1:{runner.addresses[0][1]}"))
-    try:
+    async with answered_by(answer) as transport:
         with pytest.raises(StatusError, match="status 307"):
             async with transport.socket("/exec", "v5.channel.k8s.io", most_bytes=1000):
                 pass
-        assert asked == ["/exec"]
-    finally:
-        await transport.close()
-        await runner.cleanup()
+    assert asked == ["/exec"]
