@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from kube.fair_steps import FairSteps
-from kube.step_limit import Limit, Shares, limited
+from kube.step_limit import Limit, limited
+from kube.step_shares import Shares
 
 T = TypeVar("T")
 

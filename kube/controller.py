@@ -11,7 +11,8 @@ from kube import cancellation
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.fair_steps import FairSteps
-from kube.step_limit import Limit, OwnerStopped, Shares, StepTooLong, limited
+from kube.step_limit import Limit, OwnerStopped, StepTooLong, limited
+from kube.step_shares import Shares
 from kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)

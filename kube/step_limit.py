@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from kube.cpu_timer import CpuTimer
 from kube.fair_steps import FairSteps, StepsOfLoop
-from kube.step_shares import Shares as Shares
+from kube.step_shares import Shares
 from kube.steps import Step, stepwise
 
 A = TypeVar("A")

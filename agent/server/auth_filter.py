@@ -19,7 +19,8 @@ from agent.server.sessions import answer
 from kube.delegated_authentication import ANONYMOUS, Authenticator
 from kube.errors import StatusError
 from kube.fair_steps import FairSteps
-from kube.step_limit import Limit, Shares, limited
+from kube.step_limit import Limit, limited
+from kube.step_shares import Shares
 from kube.tracing import spans
 from kube.tracing.spans import Attribute, Span
 from kube.tracing.tracer import Tracer

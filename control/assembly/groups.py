@@ -42,7 +42,7 @@ from kube.clock import Clock
 from kube.journal import PATH as JOURNAL_PATH
 from kube.journal import Journal
 from kube.resources import RESOURCES
-from kube.step_limit import Shares
+from kube.step_shares import Shares
 from kube.tracing.tracer import Tracer
 
 NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}

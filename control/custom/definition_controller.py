@@ -30,7 +30,8 @@ from control.storage.entry import Entry
 from control.storage.list_watch import list_and_watch
 from kube.errors import StatusError
 from kube.json_object import Object
-from kube.step_limit import Limit, Shares, limited
+from kube.step_limit import Limit, limited
+from kube.step_shares import Shares
 
 log = logging.getLogger(__name__)
 MANAGER = "kube-apiserver"

@@ -39,7 +39,8 @@ from kube.fair_steps import FairSteps
 from kube.journal import Journal
 from kube.owners import owner_of
 from kube.selectors import FieldSelector
-from kube.step_limit import Limit, OwnerStopped, Shares, StepTooLong, limited
+from kube.step_limit import Limit, OwnerStopped, StepTooLong, limited
+from kube.step_shares import Shares
 from kube.tracing import spans
 from kube.tracing.tracer import Tracer
 from kube.uid import new_uid

@@ -33,7 +33,8 @@ from kube.client import Client
 from kube.errors import StatusError, timeout
 from kube.json_object import Object
 from kube.resources import RESOURCES, Resource, by_path
-from kube.step_limit import Limit, Shares, StepTooLong, limited
+from kube.step_limit import Limit, StepTooLong, limited
+from kube.step_shares import Shares
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TypeVar, cast
 
 from kube.fair_steps import FairSteps
-from kube.step_limit import Shares
+from kube.step_shares import Shares
 
 STEPS = 256
 """Steps of some microseconds between two iterations of the event loop."""

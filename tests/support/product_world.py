@@ -315,7 +315,7 @@ def quiet() -> Any:
     from unittest.mock import patch
 
     from kube import controller
-    from kube.step_limit import Shares
+    from kube.step_shares import Shares
 
     unlimited = Shares("reconciling", controller.STEP_SECONDS, controller.SHARE, controller.PAUSE)
     logging.disable(logging.CRITICAL)

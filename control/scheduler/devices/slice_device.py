@@ -14,7 +14,8 @@ from control.scheduler.devices.requests import Selector
 from control.scheduler.devices.selector_results import SelectorResult, SelectorResults
 from kube import quantity
 from kube.api import resource_v1
-from kube.step_limit import Shares, StepTooLong, limited_call
+from kube.step_limit import StepTooLong, limited_call
+from kube.step_shares import Shares
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""

@@ -17,7 +17,8 @@ from agent.pods.context import PodContext
 from agent.pods.steps.sync import sync
 from kube.api import core_v1
 from kube.fair_steps import FairSteps
-from kube.step_limit import Shares, sampling
+from kube.step_limit import sampling
+from kube.step_shares import Shares
 from tests.support.fake_node import container, create
 from tests.support.node import NodeUnderTest, eventually
 

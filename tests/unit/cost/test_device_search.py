@@ -20,7 +20,8 @@ from control.scheduler.devices import requests, slice_device
 from control.scheduler.devices.allocation import DeviceSearch
 from control.scheduler.devices.slice_device import DEVICE_COST, SliceDevice
 from kube.api import core_v1, resource_v1
-from kube.step_limit import Shares, sampling
+from kube.step_limit import sampling
+from kube.step_shares import Shares
 from tests.support.cost import Lines
 from tests.support.scheduling import Bench
 from tests.unit.control.scheduler.clusters import node, pod

@@ -11,7 +11,8 @@ import pytest
 from kube import controller as controllers
 from kube.controller import Controller
 from kube.fair_steps import FairSteps
-from kube.step_limit import Shares, sampling
+from kube.step_limit import sampling
+from kube.step_shares import Shares
 from tests.support.clock import FakeClock, settle
 
 

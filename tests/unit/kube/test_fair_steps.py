@@ -11,7 +11,8 @@ import pytest
 import uvloop
 
 from kube.fair_steps import FairSteps
-from kube.step_limit import Limit, Shares, limited
+from kube.step_limit import Limit, limited
+from kube.step_shares import Shares
 
 STEP, TASKS = 0.004, 20
 Loop = Callable[[], asyncio.AbstractEventLoop]

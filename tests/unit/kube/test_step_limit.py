@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube import step_limit
-from kube.step_limit import Limit, Shares, StepTooLong, limited, sampling
+from kube.step_limit import Limit, StepTooLong, limited, sampling
+from kube.step_shares import Shares
 from tests.support.cpu_signals import burn
 
 T = TypeVar("T")

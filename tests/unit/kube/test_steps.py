@@ -12,7 +12,8 @@ import pytest
 
 from kube.errors import StatusError
 from kube.fair_steps import FairSteps
-from kube.step_limit import Limit, Shares, limited
+from kube.step_limit import Limit, limited
+from kube.step_shares import Shares
 
 
 class Held:

@@ -10,7 +10,8 @@ import pytest
 import uvloop
 
 from kube.controller import Controller
-from kube.step_limit import Limit, OwnerStopped, Shares, StepTooLong, complete, limited, sampling
+from kube.step_limit import Limit, OwnerStopped, StepTooLong, complete, limited, sampling
+from kube.step_shares import Shares
 from tests.support.clock import FakeClock
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

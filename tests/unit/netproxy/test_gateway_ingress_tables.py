@@ -9,7 +9,8 @@ import pytest
 
 from kube.gateway import steps
 from kube.gateway.model import HostOwners, Listener, Match, PathMatch, Route, Rule
-from kube.step_limit import Shares, StepTooLong
+from kube.step_limit import StepTooLong
+from kube.step_shares import Shares
 from netproxy.gateway import ingress_tables, path_table
 from netproxy.gateway.ingress_tables import IngressTable, IngressTables
 from netproxy.gateway.request import RoutedRequest

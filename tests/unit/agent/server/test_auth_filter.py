@@ -20,7 +20,8 @@ from kube.client import Client
 from kube.delegated_authentication import Authenticator, User
 from kube.errors import StatusError
 from kube.fair_steps import FairSteps
-from kube.step_limit import Shares, StepTooLong, sampling
+from kube.step_limit import StepTooLong, sampling
+from kube.step_shares import Shares
 from kube.tracing.tracer import Tracer
 from tests.support.clock import FakeClock
 from tests.support.spans import tracer

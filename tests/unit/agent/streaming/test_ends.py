@@ -13,7 +13,8 @@ import pytest
 from agent.streaming import channels, port_forward, remote_command, websocket
 from agent.streaming.directions import run_until_first_ends
 from agent.streaming.upgrade import Stream, splice
-from kube.step_limit import Limit, Shares, limited, sampling
+from kube.step_limit import Limit, limited, sampling
+from kube.step_shares import Shares
 from tests.unit.agent.streaming.test_websocket import HANDSHAKE, Writer, _stream
 
 

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from control.controllers.concurrent_requests import CONCURRENCY, for_each
-from kube.step_limit import Limit, Shares, StepTooLong, limited, sampling
+from kube.step_limit import Limit, StepTooLong, limited, sampling
+from kube.step_shares import Shares
 
 
 def test_a_long_step_of_a_request_is_stopped_and_no_other_request_is_begun() -> None:

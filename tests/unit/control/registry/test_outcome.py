@@ -11,7 +11,8 @@ import pytest
 
 from control.registry.outcome import carry_out
 from kube import step_limit
-from kube.step_limit import Limit, Shares, StepTooLong, limited, sampling
+from kube.step_limit import Limit, StepTooLong, limited, sampling
+from kube.step_shares import Shares
 from tests.unit.control.registry.services import Cluster, allocator, named
 
 SECONDS = 0.2

@@ -19,7 +19,8 @@ from control.server import pipeline as pipelines
 from control.server.edge import Edge
 from control.server.metrics import RequestMetrics
 from control.server.pipeline import Pipeline
-from kube.step_limit import Shares, StepTooLong, sampling
+from kube.step_limit import StepTooLong, sampling
+from kube.step_shares import Shares
 
 
 class Auth:
